@@ -1,0 +1,48 @@
+# One command each; all are idempotent and quick the second time.
+PYTHON ?= python3
+BIN := .venv/bin
+COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
+
+.PHONY: setup demo test check unit oracles bench lock clean
+
+setup: .venv/.ready ## the whole environment, in .venv
+
+.venv/.ready: requirements/dev.txt requirements/uv.txt pyproject.toml
+	@echo "==> setting up .venv (about half a minute the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 setup")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: setup ## a repository, flagstaff up, a stock client, two commits
+	@$(BIN)/python examples/demo.py
+
+test: check unit ## everything that must pass before a change lands
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/mypy
+
+unit: setup oracles
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term --cov-report=xml
+
+oracles: .oracles/v2/.ready .oracles/v3/.ready ## the published Python cores, each in an environment of its own
+
+.oracles/%/.ready: requirements/oracle-%.txt | setup
+	@echo "==> setting up the oracle for fractional $*"
+	@test -x .oracles/$*/bin/python || $(PYTHON) -m venv --without-pip .oracles/$*
+	$(BIN)/uv pip install -q --python .oracles/$*/bin/python --require-hashes -r $<
+	@touch $@
+
+lock: setup ## pin again what pyproject.toml allows
+	$(COMPILE) --upgrade requirements/uv.in -o requirements/uv.txt
+	$(COMPILE) --upgrade --extra controller --group dev pyproject.toml -o requirements/dev.txt
+	$(COMPILE) --upgrade --extra controller pyproject.toml -o requirements/controller.txt
+	$(COMPILE) --upgrade pyproject.toml -o requirements/evaluator.txt
+
+clean:
+	rm -rf .venv .oracles .mypy_cache .ruff_cache .pytest_cache .coverage* coverage.xml

@@ -1,0 +1,4 @@
+"""Flagstaff's control side: from definitions in Git to a flag set that evaluators serve.
+
+The data's way: Git → `sources` → `artifacts` → `flagsets` → `evaluator.store` → `evaluator.resolve` → `evaluator.server` → SDK.
+"""

@@ -1,0 +1,4 @@
+"""Flagstaff's serving side: what a flag means, and who is told.
+
+The data's way: Git → `sources` → `artifacts` → `flagsets` → `evaluator.store` → `evaluator.resolve` → `evaluator.server` → SDK.
+"""

@@ -1,0 +1,83 @@
+"""What a flag set is, once read: immutable values, shared by everything that evaluates or delivers flags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias
+
+Json: TypeAlias = Any
+"""A JSON value: None, bool, int, float, str, list or dict of the same."""
+
+Scalar: TypeAlias = str | int | float | bool
+"""What metadata may hold."""
+
+
+class Absent(Enum):
+    """Tells "nothing there" from JSON's null, which flagd tells apart in `targeting`."""
+
+    ABSENT = "absent"
+
+
+ABSENT: Final = Absent.ABSENT
+
+PROVENANCE_PREFIX: Final = "flagstaff.dev/"
+"""Set and flag metadata keys under this prefix say where content came from; no digest covers them."""
+
+REVISION_KEY: Final = "flagstaff.dev/revision"
+DIGEST_KEY: Final = "flagstaff.dev/digest"
+AUTHOR_KEY: Final = "flagstaff.dev/author"
+COMMITTED_AT_KEY: Final = "flagstaff.dev/committed-at"
+HELD_FROM_KEY: Final = "flagstaff.dev/held-from"
+PROVENANCE_KEYS: Final = frozenset(
+    {REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, HELD_FROM_KEY}
+)
+
+
+class State(StrEnum):
+    """Whether a flag takes part in evaluation."""
+
+    ENABLED = "ENABLED"
+    DISABLED = "DISABLED"
+
+
+class Bucketing(StrEnum):
+    """The generation of `fractional`: v2 hashes text, v3 hashes canonical CBOR."""
+
+    V2 = "v2"
+    V3 = "v3"
+
+
+EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag as defined; `targeting` still holds its `$ref`s."""
+
+    key: str
+    state: State
+    variants: Mapping[str, Json]
+    default_variant: str | None = None
+    """None: the caller's code default is used."""
+    targeting: Json | Literal[Absent.ABSENT] = ABSENT
+    metadata: Mapping[str, Scalar] = field(default_factory=lambda: EMPTY)
+    """The flag's own; set metadata is merged under it when a flag is resolved."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlagSet:
+    """All flags that belong together: the unit of delivery."""
+
+    flags: Mapping[str, Flag] = field(default_factory=lambda: EMPTY)
+    evaluators: Mapping[str, Json] = field(default_factory=lambda: EMPTY)
+    """Shared rules by name, for `{"$ref": name}`."""
+    metadata: Mapping[str, Scalar] = field(default_factory=lambda: EMPTY)
+
+    @property
+    def flag_set_id(self) -> str | None:
+        """The set's own `flagSetId`, or None."""
+        value = self.metadata.get("flagSetId")
+        return value if isinstance(value, str) else None

@@ -1,0 +1,153 @@
+"""The seam between frames and handlers: a table from (protocol, path) to a handler that knows nothing of frames.
+
+Unary handlers are plain functions, called in place on the loop: they must return within microseconds. What lasts longer is a
+stream, which is told when it may write and never waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Protocol, TypeAlias
+
+Headers: TypeAlias = tuple[tuple[str, str], ...]
+"""Names in lower case, in order of arrival; repeated names stay apart."""
+
+
+class Code(IntEnum):
+    """gRPC status codes that we send (https://grpc.io/docs/guides/status-codes/)."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class RpcError(Exception):
+    """Raised by an RPC handler to end the call with a status other than OK."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def header(headers: Headers, name: str) -> str | None:
+    """The first value of `name` (lower case), or None."""
+    for key, value in headers:
+        if key == name:
+            return value
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One RPC as its handler sees it."""
+
+    path: str
+    """`/package.Service/Method`."""
+    headers: Headers
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One plain HTTP request, read whole."""
+
+    method: str
+    path: str
+    """Percent-decoded, without the query."""
+    query: str
+    headers: Headers
+    body: bytes
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One plain HTTP response; the listener adds content-length and date."""
+
+    status: int
+    body: bytes = b""
+    headers: Headers = ()
+
+
+class MessageStream(Protocol):
+    """A server stream, open. All calls happen on the loop; none blocks.
+
+    The subscriber owns latest-value-wins: it sends only while `writable`, and when `on_writable` comes it sends what is newest
+    by then. `send` on a stream that is not writable or has ended is a programming error and raises RuntimeError.
+    """
+
+    on_writable: Callable[[], None] | None
+    """Called once flow control and the transport take more, after `writable` was False."""
+    on_closed: Callable[[], None] | None
+    """Called once when the stream has ended for whatever reason but `close`."""
+
+    @property
+    def writable(self) -> bool:
+        """True while open and nothing sent before is still waiting in a buffer of ours."""
+
+    @property
+    def closed(self) -> bool:
+        """True once ended by either side."""
+
+    def send(self, message: bytes) -> None:
+        """Send one message (serialised, unframed)."""
+
+    def close(self, code: Code = Code.OK, message: str = "") -> None:
+        """End the stream with a status; harmless if it has ended."""
+
+
+UnaryHandler: TypeAlias = Callable[[Call, bytes], bytes]
+"""(call, request message) -> response message; raises RpcError. Anything else raised is answered INTERNAL and logged."""
+
+StreamHandler: TypeAlias = Callable[[Call, bytes, MessageStream], None]
+"""Starts a server stream: keeps the MessageStream, sets its callbacks, returns at once; raises RpcError to refuse."""
+
+HttpHandler: TypeAlias = Callable[[Request], Response]
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """What one port answers. Both protocols may share a port; gRPC is known by its content-type."""
+
+    unary: Mapping[str, UnaryHandler] = field(default_factory=dict)
+    """By RPC path, `/package.Service/Method`."""
+    streams: Mapping[str, StreamHandler] = field(default_factory=dict)
+    http: Mapping[tuple[str, str], HttpHandler] = field(default_factory=dict)
+    """By (method, exact path), or (method, prefix ending in `/*`): the longest match wins. An unknown path is 404, a known
+    path with another method 405 with `allow`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a peer may use of us, on one port; a breach gets the protocol's error."""
+
+    body_bytes: int = 1_000_000
+    """Request body or message; 413 over HTTP, RESOURCE_EXHAUSTED over gRPC. 0: no limit."""
+    header_bytes: int = 1_000_000
+    """Decoded header block; 431 over HTTP. 0 is refused: a limit is always kept."""
+    streams_per_connection: int = 250
+    connections: int = 20_000
+    header_seconds: float = 3.0
+    """From a connection's first byte to a whole header block."""
+    body_seconds: float = 5.0
+    """From a header block to its whole body."""
+    idle_seconds: float = 300.0
+    """A connection without an open stream or request is closed after this."""
+    resets_per_second: int = 100
+    """RST_STREAM frames of the peer's, and as many PING, SETTINGS and empty frames; over it GOAWAY(ENHANCE_YOUR_CALM)."""
+    write_buffer_bytes: int = 1_048_576
+    """A connection whose peer reads nothing is closed once this much waits for it."""
