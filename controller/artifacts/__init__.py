@@ -1,0 +1,1 @@
+"""Stage 2: a directory → an immutable, digested archive."""

@@ -1,0 +1,1 @@
+"""Stage 3: an artifact → one flag set, last good wins."""

@@ -1,0 +1,1 @@
+"""Stage 1: Git → a directory at a revision."""

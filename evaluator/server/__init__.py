@@ -1,0 +1,1 @@
+"""Whom flags are served to: gRPC, OFREP and management."""
