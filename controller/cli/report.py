@@ -1,0 +1,163 @@
+"""What `flagstaff up` says: to people as text, to programs as one JSON object a line (docs/up-events.schema.json)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from controller.wiring import Restored, RevisionBuilt, SourceDown, SourceUp, now
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from controller.wiring import LocalEvent
+    from evaluator.flags.problems import Problem
+    from evaluator.wiring import Ports
+
+
+class Report(Protocol):
+    """One voice."""
+
+    def listening(self, ports: Ports, source: str) -> None:
+        """The ports are open; nothing may be served yet."""
+
+    def ready(self, ports: Ports) -> None:
+        """A first flag set is served."""
+
+    def revision(self, built: RevisionBuilt) -> None:
+        """A revision went through every stage."""
+
+    def source_down(self, message: str) -> None:
+        """The source cannot be read."""
+
+    def event(self, event: LocalEvent) -> None:
+        """Anything that happened."""
+
+
+class JsonReport:
+    """One object a line, flushed, for programs."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def _say(self, **fields: Any) -> None:
+        self._out.write(json.dumps(fields, ensure_ascii=False) + "\n")
+        self._out.flush()
+
+    def listening(self, ports: Ports, source: str) -> None:
+        """Say nothing: programs wait for `ready`."""
+
+    def ready(self, ports: Ports) -> None:
+        """Say where to connect."""
+        self._say(
+            event="ready",
+            ports={"grpc": ports.grpc, "ofrep": ports.ofrep, "management": ports.management},
+        )
+
+    def revision(self, built: RevisionBuilt) -> None:
+        """Say what a revision changed and what is wrong with it."""
+        made = built.composition
+        self._say(
+            event="revision",
+            revision=str(built.commit.revision),
+            digest=made.digest,
+            author=built.commit.author,
+            subject=built.commit.subject,
+            added=list(made.changed.added),
+            changed=sorted(made.changed.changed),
+            removed=list(made.changed.removed),
+            held=list(made.held),
+            problems=[_problem(problem) for problem in made.problems],
+        )
+
+    def source_down(self, message: str) -> None:
+        """Say that the source is down."""
+        self._say(event="source", state="down", message=message)
+
+    def event(self, event: LocalEvent) -> None:
+        """Say one event."""
+        match event:
+            case RevisionBuilt():
+                self.revision(event)
+            case SourceDown():
+                self.source_down(event.message)
+            case SourceUp():
+                self._say(event="source", state="up", message=event.message)
+            case Restored():
+                pass  # `ready` has said it; the revision follows once the source answers
+
+
+class TextReport:
+    """A few lines an event, for people."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def _say(self, line: str) -> None:
+        self._out.write(line + "\n")
+        self._out.flush()
+
+    def listening(self, ports: Ports, source: str) -> None:
+        """Say where clients connect."""
+        self._say(
+            f"{source}: gRPC {ports.grpc}, OFREP {ports.ofrep}, management {ports.management}"
+        )
+
+    def ready(self, ports: Ports) -> None:
+        """Say that flags are served."""
+        self._say("ready")
+
+    def revision(self, built: RevisionBuilt) -> None:
+        """Say the commit, what it changed, and what is wrong with it."""
+        made, commit = built.composition, built.commit
+        self._say(f"{commit.revision}  {commit.author}  {commit.subject!r}")
+        for sign, keys in (
+            ("+", made.changed.added),
+            ("~", sorted(made.changed.changed)),
+            ("-", made.changed.removed),
+        ):
+            if keys:
+                self._say(f"  {sign} {_shortened(keys)}")
+        for problem in made.problems:
+            self._say(f"  {problem}")
+        if made.held:
+            self._say(f"  held at the last good definition: {_shortened(made.held)}")
+        if not made.accepted:
+            self._say("  refused: the last good flag set stays served")
+        elif not made.changed:
+            self._say("  no flag changed")
+
+    def source_down(self, message: str) -> None:
+        """Say that the source is down."""
+        self._say(f"source down: {message}")
+
+    def event(self, event: LocalEvent) -> None:
+        """Say one event."""
+        match event:
+            case RevisionBuilt():
+                self.revision(event)
+            case SourceDown():
+                self.source_down(f"{event.message}; what is served stays")
+            case SourceUp():
+                self._say(f"source up: {event.message}")
+            case Restored(saved):
+                age = int((now() - saved.saved_at).total_seconds())
+                self._say(
+                    f"last good from disk: {saved.revision or 'unknown revision'}, {age} s old"
+                )
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    return {
+        "severity": problem.severity.value,
+        "file": problem.file,
+        "line": problem.line,
+        "column": problem.column,
+        "path": problem.path,
+        "message": problem.message,
+    }
+
+
+def _shortened(keys: Sequence[str], most: int = 12) -> str:
+    rest = len(keys) - most
+    return ", ".join(keys[:most]) + (f" and {rest} more" if rest > 0 else "")
