@@ -1,0 +1,146 @@
+"""The store of artifacts: a folder of archives named by their digest, and an index of where each came from."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+from typing import TYPE_CHECKING, Final
+
+from controller.artifacts import durable
+from controller.artifacts.artifact import MAX_JSON_BYTES, Artifact
+from controller.runtime.setbacks import Failed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+_INDEX: Final = "index.json"
+_SUFFIX: Final = ".tar.gz"
+_RETAIN_BYTES: Final = 512 * 1024 * 1024
+
+
+class Storage:
+    """Archives in `root`, the newest `retain` of them and at most `retain_bytes`, the latest always.
+
+    One process at a time may own a folder. Nothing that was stored is lost by a write that fails.
+    """
+
+    def __init__(self, root: Path, *, retain: int = 5, retain_bytes: int = _RETAIN_BYTES) -> None:
+        """Open the store, making its folder if need be. Raises Failed."""
+        self._root = root
+        self._retain = retain
+        self._retain_bytes = retain_bytes
+        try:
+            durable.make_folder(root)
+            durable.sweep(root)
+            self._index = self._read_index()
+            self._remove_strangers()
+        except OSError as error:
+            raise durable.as_failed(error, f"the store {root}") from error
+
+    def latest(self) -> Artifact | None:
+        """What was put last and is still here."""
+        return self._index[0] if self._index else None
+
+    def put(
+        self, archive: bytes, *, revision: str, author: str, committed_at: str, subject: str
+    ) -> Artifact:
+        """Store an archive and make it the latest; fields as Artifact's, and ValueError as there.
+
+        Raises Failed (StorageFull, StorageFailed) with the store as it was.
+        """
+        digest = hashlib.sha256(archive).hexdigest()
+        artifact = Artifact(
+            revision=revision,
+            digest=f"sha256:{digest}",
+            size=len(archive),
+            path=digest + _SUFFIX,
+            author=author,
+            committed_at=committed_at,
+            subject=subject,
+        )
+        others = [known for known in self._index if known.digest != artifact.digest]
+        index = self._retained([artifact, *others])
+        try:
+            self._write(artifact, archive)
+            self._write_index(index)
+        except OSError as error:
+            if len(others) == len(self._index):
+                self._forget(artifact)
+            raise durable.as_failed(error, f"storing {revision} in {self._root}") from error
+        self._index = index
+        for gone in others:
+            if gone not in index:
+                self._forget(gone)
+        return artifact
+
+    def open(self, artifact: Artifact) -> bytes:
+        """The archive's bytes, proven by their digest.
+
+        Raises Failed: ArtifactGone when it is not (or no longer) stored, ArtifactDamaged when the file
+        was not what was put there (it is then set aside), StorageFailed when it cannot be read.
+        """
+        path = self._root / artifact.path
+        try:
+            archive = durable.read_file(path, artifact.size)
+        except FileNotFoundError as error:
+            self._drop(artifact)
+            raise Failed("ArtifactGone", f"{path}: is not stored any more") from error
+        except OSError as error:
+            raise durable.as_failed(error, str(path)) from error
+        if f"sha256:{hashlib.sha256(archive).hexdigest()}" == artifact.digest:
+            return archive
+        with contextlib.suppress(OSError):
+            path = durable.set_aside(path)
+        self._drop(artifact)
+        raise Failed("ArtifactDamaged", f"{path}: does not hold what was stored; it is set aside")
+
+    def _write(self, artifact: Artifact, archive: bytes) -> None:
+        path = self._root / artifact.path
+        with contextlib.suppress(FileNotFoundError):
+            if durable.read_file(path, len(archive)) == archive:
+                return
+        durable.write_file(path, archive)
+
+    def _write_index(self, index: list[Artifact]) -> None:
+        lines = [artifact.to_json() for artifact in index]
+        durable.write_file(self._root / _INDEX, ("\n".join(lines) + "\n").encode())
+
+    def _read_index(self) -> list[Artifact]:
+        path = self._root / _INDEX
+        limit = MAX_JSON_BYTES * (self._retain + 1)
+        try:
+            # What is over the limit is cut off, and then no whole artifact ends the file.
+            text = durable.read_file(path, limit)
+            index = [Artifact.from_json(line) for line in text.splitlines()]
+        except FileNotFoundError:
+            return []
+        except ValueError as error:
+            aside = durable.set_aside(path)
+            log.warning("%s: the store's index was damaged: %s", aside, error)
+            return []
+        return [artifact for artifact in index if (self._root / artifact.path).is_file()]
+
+    def _retained(self, index: list[Artifact]) -> list[Artifact]:
+        kept, total = index[:1], index[0].size
+        for artifact in index[1 : self._retain]:
+            total += artifact.size
+            if total > self._retain_bytes:
+                break
+            kept.append(artifact)
+        return kept
+
+    def _remove_strangers(self) -> None:
+        known = {artifact.path for artifact in self._index}
+        for path in self._root.glob(f"*{_SUFFIX}"):
+            if path.name not in known:
+                path.unlink(missing_ok=True)
+
+    def _drop(self, artifact: Artifact) -> None:
+        self._index = [known for known in self._index if known.digest != artifact.digest]
+
+    def _forget(self, artifact: Artifact) -> None:
+        with contextlib.suppress(OSError):
+            (self._root / artifact.path).unlink(missing_ok=True)

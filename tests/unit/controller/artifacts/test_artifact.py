@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import json
+from dataclasses import FrozenInstanceError, asdict
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.artifacts.artifact import MAX_JSON_BYTES, MAX_TEXT, Artifact
+
+FIELDS: dict[str, Any] = {
+    "revision": "main@sha1:" + "a" * 40,
+    "digest": "sha256:" + "b" * 64,
+    "size": 12,
+    "path": "b" * 64 + ".tar.gz",
+    "author": "Ada <ada@example.com>",
+    "committed_at": "2026-01-02T03:04:05Z",
+    "subject": "Turn the banner on",
+}
+
+
+@given(
+    st.builds(
+        Artifact,
+        revision=st.text(min_size=1, max_size=MAX_TEXT),
+        digest=st.just(FIELDS["digest"]),
+        size=st.integers(min_value=0),
+        path=st.just(FIELDS["path"]),
+        author=st.text(max_size=MAX_TEXT),
+        committed_at=st.sampled_from(["2026-01-02T03:04:05Z", "2026-01-02T03:04:05.5+00:00"]),
+        subject=st.text(max_size=MAX_TEXT),
+    )
+)
+def test_what_is_written_as_json_is_read_as_the_same_artifact(artifact: Artifact) -> None:
+    line = artifact.to_json()
+    assert "\n" not in line
+    assert Artifact.from_json(line) == artifact
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("revision", ""),
+        ("revision", 3),
+        ("digest", "sha256:short"),
+        ("digest", "sha256:" + "b" * 64 + "\n"),
+        ("size", -1),
+        ("size", True),
+        ("size", "12"),
+        ("path", "../escape"),
+        ("path", "/etc/passwd"),
+        ("path", ""),
+        ("author", "x" * (MAX_TEXT + 1)),
+        ("committed_at", "yesterday"),
+        ("committed_at", "2026-01-02T03:04:05+02:00"),
+        ("subject", None),
+    ],
+)
+def test_a_field_of_the_wrong_shape_is_refused_by_name(field: str, value: object) -> None:
+    with pytest.raises(ValueError, match=field):
+        Artifact.from_json(json.dumps(FIELDS | {field: value}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "null",
+        '{"revision":"main"}',
+        json.dumps(FIELDS | {"surplus": 1}),
+        "[" * 60_000,
+        json.dumps(FIELDS | {"subject": "x" * MAX_JSON_BYTES}),
+        b"\xff",
+    ],
+    ids=["nothing", "a list", "null", "too few", "too many", "deep", "long", "not utf-8"],
+)
+def test_json_that_is_no_artifact_is_refused(text: str | bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        Artifact.from_json(text)
+
+
+def test_an_artifact_never_changes() -> None:
+    artifact = Artifact(**FIELDS)
+    with pytest.raises(FrozenInstanceError):
+        artifact.size = 0  # type: ignore[misc]  # the point of the test
+    assert asdict(artifact) == FIELDS
