@@ -77,7 +77,7 @@ def lint_layers(paths: Sequence[str]) -> list[Problem]:
 def _read(path: str) -> list[tuple[str, bytes]]:
     """The files that `path` names, under the names that the user would type."""
     parts = Path(path).parts
-    fixed = [part for part in takewhile(lambda part: not set(part) & set("*?["), parts)]
+    fixed = list(takewhile(lambda part: not set(part) & set("*?["), parts))
     below = Path(*fixed)
     if not below.exists():
         raise FileNotFoundError(f"{path}: no such file or folder")

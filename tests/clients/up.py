@@ -1,0 +1,104 @@
+"""`flagstaff up` as a process of its own, as its users run it, and what it says."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema_rs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.repositories import Repository
+
+FLAGSTAFF = str(Path(sys.executable).parent / "flagstaff")
+PATIENCE = 20.0
+SCHEMA = Path(__file__).parents[2] / "docs" / "up-events.schema.json"
+FREE_PORTS = {"--port": 0, "--ofrep-port": 0, "--management-port": 0}
+
+
+def banner(default: str, **more: str) -> str:
+    """A document with one string flag, `banner`."""
+    variants = {"plain": "Welcome", "party": "Hooray"}
+    flag = {"state": "ENABLED", "variants": variants, "defaultVariant": default, **more}
+    return json.dumps({"flags": {"banner": flag}}, indent=2)
+
+
+class Up:
+    """A running `flagstaff up --json`; every line that it prints is held against the published schema."""
+
+    def __init__(self, source: Path | str, *arguments: str, **ports: int) -> None:
+        asked = FREE_PORTS | {f"--{name.replace('_', '-')}": port for name, port in ports.items()}
+        flat = [str(word) for pair in asked.items() for word in pair]
+        self.process = subprocess.Popen(
+            [FLAGSTAFF, "up", str(source), "--json", *flat, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._events: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._schema = jsonschema_rs.validator_for(json.loads(SCHEMA.read_text(encoding="utf-8")))
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        for line in self.process.stdout or ():
+            event = json.loads(line)
+            self._schema.validate(event)
+            self._events.put(event)
+
+    def wait(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The next event that `wanted` accepts."""
+        while True:
+            try:
+                event = self._events.get(timeout=PATIENCE)
+            except queue.Empty:
+                raise AssertionError(f"no such event; stderr: {self.stop()}") from None
+            if wanted(event):
+                return event
+
+    def ready(self) -> dict[str, int]:
+        """The ports, once a flag set is served."""
+        ports: dict[str, int] = self.wait(lambda event: event["event"] == "ready")["ports"]
+        return ports
+
+    def revision(self, commit: str) -> dict[str, Any]:
+        """What was said of `commit`."""
+        return self.wait(lambda event: event.get("revision", "").endswith(commit))
+
+    def source(self, state: str) -> dict[str, Any]:
+        """The next event which says that the source is `up` or `down`."""
+        return self.wait(lambda event: event.get("state") == state)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> str:
+        """End the process; what it wrote to standard error."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        errors = ""
+        if self.process.stderr is not None and not self.process.stderr.closed:
+            errors = self.process.stderr.read()
+            self.process.stderr.close()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return errors
+
+
+@contextlib.contextmanager
+def up(repository: Repository | Path, *arguments: str, **ports: int) -> Iterator[Up]:
+    """`flagstaff up` on free ports, stopped at the end."""
+    path = repository if isinstance(repository, Path) else repository.path
+    running = Up(path, *arguments, **ports)
+    try:
+        yield running
+    finally:
+        running.stop()

@@ -1,0 +1,54 @@
+"""Git repositories for tests, made by the stock `git`, free of the user's own configuration."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_AUTHOR_NAME": "Ada",
+    "GIT_AUTHOR_EMAIL": "ada@example.com",
+    "GIT_COMMITTER_NAME": "Ada",
+    "GIT_COMMITTER_EMAIL": "ada@example.com",
+}
+
+
+class Repository:
+    """A repository with a work tree, on branch `main`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+        self.git("init", "-q", "-b", "main")
+
+    def git(self, *arguments: str) -> str:
+        """Run git; its standard output."""
+        return subprocess.run(
+            ["git", *arguments],
+            cwd=self.path,
+            env=ENVIRONMENT,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file of the work tree."""
+        file = self.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+    def commit(self, message: str = "a change", **files: str) -> str:
+        """Commit the work tree, with `files` (`flags__json="…"` is `flags.json`); the new commit's id."""
+        for name, text in files.items():
+            self.write(name.replace("__", "."), text)
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", message)
+        return self.git("rev-parse", "HEAD")

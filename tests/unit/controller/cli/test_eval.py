@@ -1,0 +1,76 @@
+"""`flagstaff eval`: one answer, and why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.cli import main
+from tests.repositories import Repository
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EXAMPLE = Path(__file__).parents[4] / "examples" / "gitops-repo" / "flags"
+LAYERS = ("--path", "base", "--path", "overlays/production")
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    made = Repository(tmp_path_factory.mktemp("example"))
+    for file in EXAMPLE.rglob("*.yaml"):
+        made.write(str(file.relative_to(EXAMPLE)), file.read_text(encoding="utf-8"))
+    made.commit("example")
+    return made
+
+
+@pytest.fixture
+def ask(repository: Repository, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    def answer(*arguments: str) -> tuple[int, Any, str]:
+        code = main(["eval", str(repository.path), *arguments[:1], *LAYERS, *arguments[1:]])
+        out = capsys.readouterr().out
+        value, end = json.JSONDecoder().raw_decode(out) if out else (None, 0)
+        return code, value, out[end:]
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value", "reason"),
+    [
+        (("banner-text",), "Welcome", "STATIC"),
+        (("max-items", "--context", "tier=gold"), 100, "TARGETING_MATCH"),
+        (("max-items", "--context", "tier=none"), 10, "DEFAULT"),
+        (("new-checkout", "--context", "email=a@example.com"), True, "TARGETING_MATCH"),
+        (("discount-rate", "--context", "appVersion=2.10.0"), 0.05, "TARGETING_MATCH"),
+    ],
+    ids=str,
+)
+def test_an_answer(
+    ask: Callable[..., Any], arguments: tuple[str, ...], value: object, reason: str
+) -> None:
+    code, answer, _ = ask(*arguments)
+    assert (code, answer["value"], answer["reason"]) == (0, value, reason)
+
+
+def test_a_flag_that_is_not_there_exits_1(ask: Callable[..., Any]) -> None:
+    code, answer, _ = ask("nobody")
+    assert (code, answer["errorCode"]) == (1, "FLAG_NOT_FOUND")
+
+
+def test_explain_tells_the_bucket(ask: Callable[..., Any]) -> None:
+    _, answer, trace = ask("new-checkout", "--context", "targetingKey=user-1", "--explain")
+    assert answer["reason"] == "TARGETING_MATCH"
+    assert "fractional" in trace
+    assert "100" in trace
+
+
+def test_a_context_that_is_no_pair_exits_2(ask: Callable[..., Any]) -> None:
+    assert ask("banner-text", "--context", "nothing")[0] == 2
+
+
+def test_no_source_exits_3(tmp_path: Path) -> None:
+    assert main(["eval", str(tmp_path / "nowhere"), "banner-text"]) == 3
