@@ -38,7 +38,8 @@ class Extent:
 
 def measure(rule: Json, *, depth: int = DEPTH, nodes: int = NODES) -> Extent:
     """Measure a rule without expanding it; stops at the first excess, so the cost is bounded by `nodes`."""
-    counted, level, deepest = 1, 0, ()
+    counted, level = 1, 0
+    deepest: Path = ()
     references: list[tuple[str, Path, int]] = []
     pending: list[tuple[Json, Path, int, bool]] = [(rule, (), 0, False)]
     while pending:

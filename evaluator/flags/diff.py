@@ -1,0 +1,123 @@
+"""What differs between two flag sets, flag by flag, as an evaluation would notice it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from evaluator.flags.canonical import content_metadata, normal
+from evaluator.flags.model import ABSENT
+from evaluator.flags.references import Expander, RuleTooLarge, measure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evaluator.flags.model import Flag, FlagSet, Json
+
+
+class Change(StrEnum):
+    """The part of a flag that differs, named as in the document."""
+
+    STATE = "state"
+    VARIANTS = "variants"
+    DEFAULT_VARIANT = "defaultVariant"
+    TARGETING = "targeting"
+    METADATA = "metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """Flag keys, sorted; false if nothing differs."""
+
+    added: tuple[str, ...]
+    changed: Mapping[str, tuple[Change, ...]]
+    """By key, in order; the changes of each are sorted."""
+    removed: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed or self.removed)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Every flag key concerned, sorted."""
+        return tuple(sorted({*self.added, *self.changed, *self.removed}))
+
+
+def diff(old: FlagSet, new: FlagSet) -> Diff:
+    """Compare two sets.
+
+    Targeting is compared with its `$ref`s expanded: a changed evaluator changes the flags that use it, and a rule
+    moved into an evaluator changes none. Set metadata is merged into every flag, so its change is one of every flag.
+    Provenance is not compared.
+    """
+    targeting = _Targeting(old.evaluators, new.evaluators)
+    everywhere = not same(content_metadata(old.metadata), content_metadata(new.metadata))
+    changed: dict[str, tuple[Change, ...]] = {}
+    for key in sorted(old.flags.keys() & new.flags.keys()):
+        before, after = old.flags[key], new.flags[key]
+        changes = set() if before is after else _plain_changes(before, after)
+        if everywhere:
+            changes.add(Change.METADATA)
+        if targeting.differs(before.targeting, after.targeting):
+            changes.add(Change.TARGETING)
+        if changes:
+            changed[key] = tuple(sorted(changes))
+    return Diff(
+        added=tuple(sorted(new.flags.keys() - old.flags.keys())),
+        changed=changed,
+        removed=tuple(sorted(old.flags.keys() - new.flags.keys())),
+    )
+
+
+def same(one: Json, other: Json) -> bool:
+    """Whether two JSON values are equal: 1 and 1.0 are, while true and 1, equal to Python, are not."""
+    if one is other:
+        return True
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, bool) or isinstance(other, bool):
+        return False
+    if one == other:
+        return True
+    # Whole numbers beyond 2^53 may differ in Python and be one float64, hence one digest.
+    numbers = isinstance(one, int | float) and isinstance(other, int | float)
+    return numbers and bool(normal(one) == normal(other))
+
+
+def _plain_changes(before: Flag, after: Flag) -> set[Change]:
+    changes = set()
+    if before.state is not after.state:
+        changes.add(Change.STATE)
+    if before.default_variant != after.default_variant:
+        changes.add(Change.DEFAULT_VARIANT)
+    if not same(dict(before.variants), dict(after.variants)):
+        changes.add(Change.VARIANTS)
+    if not same(content_metadata(before.metadata), content_metadata(after.metadata)):
+        changes.add(Change.METADATA)
+    return changes
+
+
+class _Targeting:
+    """Compares targeting of an old and a new set; expands only where something may differ."""
+
+    def __init__(self, old: Mapping[str, Json], new: Mapping[str, Json]) -> None:
+        self._evaluators = (old, new)
+        self._unchanged = same(dict(old), dict(new))
+        self._expanders: tuple[Expander, Expander] | None = None
+
+    def differs(self, before: Json, after: Json) -> bool:
+        equal = same(before, after)
+        if equal and (self._unchanged or before is ABSENT or not measure(before).references):
+            return False
+        if before is ABSENT or after is ABSENT:
+            return True
+        if self._expanders is None:
+            old, new = self._evaluators
+            self._expanders = Expander(old), Expander(new)
+        try:
+            return not same(self._expanders[0].expand(before), self._expanders[1].expand(after))
+        except RuleTooLarge:
+            return True
