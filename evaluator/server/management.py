@@ -1,0 +1,55 @@
+"""The management port: liveness, readiness and metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from evaluator.http.routes import Response, Routes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evaluator.http.routes import Headers, Request
+    from evaluator.server.metrics import Metrics
+    from evaluator.store import Store
+
+JSON: Final[Headers] = (("content-type", "application/json"),)
+PROMETHEUS: Final[Headers] = (("content-type", "text/plain; version=0.0.4; charset=utf-8"),)
+
+
+def routes(store: Store, metrics: Metrics, clock: Callable[[], float]) -> Routes:
+    """`/healthz`, `/readyz` and `/metrics`, for GET and HEAD."""
+
+    def healthz(_: Request) -> Response:
+        return Response(200, b'{"status":"ok"}', JSON)
+
+    def readyz(_: Request) -> Response:
+        # 412 is flagd's answer while it has nothing to serve; stale flags are still served, hence ready.
+        status = 412 if store.snapshot is None else 200
+        return Response(status, orjson.dumps(readiness(store, clock())), JSON)
+
+    def scrape(_: Request) -> Response:
+        return Response(200, metrics.text(), PROMETHEUS)
+
+    paths = {"/healthz": healthz, "/readyz": readyz, "/metrics": scrape}
+    return Routes(
+        http={(method, path): run for path, run in paths.items() for method in ("GET", "HEAD")}
+    )
+
+
+def readiness(store: Store, now: float) -> dict[str, Any]:
+    """What is served and how current it is: `{"ready", "revision", "digest", "flags", "ageSeconds", "stale"}`.
+
+    `stale` is null or `{"reason", "since"}`; times are Unix seconds.
+    """
+    snapshot, stale = store.snapshot, store.stale
+    return {
+        "ready": snapshot is not None,
+        "revision": None if snapshot is None else snapshot.revision,
+        "digest": None if snapshot is None else snapshot.digest,
+        "flags": 0 if snapshot is None else len(snapshot.flag_set.flags),
+        "ageSeconds": store.age(now),
+        "stale": None if stale is None else {"reason": stale.reason, "since": stale.since},
+    }

@@ -1,0 +1,172 @@
+"""Protobuf messages of flagd.evaluation.v1 and v2, to and from plain values.
+
+The message classes are the published ones (https://buf.build/open-feature/flagd). Both versions have the same requests, so v2's
+classes read them; they differ in `optional` on `value` and `variant` of an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from google.protobuf.message import DecodeError, EncodeError
+from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v1
+from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v2
+
+from evaluator.flags.model import ABSENT, EMPTY
+from evaluator.http.routes import Code, RpcError
+from evaluator.resolve import FlagType
+from evaluator.server.context import MAX_DEPTH
+
+if TYPE_CHECKING:
+    from google.protobuf.struct_pb2 import ListValue, Struct, Value
+
+    from evaluator.resolve import Resolution
+
+Context: TypeAlias = dict[str, Any]
+
+_REQUESTS: Final[Mapping[FlagType, Any]] = {
+    FlagType.BOOLEAN: v2.ResolveBooleanRequest,
+    FlagType.STRING: v2.ResolveStringRequest,
+    FlagType.INTEGER: v2.ResolveIntRequest,
+    FlagType.FLOAT: v2.ResolveFloatRequest,
+    FlagType.OBJECT: v2.ResolveObjectRequest,
+}
+_RESPONSES: Final[Mapping[str, Mapping[FlagType, Any]]] = {
+    "v1": {
+        FlagType.BOOLEAN: v1.ResolveBooleanResponse,
+        FlagType.STRING: v1.ResolveStringResponse,
+        FlagType.INTEGER: v1.ResolveIntResponse,
+        FlagType.FLOAT: v1.ResolveFloatResponse,
+        FlagType.OBJECT: v1.ResolveObjectResponse,
+    },
+    "v2": {
+        FlagType.BOOLEAN: v2.ResolveBooleanResponse,
+        FlagType.STRING: v2.ResolveStringResponse,
+        FlagType.INTEGER: v2.ResolveIntResponse,
+        FlagType.FLOAT: v2.ResolveFloatResponse,
+        FlagType.OBJECT: v2.ResolveObjectResponse,
+    },
+}
+_ANY_FIELD: Final = {
+    FlagType.BOOLEAN: ("bool_value", False),
+    FlagType.STRING: ("string_value", ""),
+    FlagType.INTEGER: ("double_value", 0.0),
+    FlagType.FLOAT: ("double_value", 0.0),
+    FlagType.OBJECT: ("object_value", EMPTY),
+}
+"""Where a bulk answer holds a flag's value, and what it holds there without one."""
+_UNENCODABLE: Final = (EncodeError, ValueError, TypeError, OverflowError, RecursionError)
+_UNENCODABLE_TEXT: Final = "Error parsing input or configuration"
+_MALFORMED: Final = "malformed request"
+
+
+def decode_request(wanted: FlagType, message: bytes) -> tuple[str, Struct]:
+    """(flag key, context still encoded) of a Resolve request; raises RpcError INVALID_ARGUMENT."""
+    try:
+        request = _REQUESTS[wanted].FromString(message)
+    except DecodeError as error:
+        raise RpcError(Code.INVALID_ARGUMENT, _MALFORMED) from error
+    return request.flag_key, request.context
+
+
+def decode_bulk_request(message: bytes) -> Struct:
+    """The context of a ResolveAll request; raises RpcError INVALID_ARGUMENT."""
+    try:
+        context: Struct = v1.ResolveAllRequest.FromString(message).context
+    except DecodeError as error:
+        raise RpcError(Code.INVALID_ARGUMENT, _MALFORMED) from error
+    return context
+
+
+def plain(struct: Struct) -> Context:
+    """A Struct as a dict. Its numbers are doubles, all of them; raises RpcError where it nests deeper than MAX_DEPTH."""
+    return _object(struct, MAX_DEPTH)
+
+
+def _object(struct: Struct, depth: int) -> dict[str, Any]:
+    if depth == 0:
+        raise RpcError(Code.INVALID_ARGUMENT, f"context nests deeper than {MAX_DEPTH}")
+    return {key: _value(value, depth) for key, value in struct.fields.items()}
+
+
+def _array(values: ListValue, depth: int) -> list[Any]:
+    if depth == 0:
+        raise RpcError(Code.INVALID_ARGUMENT, f"context nests deeper than {MAX_DEPTH}")
+    return [_value(value, depth) for value in values.values]
+
+
+def _value(value: Value, depth: int) -> Any:
+    match value.WhichOneof("kind"):
+        case "string_value":
+            return value.string_value
+        case "number_value":
+            return value.number_value
+        case "bool_value":
+            return value.bool_value
+        case "struct_value":
+            return _object(value.struct_value, depth - 1)
+        case "list_value":
+            return _array(value.list_value, depth - 1)
+        case _:
+            return None
+
+
+def encode_answer(version: str, wanted: FlagType, resolution: Resolution) -> bytes:
+    """A successful resolution as the response of `version` ("v1" or "v2").
+
+    Without a value, v2 leaves `value` and `variant` unset; v1 cannot say so and sends their zero values.
+    Raises RpcError DATA_LOSS for a value that protobuf cannot hold.
+    """
+    response = _RESPONSES[version][wanted]()
+    response.reason = resolution.reason
+    if resolution.variant is not None:
+        response.variant = resolution.variant
+    try:
+        if resolution.value is not ABSENT:
+            _put(response, "value", resolution.value)
+        _put_struct(response.metadata, resolution.metadata)
+        return bytes(response.SerializeToString())
+    except _UNENCODABLE as error:
+        raise RpcError(Code.DATA_LOSS, _UNENCODABLE_TEXT) from error
+
+
+def encode_bulk_entry(key: str, kind: FlagType, resolution: Resolution) -> bytes:
+    """A v1 ResolveAllResponse with one flag. Responses concatenated are the response with all of them."""
+    response = v1.ResolveAllResponse()
+    entry = response.flags[key]
+    entry.reason = resolution.reason
+    entry.variant = resolution.variant or ""
+    field, zero = _ANY_FIELD[kind]
+    try:
+        _put(entry, field, zero if resolution.value is ABSENT else resolution.value)
+        _put_struct(entry.metadata, resolution.metadata)
+        return bytes(response.SerializeToString())
+    except _UNENCODABLE as error:
+        raise RpcError(Code.DATA_LOSS, _UNENCODABLE_TEXT) from error
+
+
+def encode_bulk_metadata(metadata: Mapping[str, Any]) -> bytes:
+    """A v1 ResolveAllResponse with nothing but its own metadata."""
+    response = v1.ResolveAllResponse()
+    _put_struct(response.metadata, metadata)
+    return response.SerializeToString()
+
+
+def encode_event(kind: str, content: Mapping[str, Any]) -> bytes:
+    """An EventStreamResponse, the same in both versions."""
+    response = v2.EventStreamResponse(type=kind)
+    _put_struct(response.data, content)
+    return response.SerializeToString()
+
+
+def _put(message: Any, field: str, value: Any) -> None:
+    if isinstance(value, Mapping):
+        _put_struct(getattr(message, field), value)
+    else:
+        setattr(message, field, value)
+
+
+def _put_struct(struct: Struct, values: Mapping[str, Any]) -> None:
+    struct.SetInParent()
+    struct.update(values)

@@ -1,0 +1,131 @@
+"""What Prometheus reads: flagd's counters of answers, and what is served since when.
+
+Counting an answer is one integer addition: a tally is found once per (flag, variant, reason) and kept by whoever caches the answer.
+flagd's names (core/pkg/telemetry/metrics.go), in the form its OpenTelemetry exporter gives them. Labels come from flags that are
+served and from fixed sets, never from a request, so their number is bounded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from prometheus_client.core import Metric
+
+    from evaluator.resolve import Resolution
+    from evaluator.store import Snapshot, Store
+
+PROVIDER: Final = "flagd"
+
+IMPRESSION_LABELS: Final = (
+    "feature_flag_key",
+    "feature_flag_result_variant",
+    "feature_flag_provider_name",
+    "feature_flag_reason",
+)
+REASON_LABELS: Final = (
+    "feature_flag_key",
+    "feature_flag_provider_name",
+    "feature_flag_reason",
+    "ExceptionTypeKeyName",
+)
+
+
+class Tally:
+    """A count that only grows."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class Metrics(Collector):
+    """The counters of one process, in a registry of their own."""
+
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+        self._answers: dict[str, dict[tuple[str, str], Tally]] = {}
+        self._errors: dict[tuple[str, str], Tally] = {}
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        self.close = store.subscribe(self._forget_removed)
+
+    def tally(self, key: str, resolution: Resolution) -> Tally:
+        """The count that `resolution` of the flag `key` belongs to. Errors are counted by kind, whatever key was asked for."""
+        reason = resolution.reason.value
+        if resolution.error_code is not None:
+            return self._errors.setdefault((reason, resolution.error_code.value), Tally())
+        answers = self._answers.setdefault(key, {})
+        return answers.setdefault((resolution.variant or "", reason), Tally())
+
+    def text(self) -> bytes:
+        """Everything, in Prometheus' text format 0.0.4."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry at each scrape."""
+        yield from self._evaluations()
+        yield from self._served()
+
+    def _forget_removed(self, snapshot: Snapshot) -> None:
+        flags = snapshot.flag_set.flags
+        for key in tuple(self._answers):
+            if key not in flags:
+                del self._answers[key]
+                continue
+            variants = flags[key].variants
+            for variant, reason in tuple(self._answers[key]):
+                if variant and variant not in variants:
+                    del self._answers[key][variant, reason]
+
+    def _evaluations(self) -> Iterator[Metric]:
+        impressions = CounterMetricFamily(
+            "feature_flag_flagd_impression", "Evaluations of a flag.", labels=IMPRESSION_LABELS
+        )
+        reasons = CounterMetricFamily(
+            "feature_flag_flagd_result_reason", "Evaluations by reason.", labels=REASON_LABELS
+        )
+        for key, answers in self._answers.items():
+            by_reason: dict[str, int] = {}
+            for (variant, reason), tally in answers.items():
+                impressions.add_metric((key, variant, PROVIDER, reason), tally.count)
+                by_reason[reason] = by_reason.get(reason, 0) + tally.count
+            for reason, count in by_reason.items():
+                reasons.add_metric((key, PROVIDER, reason, ""), count)
+        for (reason, error), tally in self._errors.items():
+            reasons.add_metric(("", PROVIDER, reason, error), tally.count)
+        yield impressions
+        yield reasons
+
+    def _served(self) -> Iterator[Metric]:
+        snapshot = self._store.snapshot
+        served = GaugeMetricFamily(
+            "flagstaff_served_revision_info",
+            "1 for the revision and digest that are served.",
+            labels=("revision", "digest"),
+        )
+        if snapshot is not None:
+            served.add_metric((snapshot.revision or "", snapshot.digest), 1)
+        yield served
+        flags = 0 if snapshot is None else len(snapshot.flag_set.flags)
+        yield GaugeMetricFamily("flagstaff_flags", "Flags that are served.", value=flags)
+        success, age = self._store.last_success, self._store.age(self._clock())
+        if success is not None and age is not None:
+            yield GaugeMetricFamily(
+                "flagstaff_last_success_timestamp_seconds",
+                "When what is served was last known to be current, in Unix time.",
+                value=success,
+            )
+            yield GaugeMetricFamily(
+                "flagstaff_data_age_seconds",
+                "Time since what is served was last known to be current.",
+                value=age,
+            )

@@ -1,0 +1,182 @@
+"""OFREP 0.3.0 (https://github.com/open-feature/protocol): one flag, or all of them with an ETag over the whole answer."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from evaluator.flags.model import ABSENT
+from evaluator.http.routes import Response, Routes, header
+from evaluator.resolve import ErrorCode, resolve, resolve_all
+from evaluator.server.context import MAX_DEPTH, too_deep
+from evaluator.server.selection import InvalidSelectorError, selection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evaluator.http.routes import Headers, Request
+    from evaluator.resolve import Resolution
+    from evaluator.server.context import ContextSources
+    from evaluator.server.metrics import Metrics, Tally
+    from evaluator.server.selection import Selection
+    from evaluator.store import Snapshot, Store
+
+PREFIX: Final = "/ofrep/v1/evaluate/flags"
+JSON: Final[Headers] = (("content-type", "application/json"),)
+ERRORS: Final = {
+    ErrorCode.FLAG_NOT_FOUND: (404, "flag `{key}` does not exist"),
+    ErrorCode.PARSE_ERROR: (400, "error parsing the flag `{key}`"),
+    ErrorCode.TYPE_MISMATCH: (400, "error processing the flag for evaluation"),
+    ErrorCode.GENERAL: (400, "error processing the flag for evaluation"),
+}
+"""flagd's HTTP status and text for each error of one flag."""
+
+_ETAG: Final = re.compile(r'(?:W/)?("[^"]*")')
+
+
+class _BadRequest(Exception):
+    """The request cannot be answered: the fields of the error body."""
+
+    def __init__(self, code: str, details: str) -> None:
+        super().__init__(details)
+        self.code = code
+
+
+def routes(ofrep: Ofrep) -> Routes:
+    """A flag's key is the rest of the path, slashes included."""
+    return Routes(
+        http={
+            ("POST", PREFIX): ofrep.bulk,
+            ("POST", f"{PREFIX}/"): ofrep.bulk,
+            ("POST", f"{PREFIX}/*"): ofrep.single,
+        }
+    )
+
+
+class Ofrep:
+    """Answers from the store's current snapshot; bodies of successful answers are encoded once."""
+
+    def __init__(
+        self,
+        store: Store,
+        metrics: Metrics,
+        sources: ContextSources,
+        clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._sources = sources
+        self._clock = clock
+        self._bodies: dict[Resolution, tuple[bytes, Tally]] = {}
+        self.close = store.subscribe(self._forget)
+
+    def single(self, request: Request) -> Response:
+        """POST …/flags/{key}."""
+        key = request.path[len(PREFIX) + 1 :]
+        if not key:
+            return self.bulk(request)
+        try:
+            snapshot = selection_of(request).of(self._store)
+            context = self._sources.lay_over(read_context(request.body), request.headers)
+        except _BadRequest as error:
+            return _json(400, {"key": key, "errorCode": error.code, "errorDetails": str(error)})
+        if snapshot is None:
+            return _json(404, _error_body(key, ErrorCode.FLAG_NOT_FOUND, {}))
+        resolution = resolve(snapshot.compiled, key, None, context, int(self._clock()))
+        body = self._body(key, resolution)
+        if resolution.error_code is None:
+            return Response(200, body, JSON)
+        return Response(ERRORS[_known(resolution.error_code)][0], body, JSON)
+
+    def bulk(self, request: Request) -> Response:
+        """POST …/flags: every flag, disabled and failing ones included."""
+        try:
+            selected = selection_of(request)
+            context = self._sources.lay_over(read_context(request.body), request.headers)
+        except _BadRequest as error:
+            return _json(400, {"errorCode": error.code, "errorDetails": str(error)})
+        snapshot = selected.of(self._store)
+        bodies: list[bytes] = []
+        if snapshot is not None:
+            resolved = resolve_all(snapshot.compiled, context, int(self._clock()))
+            bodies = [self._body(key, found) for key, found in sorted(resolved, key=itemgetter(0))]
+        metadata = orjson.dumps(dict(selected.metadata))
+        body = b'{"flags":[' + b",".join(bodies) + b'],"metadata":' + metadata + b"}"
+        etag = f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
+        if matches(header(request.headers, "if-none-match"), etag):
+            return Response(304, b"", (("etag", etag),))
+        return Response(200, body, (*JSON, ("etag", etag)))
+
+    def _body(self, key: str, resolution: Resolution) -> bytes:
+        known = self._bodies.get(resolution)
+        if known is None:
+            known = (_encode(key, resolution), self._metrics.tally(key, resolution))
+            if resolution.error_code is None:
+                self._bodies[resolution] = known
+        known[1].count += 1
+        return known[0]
+
+    def _forget(self, _: Snapshot) -> None:
+        self._bodies.clear()
+
+
+def selection_of(request: Request) -> Selection:
+    """The request's selection."""
+    try:
+        return selection(request.headers)
+    except InvalidSelectorError as error:
+        raise _BadRequest("GENERAL", f"invalid selector: {error}") from error
+
+
+def read_context(body: bytes) -> dict[str, Any]:
+    """`context` of a request body. No body, no context, or one that is no object: an empty one, as flagd has it."""
+    if not body:
+        return {}
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise _BadRequest("INVALID_CONTEXT", "Provider context is not valid") from error
+    if document is None:
+        return {}
+    # A document without that many brackets cannot be too deep: most are never walked.
+    brackets = body.count(b"{") + body.count(b"[")
+    if not isinstance(document, dict) or (brackets > MAX_DEPTH and too_deep(document)):
+        raise _BadRequest("INVALID_CONTEXT", "Provider context is not valid")
+    context = document.get("context")
+    return context if isinstance(context, dict) else {}
+
+
+def matches(if_none_match: str | None, etag: str) -> bool:
+    """RFC 9110, 13.1.2: weak comparison with each member of the list, or `*`."""
+    if if_none_match is None:
+        return False
+    return if_none_match.strip() == "*" or etag in _ETAG.findall(if_none_match)
+
+
+def _encode(key: str, resolution: Resolution) -> bytes:
+    if resolution.error_code is not None:
+        return orjson.dumps(_error_body(key, resolution.error_code, dict(resolution.metadata)))
+    body: dict[str, Any] = {"key": key, "reason": resolution.reason.value}
+    if resolution.value is not ABSENT:
+        body["value"] = resolution.value
+    if resolution.variant is not None:
+        body["variant"] = resolution.variant
+    body["metadata"] = dict(resolution.metadata)
+    return orjson.dumps(body)
+
+
+def _known(code: ErrorCode) -> ErrorCode:
+    return code if code in ERRORS else ErrorCode.GENERAL
+
+
+def _error_body(key: str, code: ErrorCode, metadata: dict[str, Any]) -> dict[str, Any]:
+    details = ERRORS[_known(code)][1].format(key=key)
+    return {"key": key, "errorCode": code.value, "errorDetails": details, "metadata": metadata}
+
+
+def _json(status: int, body: dict[str, Any]) -> Response:
+    return Response(status, orjson.dumps(body), JSON)

@@ -1,0 +1,63 @@
+"""`flagd-selector`: which flags a request is about (https://flagd.dev/reference/selector-syntax/)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from evaluator.http.routes import header
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evaluator.http.routes import Headers
+    from evaluator.store import Snapshot, Store
+
+SELECTOR_HEADER: Final = "flagd-selector"
+
+_FLAG_SET_ID: Final = "flagSetId"
+_SOURCE: Final = "source"
+
+
+class InvalidSelectorError(ValueError):
+    """The selector names a key that flagd does not know; the text is flagd's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """One selector, parsed. Without key and value it selects everything."""
+
+    key: str = ""
+    value: str = ""
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The selector as bulk answers reflect it."""
+        return {self.key: self.value} if self.key else {}
+
+    def of(self, store: Store) -> Snapshot | None:
+        """What it selects of the one set that is served: all of it or nothing."""
+        snapshot = store.snapshot
+        if snapshot is None or not self.key:
+            return snapshot
+        if self.key == _SOURCE:
+            return snapshot if self.value == store.source else None
+        return snapshot if self.value == (snapshot.flag_set.flag_set_id or "") else None
+
+
+EVERYTHING: Final = Selection()
+
+
+def selection(headers: Headers) -> Selection:
+    """The selection that `headers` ask for. A bare value is a source; raises InvalidSelectorError."""
+    text = header(headers, SELECTOR_HEADER)
+    if not text:
+        return EVERYTHING
+    key, equals, value = text.partition("=")
+    if not equals:
+        return Selection(_SOURCE, text)
+    if key not in (_FLAG_SET_ID, _SOURCE):
+        raise InvalidSelectorError(
+            f'invalid selector key "{key}", valid keys: "{_FLAG_SET_ID}", "{_SOURCE}"'
+        )
+    return Selection(key, value)

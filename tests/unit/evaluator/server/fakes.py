@@ -1,0 +1,162 @@
+"""Stand-ins for what the handlers are given: a stream, timers, a flag set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from evaluator.flags.model import ABSENT, Flag, FlagSet, State
+from evaluator.http.routes import Call, Code
+from evaluator.server.context import ContextSources
+from evaluator.server.evaluation import Evaluation
+from evaluator.server.metrics import Metrics
+from evaluator.server.ofrep import Ofrep
+from evaluator.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from evaluator.http.routes import Headers
+
+NOW = 1_700_000_000.0
+
+
+def flag(
+    key: str,
+    variants: Mapping[str, Any],
+    default: str | None = None,
+    *,
+    targeting: Any = ABSENT,
+    state: State = State.ENABLED,
+    metadata: Mapping[str, Any] | None = None,
+) -> Flag:
+    return Flag(
+        key,
+        state,
+        MappingProxyType(dict(variants)),
+        default,
+        targeting,
+        MappingProxyType(dict(metadata or {})),
+    )
+
+
+def flag_set(*flags: Flag, **metadata: Any) -> FlagSet:
+    return FlagSet(
+        flags=MappingProxyType({one.key: one for one in flags}),
+        metadata=MappingProxyType(dict(metadata)),
+    )
+
+
+BOOLEAN = flag("boolean", {"on": True, "off": False}, "on", metadata={"owner": "shop"})
+STRING = flag("string", {"a": "alpha"}, "a")
+INTEGER = flag("integer", {"ten": 10}, "ten")
+FLOAT = flag("float", {"half": 0.5}, "half")
+OBJECT = flag("object", {"o": {"a": [1, {"b": None}], "c": "x"}}, "o")
+NO_DEFAULT = flag("no/default", {"on": True})
+DISABLED = flag("disabled", {"on": True}, "on", state=State.DISABLED)
+TARGETED = flag(
+    "targeted",
+    {"yes": "y", "no": "n"},
+    "no",
+    targeting={"if": [{"==": [{"var": "tier"}, "gold"]}, "yes", None]},
+)
+GONE_VARIANT = flag("gone-variant", {"on": True}, "on", targeting={"cat": ["nope"]})
+BROKEN = flag("broken", {"on": True}, "on", targeting={"no_such_operator": [1]})
+ALL = (
+    BOOLEAN, STRING, INTEGER, FLOAT, OBJECT, NO_DEFAULT, DISABLED, TARGETED, GONE_VARIANT, BROKEN,
+)  # fmt: skip
+
+
+@dataclass
+class World:
+    """One store with every handler on it."""
+
+    store: Store
+    metrics: Metrics
+    evaluation: Evaluation
+    ofrep: Ofrep
+
+
+def world(*flags: Flag, sources: ContextSources | None = None, **metadata: Any) -> World:
+    """Nothing is served if there are neither flags nor metadata."""
+    store = Store(source="flags.json")
+    metrics = Metrics(store, lambda: NOW)
+    parts = (store, metrics, sources or ContextSources(), lambda: NOW)
+    if flags or metadata:
+        store.swap(flag_set(*flags, **metadata), now=NOW)
+    return World(store, metrics, Evaluation(*parts), Ofrep(*parts))
+
+
+def call(headers: Headers = ()) -> Call:
+    return Call("/flagd.evaluation.v2.Service/Any", headers, "127.0.0.1:1")
+
+
+class FakeStream:
+    """A MessageStream whose peer reads only when told to."""
+
+    def __init__(self, *, writable: bool = True) -> None:
+        self.sent: list[bytes] = []
+        self.ended: tuple[Code, str] | None = None
+        self.writable = writable
+        self.on_writable: Callable[[], None] | None = None
+        self.on_closed: Callable[[], None] | None = None
+
+    @property
+    def closed(self) -> bool:
+        return self.ended is not None
+
+    def send(self, message: bytes) -> None:
+        if not self.writable or self.closed:
+            raise RuntimeError("not writable")
+        self.sent.append(message)
+
+    def close(self, code: Code = Code.OK, message: str = "") -> None:
+        self.ended = self.ended or (code, message)
+        self.writable = False
+
+    def read(self) -> None:
+        self.writable = True
+        assert self.on_writable is not None
+        self.on_writable()
+
+    def hang_up(self) -> None:
+        self.writable = False
+        assert self.on_closed is not None
+        self.on_closed()
+
+
+@dataclass(eq=False)
+class FakeTimer:
+    due: float
+    callback: Callable[[], None]
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+@dataclass
+class FakeTimers:
+    now: float = 0.0
+    armed: list[FakeTimer] = field(default_factory=list)
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> FakeTimer:
+        timer = FakeTimer(self.now + delay, callback)
+        self.armed.append(timer)
+        return timer
+
+    @property
+    def pending(self) -> list[FakeTimer]:
+        return [timer for timer in self.armed if not timer.cancelled]
+
+    def advance(self, seconds: float) -> None:
+        end = self.now + seconds
+        while due := sorted((t for t in self.pending if t.due <= end), key=lambda t: t.due):
+            self.armed.remove(due[0])
+            self.now = due[0].due
+            due[0].callback()
+        self.now = end

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v1
+from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v2
+
+from evaluator.http.routes import Code, RpcError
+from evaluator.server.context import ContextSources
+from evaluator.server.evaluation import METHODS, routes
+from evaluator.server.events import EventStreams
+
+from . import fakes
+from .fakes import World, call, flag, flag_set, world
+
+PB: dict[str, Any] = {"v1": v1, "v2": v2}
+KINDS = {"Boolean": True, "String": "alpha", "Int": 10, "Float": 0.5, "Object": None}
+
+
+def ask(
+    served: World,
+    version: str,
+    kind: str,
+    key: str,
+    context: dict[str, Any] | None = None,
+    headers: tuple[tuple[str, str], ...] = (),
+) -> Any:
+    request = getattr(PB[version], f"Resolve{kind}Request")(flag_key=key)
+    request.context.update(context or {})
+    answer = served.evaluation.unary(version, METHODS[f"Resolve{kind}"])
+    message = answer(call(headers), request.SerializeToString())
+    return getattr(PB[version], f"Resolve{kind}Response").FromString(message)
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize(
+    ("kind", "key", "value", "variant"),
+    [
+        ("Boolean", "boolean", True, "on"),
+        ("String", "string", "alpha", "a"),
+        ("Int", "integer", 10, "ten"),
+        ("Float", "float", 0.5, "half"),
+    ],
+)
+def test_a_flag_of_each_type_is_answered(
+    version: str, kind: str, key: str, value: Any, variant: str
+) -> None:
+    response = ask(world(*fakes.ALL), version, kind, key)
+    assert (response.value, response.variant, response.reason) == (value, variant, "STATIC")
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_an_object_is_answered_with_all_that_is_in_it(version: str) -> None:
+    response = ask(world(*fakes.ALL), version, "Object", "object")
+    assert MessageToDict(response.value) == {"a": [1.0, {"b": None}], "c": "x"}
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_targeting_reads_the_context_of_the_request(version: str) -> None:
+    served = world(*fakes.ALL)
+    gold = ask(served, version, "String", "targeted", {"tier": "gold"})
+    other = ask(served, version, "String", "targeted", {"tier": "tin"})
+    assert (gold.value, gold.reason) == ("y", "TARGETING_MATCH")
+    assert (other.value, other.reason) == ("n", "DEFAULT")
+
+
+def test_metadata_of_set_and_flag_travels_with_the_answer() -> None:
+    served = world(fakes.BOOLEAN, flagSetId="shop")
+    response = ask(served, "v2", "Boolean", "boolean")
+    assert MessageToDict(response.metadata) == {"flagSetId": "shop", "owner": "shop"}
+
+
+@pytest.mark.parametrize(("key", "reason"), [("no/default", "DEFAULT"), ("disabled", "DISABLED")])
+def test_v2_leaves_value_and_variant_unset_where_the_code_default_counts(
+    key: str, reason: str
+) -> None:
+    response = ask(world(*fakes.ALL), "v2", "Boolean", key)
+    assert response.reason == reason
+    assert not response.HasField("value")
+    assert not response.HasField("variant")
+
+
+def test_v1_answers_a_disabled_flag_with_zero_values() -> None:
+    response = ask(world(*fakes.ALL), "v1", "Boolean", "disabled")
+    assert (response.value, response.variant, response.reason) == (False, "", "DISABLED")
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize(
+    ("kind", "key", "code", "message"),
+    [
+        ("Boolean", "missing", Code.NOT_FOUND, "Flag not found"),
+        ("String", "boolean", Code.INVALID_ARGUMENT, "Type mismatch error"),
+        ("Boolean", "broken", Code.DATA_LOSS, "Error parsing input or configuration"),
+        ("Boolean", "gone-variant", Code.UNKNOWN, "General error"),
+    ],
+)
+def test_each_error_has_flagds_status_and_text(
+    version: str, kind: str, key: str, code: Code, message: str
+) -> None:
+    with pytest.raises(RpcError) as caught:
+        ask(world(*fakes.ALL), version, kind, key)
+    assert (caught.value.code, caught.value.message) == (code, message)
+
+
+def test_v1_calls_a_flag_without_default_not_found() -> None:
+    with pytest.raises(RpcError) as caught:
+        ask(world(*fakes.ALL), "v1", "Boolean", "no/default")
+    assert caught.value.code is Code.NOT_FOUND
+
+
+def test_before_anything_is_served_every_flag_is_not_found() -> None:
+    with pytest.raises(RpcError) as caught:
+        ask(world(), "v2", "Boolean", "boolean")
+    assert caught.value.code is Code.NOT_FOUND
+
+
+def test_bytes_that_are_no_request_are_an_invalid_argument() -> None:
+    answer = world(*fakes.ALL).evaluation.unary("v2", METHODS["ResolveBoolean"])
+    with pytest.raises(RpcError) as caught:
+        answer(call(), b"\x0a\xff")
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("selector", "found"),
+    [
+        ("flagSetId=shop", True),
+        ("flagSetId=bank", False),
+        ("flagSetId=", False),
+        ("source=flags.json", True),
+        ("flags.json", True),
+        ("source=other.json", False),
+        ("", True),
+    ],
+)
+def test_a_selector_selects_the_set_or_nothing(selector: str, found: bool) -> None:
+    served = world(fakes.BOOLEAN, flagSetId="shop")
+    headers = (("flagd-selector", selector),)
+    if found:
+        assert ask(served, "v2", "Boolean", "boolean", headers=headers).value is True
+        return
+    with pytest.raises(RpcError) as caught:
+        ask(served, "v2", "Boolean", "boolean", headers=headers)
+    assert caught.value.code is Code.NOT_FOUND
+
+
+def test_an_unknown_selector_key_is_refused_in_flagds_words() -> None:
+    with pytest.raises(RpcError) as caught:
+        ask(world(fakes.BOOLEAN), "v2", "Boolean", "boolean", headers=(("flagd-selector", "x=y"),))
+    expected = 'invalid selector key "x", valid keys: "flagSetId", "source"'
+    assert (caught.value.code, caught.value.message) == (Code.INVALID_ARGUMENT, expected)
+
+
+def test_a_header_wins_over_a_fixed_value_which_wins_over_the_request() -> None:
+    sources = ContextSources({"tier": "gold"}, {"x-tier": "tier"})
+    served = world(fakes.TARGETED, sources=sources)
+    fixed = ask(served, "v2", "String", "targeted", {"tier": "tin"})
+    mapped = ask(served, "v2", "String", "targeted", headers=(("x-tier", "tin"),))
+    assert (fixed.value, mapped.value) == ("y", "n")
+
+
+def test_a_swap_is_seen_by_the_next_request_and_leaves_no_old_answer() -> None:
+    served = world(flag("f", {"on": True, "off": False}, "on"))
+    assert ask(served, "v2", "Boolean", "f").value is True
+    served.store.swap(flag_set(flag("f", {"on": True, "off": False}, "off")), now=fakes.NOW)
+    assert ask(served, "v2", "Boolean", "f").value is False
+
+
+def bulk(served: World, headers: tuple[tuple[str, str], ...] = ()) -> Any:
+    message = served.evaluation.resolve_all(
+        call(headers), v1.ResolveAllRequest().SerializeToString()
+    )
+    return v1.ResolveAllResponse.FromString(message)
+
+
+def test_bulk_omits_flags_whose_type_no_default_tells() -> None:
+    keys = set(bulk(world(*fakes.ALL)).flags)
+    assert keys == {one.key for one in fakes.ALL} - {"no/default"}
+
+
+def test_bulk_answers_each_flag_by_its_type() -> None:
+    served = world(*fakes.ALL)
+    for _ in range(2):
+        flags = bulk(served).flags
+        assert flags["boolean"].bool_value is True
+        assert flags["string"].string_value == "alpha"
+        assert flags["integer"].double_value == 10
+        assert flags["float"].double_value == 0.5
+        assert MessageToDict(flags["object"].object_value)["c"] == "x"
+
+
+def test_bulk_gives_a_failing_flag_its_reason_and_a_zero_value() -> None:
+    entry = bulk(world(*fakes.ALL)).flags["broken"]
+    assert (entry.reason, entry.bool_value, entry.variant) == ("ERROR", False, "")
+
+
+def test_bulk_reflects_the_selector_and_is_empty_where_it_selects_nothing() -> None:
+    response = bulk(world(fakes.BOOLEAN), (("flagd-selector", "flagSetId=bank"),))
+    assert not response.flags
+    assert MessageToDict(response.metadata) == {"flagSetId": "bank"}
+
+
+def test_both_versions_are_routed_and_only_v1_has_bulk() -> None:
+    served = world()
+    table = routes(served.evaluation, EventStreams(served.store, fakes.FakeTimers()))
+    v1_paths = {path for path in table.unary if ".v1." in path}
+    assert len(v1_paths) == 6
+    assert len(table.unary) == 11
+    assert set(table.streams) == {
+        f"/flagd.evaluation.{version}.Service/EventStream" for version in ("v1", "v2")
+    }

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v1
+
+from evaluator.flags.model import FlagSet
+from evaluator.http.routes import Code, RpcError
+from evaluator.server.events import EventStreams
+from evaluator.store import Store
+
+from .fakes import NOW, FakeStream, FakeTimers, call, flag, flag_set
+
+
+def version(number: int, *more: str) -> FlagSet:
+    """A set whose flag `f` differs by `number`."""
+    flags = [flag("f", {"v": number}, "v"), *(flag(key, {"on": True}, "on") for key in more)]
+    return flag_set(*flags, flagSetId="shop")
+
+
+class Scene:
+    """A store, its event streams, and time to move by hand."""
+
+    def __init__(self, *, deadline: float = 0.0) -> None:
+        self.store = Store()
+        self.timers = FakeTimers()
+        self.streams = EventStreams(self.store, self.timers, deadline_seconds=deadline)
+        self.serve(version(0))
+
+    def serve(self, flags: FlagSet) -> None:
+        self.store.swap(flags, now=NOW)
+
+    def open(self, *, selector: str = "", writable: bool = True) -> FakeStream:
+        stream = FakeStream(writable=writable)
+        self.streams.open(call((("flagd-selector", selector),)), b"", stream)
+        return stream
+
+
+def events(stream: FakeStream) -> list[tuple[str, Any]]:
+    read = [v1.EventStreamResponse.FromString(message) for message in stream.sent]
+    return [(event.type, MessageToDict(event.data)) for event in read]
+
+
+def changes(stream: FakeStream) -> list[dict[str, str]]:
+    return [
+        {key: change["type"] for key, change in content["flags"].items()}
+        for kind, content in events(stream)
+        if kind == "configuration_change"
+    ]
+
+
+def test_a_subscriber_is_told_at_once_that_the_provider_is_ready() -> None:
+    assert events(Scene().open()) == [("provider_ready", {})]
+
+
+def test_a_change_names_each_flag_and_what_happened_to_it() -> None:
+    scene = Scene()
+    scene.serve(version(0, "old"))
+    stream = scene.open()
+    scene.serve(version(1, "new"))
+    assert changes(stream) == [{"f": "update", "new": "write", "old": "delete"}]
+
+
+def test_a_slow_reader_gets_one_cumulative_change() -> None:
+    scene = Scene()
+    stream = scene.open()
+    stream.writable = False
+    for number in range(1, 1000):
+        scene.serve(version(number, f"new-{number}"))
+    assert changes(stream) == []
+    stream.read()
+    assert changes(stream) == [{"f": "update", "new-999": "write"}]
+
+
+def test_a_change_taken_back_before_it_could_be_told_is_never_told() -> None:
+    scene = Scene()
+    stream = scene.open()
+    stream.writable = False
+    scene.serve(version(1))
+    scene.serve(version(0))
+    stream.read()
+    assert changes(stream) == []
+
+
+def test_a_slow_reader_holds_nobody_up() -> None:
+    scene = Scene()
+    slow, quick = scene.open(), scene.open()
+    slow.writable = False
+    scene.serve(version(1))
+    assert changes(quick) == [{"f": "update"}]
+
+
+def test_a_subscriber_that_cannot_be_greeted_yet_hears_of_what_came_meanwhile() -> None:
+    scene = Scene()
+    stream = scene.open(writable=False)
+    scene.serve(version(1))
+    stream.read()
+    assert [kind for kind, _ in events(stream)] == ["provider_ready", "configuration_change"]
+
+
+def test_all_who_saw_the_same_get_the_same_bytes() -> None:
+    scene = Scene()
+    first, second = scene.open(), scene.open()
+    scene.serve(version(1))
+    assert first.sent[-1] is second.sent[-1]
+
+
+@pytest.mark.parametrize("again", [0, 1], ids=["same set", "only another revision"])
+def test_nothing_is_sent_when_no_flag_changed(again: int) -> None:
+    scene = Scene()
+    stream = scene.open()
+    metadata = {"flagstaff.dev/revision": "main@sha1:2"} if again else {}
+    scene.serve(FlagSet(version(0).flags, metadata={**version(0).metadata, **metadata}))
+    assert len(stream.sent) == 1
+
+
+def test_the_first_set_after_an_empty_start_is_all_writes() -> None:
+    store = Store()
+    streams = EventStreams(store, FakeTimers())
+    stream = FakeStream()
+    streams.open(call(), b"", stream)
+    store.swap(version(0), now=NOW)
+    assert changes(stream) == [{"f": "write"}]
+
+
+@pytest.mark.parametrize(("selector", "told"), [("flagSetId=shop", 1), ("flagSetId=bank", 0)])
+def test_a_subscriber_hears_only_of_what_it_selects(selector: str, told: int) -> None:
+    scene = Scene()
+    stream = scene.open(selector=selector)
+    scene.serve(version(1))
+    assert len(changes(stream)) == told
+
+
+def test_a_bad_selector_is_refused() -> None:
+    with pytest.raises(RpcError) as caught:
+        Scene().open(selector="x=y")
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+def test_a_keep_alive_comes_after_twenty_silent_seconds_and_again() -> None:
+    scene = Scene()
+    stream = scene.open()
+    scene.timers.advance(19.9)
+    assert len(stream.sent) == 1
+    scene.timers.advance(0.1)
+    scene.timers.advance(20)
+    assert [kind for kind, _ in events(stream)] == ["provider_ready", "keep_alive", "keep_alive"]
+
+
+def test_any_message_puts_the_keep_alive_off() -> None:
+    scene = Scene()
+    stream = scene.open()
+    scene.timers.advance(15)
+    scene.serve(version(1))
+    scene.timers.advance(15)
+    assert len(stream.sent) == 2
+
+
+def test_a_thousand_streams_share_one_timer_and_each_keeps_its_time() -> None:
+    scene = Scene()
+    early = [scene.open() for _ in range(500)]
+    scene.timers.advance(5)
+    late = [scene.open() for _ in range(500)]
+    assert len(scene.timers.pending) == 1
+    scene.timers.advance(15)
+    assert {len(stream.sent) for stream in early} == {2}
+    assert {len(stream.sent) for stream in late} == {1}
+    scene.timers.advance(5)
+    assert {len(stream.sent) for stream in late} == {2}
+    assert len(scene.timers.pending) == 1
+
+
+def test_a_silent_stream_that_cannot_be_written_to_gets_no_keep_alive() -> None:
+    scene = Scene()
+    stream = scene.open()
+    stream.writable = False
+    scene.timers.advance(20)
+    stream.writable = True
+    scene.timers.advance(20)
+    assert len(stream.sent) == 2
+
+
+def test_the_last_to_leave_stops_the_timer() -> None:
+    scene = Scene()
+    stream = scene.open()
+    stream.hang_up()
+    assert scene.timers.pending == []
+    scene.serve(version(1))
+    assert len(stream.sent) == 1
+
+
+def test_a_deadline_ends_a_stream_however_busy() -> None:
+    scene = Scene(deadline=30)
+    stream = scene.open()
+    for number in range(1, 7):
+        assert stream.ended is None
+        scene.timers.advance(5)
+        if number < 6:
+            scene.serve(version(number))
+    assert stream.ended is not None
+    assert stream.ended[0] is Code.DEADLINE_EXCEEDED
+
+
+def test_without_a_deadline_a_stream_stays() -> None:
+    scene = Scene()
+    stream = scene.open()
+    scene.timers.advance(100_000)
+    assert stream.ended is None
+
+
+def test_shutdown_is_told_to_who_can_hear_it_and_ends_all() -> None:
+    scene = Scene()
+    hearing, deaf = scene.open(), scene.open()
+    deaf.writable = False
+    scene.streams.close()
+    assert events(hearing)[-1] == ("provider_shutdown", {})
+    assert len(deaf.sent) == 1
+    assert hearing.ended == deaf.ended == (Code.OK, "")
+    assert scene.timers.pending == []
+
+
+def test_no_stream_is_opened_during_shutdown() -> None:
+    scene = Scene()
+    scene.streams.close()
+    with pytest.raises(RpcError) as caught:
+        scene.open()
+    assert caught.value.code is Code.UNAVAILABLE

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from evaluator.http.routes import Headers, Request, Response, header
+from evaluator.server.ofrep import PREFIX, matches
+
+from . import fakes
+from .fakes import World, flag, flag_set, world
+
+ANY_KEYS = [f"flag-{number}" for number in range(3)]
+
+
+def post(
+    served: World, key: str | None, body: Any = b"", headers: Headers = ()
+) -> tuple[Response, Any]:
+    encoded = body if isinstance(body, bytes) else orjson.dumps(body)
+    path = PREFIX if key is None else f"{PREFIX}/{key}"
+    request = Request("POST", path, "", headers, encoded, "127.0.0.1:1")
+    response = served.ofrep.bulk(request) if key is None else served.ofrep.single(request)
+    return response, orjson.loads(response.body) if response.body else None
+
+
+def etag(response: Response) -> str:
+    found = header(response.headers, "etag")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("boolean", {"value": True, "variant": "on", "reason": "STATIC", "metadata": {"owner": "shop"}}),
+        ("string", {"value": "alpha", "variant": "a", "reason": "STATIC", "metadata": {}}),
+        ("integer", {"value": 10, "variant": "ten", "reason": "STATIC", "metadata": {}}),
+        ("float", {"value": 0.5, "variant": "half", "reason": "STATIC", "metadata": {}}),
+        ("no/default", {"reason": "DEFAULT", "metadata": {}}),
+        ("disabled", {"reason": "DISABLED", "metadata": {}}),
+        ("targeted", {"value": "n", "variant": "no", "reason": "DEFAULT", "metadata": {}}),
+    ],
+)  # fmt: skip
+def test_a_single_answer_has_flagds_shape(key: str, expected: dict[str, Any]) -> None:
+    response, body = post(world(*fakes.ALL), key)
+    assert response.status == 200
+    assert header(response.headers, "content-type") == "application/json"
+    assert body == {"key": key, **expected}
+
+
+def test_whole_numbers_stay_whole_on_the_wire() -> None:
+    response, _ = post(world(*fakes.ALL), "integer")
+    assert b'"value":10,' in response.body
+
+
+@pytest.mark.parametrize(
+    ("key", "status", "code", "details"),
+    [
+        ("missing", 404, "FLAG_NOT_FOUND", "flag `missing` does not exist"),
+        ("broken", 400, "PARSE_ERROR", "error parsing the flag `broken`"),
+        ("gone-variant", 400, "GENERAL", "error processing the flag for evaluation"),
+    ],
+)
+def test_each_error_has_flagds_status_and_body(
+    key: str, status: int, code: str, details: str
+) -> None:
+    response, body = post(world(*fakes.ALL), key)
+    assert response.status == status
+    assert body == {"key": key, "errorCode": code, "errorDetails": details, "metadata": {}}
+
+
+DEEP = b'{"context":{"a":' + b"[" * 5000 + b"]" * 5000 + b"}}"
+WITHIN_ORJSON = b'{"context":{"a":' + b"[" * 300 + b"]" * 300 + b"}}"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{", b"\xff", b"[1]", b"3", b'"x"', b'{"context":{"a":NaN}}', DEEP, WITHIN_ORJSON],
+    ids=["cut", "no UTF-8", "array", "number", "string", "NaN", "too deep", "deep"],
+)
+@pytest.mark.parametrize("key", ["boolean", None], ids=["single", "bulk"])
+def test_a_body_that_is_no_object_is_an_invalid_context(key: str | None, body: bytes) -> None:
+    response, answer = post(world(*fakes.ALL), key, body)
+    assert response.status == 400
+    assert answer["errorCode"] == "INVALID_CONTEXT"
+    assert answer["errorDetails"] == "Provider context is not valid"
+    assert answer.get("key") == key
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"null", b"{}", b'{"context":null}', b'{"context":[1]}', b'{"context":"x"}']
+)
+def test_no_context_and_one_that_is_no_object_are_an_empty_one(body: bytes) -> None:
+    response, answer = post(world(*fakes.ALL), "targeted", body)
+    assert (response.status, answer["value"]) == (200, "n")
+
+
+def test_a_wide_context_is_not_a_deep_one() -> None:
+    context = {"tier": "gold", "list": [{"a": [number]} for number in range(500)]}
+    assert post(world(*fakes.ALL), "targeted", {"context": context})[1]["value"] == "y"
+
+
+def test_bulk_answers_every_flag_in_order_of_keys() -> None:
+    _, body = post(world(*fakes.ALL), None, {"context": {"tier": "gold"}})
+    assert [entry["key"] for entry in body["flags"]] == sorted(one.key for one in fakes.ALL)
+    assert body["metadata"] == {}
+    by_key = {entry["key"]: entry for entry in body["flags"]}
+    assert by_key["targeted"]["value"] == "y"
+    assert by_key["broken"]["errorCode"] == "PARSE_ERROR"
+
+
+def test_before_anything_is_served_bulk_is_empty_and_single_not_found() -> None:
+    assert post(world(), None)[1] == {"flags": [], "metadata": {}}
+    assert post(world(), "boolean")[0].status == 404
+
+
+def test_a_path_that_ends_after_the_slash_asks_for_all_flags() -> None:
+    assert len(post(world(*fakes.ALL), "")[1]["flags"]) == len(fakes.ALL)
+
+
+def test_an_unchanged_answer_is_not_sent_again() -> None:
+    served = world(*fakes.ALL)
+    first, _ = post(served, None)
+    again, _ = post(served, None, headers=(("if-none-match", etag(first)),))
+    assert (again.status, again.body, etag(again)) == (304, b"", etag(first))
+
+
+def test_another_context_that_changes_an_answer_changes_the_etag() -> None:
+    served = world(fakes.TARGETED)
+    plain, _ = post(served, None)
+    gold, _ = post(served, None, {"context": {"tier": "gold"}}, (("if-none-match", etag(plain)),))
+    assert gold.status == 200
+    assert etag(gold) != etag(plain)
+
+
+def test_other_flags_change_the_etag_and_the_same_flags_do_not() -> None:
+    served = world(flag("f", {"on": True, "off": False}, "on"))
+    first = etag(post(served, None)[0])
+    served.store.swap(flag_set(flag("f", {"on": True, "off": False}, "off")), now=fakes.NOW)
+    second = etag(post(served, None)[0])
+    served.store.swap(flag_set(flag("f", {"on": True, "off": False}, "on")), now=fakes.NOW)
+    assert second != first
+    assert etag(post(served, None)[0]) == first
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        ('"a"', True),
+        ('W/"a"', True),
+        ('"b", "a"', True),
+        ('"b",W/"a"', True),
+        ("*", True),
+        ('"b"', False),
+        ("a", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_if_none_match_is_read_as_the_list_it_is(sent: str | None, expected: bool) -> None:
+    assert matches(sent, '"a"') is expected
+
+
+def test_a_selector_is_reflected_and_a_bad_one_refused() -> None:
+    served = world(fakes.BOOLEAN, flagSetId="shop")
+    _, body = post(served, None, headers=(("flagd-selector", "flagSetId=shop"),))
+    assert body["metadata"] == {"flagSetId": "shop"}
+    response, body = post(served, None, headers=(("flagd-selector", "x=y"),))
+    assert (response.status, body["errorCode"]) == (400, "GENERAL")
+    assert body["errorDetails"].startswith('invalid selector: invalid selector key "x"')
