@@ -1,1 +1,68 @@
 """The shared model: what a flag set is and how it is read. Pure: no I/O, no clock."""
+
+from evaluator.flags.canonical import canonical, digest
+from evaluator.flags.diff import Change, Diff, diff
+from evaluator.flags.document import Document, Format, format_of, read_document
+from evaluator.flags.layer import Layer, read_layer
+from evaluator.flags.merge import Parsed, merge
+from evaluator.flags.model import (
+    ABSENT,
+    AUTHOR_KEY,
+    COMMITTED_AT_KEY,
+    DIGEST_KEY,
+    EMPTY,
+    HELD_FROM_KEY,
+    PROVENANCE_KEYS,
+    PROVENANCE_PREFIX,
+    REVISION_KEY,
+    Absent,
+    Bucketing,
+    Flag,
+    FlagSet,
+    Json,
+    Scalar,
+    State,
+)
+from evaluator.flags.parse import parse
+from evaluator.flags.problems import Problem, Severity
+from evaluator.flags.rules import RuleProblem, check_rule
+from evaluator.flags.text import DEFAULT, Bounds
+
+__all__ = [
+    "ABSENT",
+    "AUTHOR_KEY",
+    "COMMITTED_AT_KEY",
+    "DEFAULT",
+    "DIGEST_KEY",
+    "EMPTY",
+    "HELD_FROM_KEY",
+    "PROVENANCE_KEYS",
+    "PROVENANCE_PREFIX",
+    "REVISION_KEY",
+    "Absent",
+    "Bounds",
+    "Bucketing",
+    "Change",
+    "Diff",
+    "Document",
+    "Flag",
+    "FlagSet",
+    "Format",
+    "Json",
+    "Layer",
+    "Parsed",
+    "Problem",
+    "RuleProblem",
+    "Scalar",
+    "Severity",
+    "State",
+    "canonical",
+    "check_rule",
+    "diff",
+    "digest",
+    "format_of",
+    "merge",
+    "parse",
+    "read_document",
+    "read_layer",
+]

@@ -1,0 +1,118 @@
+"""One document as read: its value, what is wrong with its text, and where each part is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+from evaluator.flags.json_text import read_json
+from evaluator.flags.model import ABSENT
+from evaluator.flags.problems import Problem, Severity
+from evaluator.flags.text import (
+    DEFAULT,
+    EMPTY_DOCUMENT,
+    Bounds,
+    Fault,
+    Lines,
+    UnreadableError,
+    decode,
+    json_path,
+)
+from evaluator.flags.yaml_text import read_yaml
+
+if TYPE_CHECKING:
+    from evaluator.flags.model import Absent, Json
+    from evaluator.flags.operators import Path
+
+__all__ = ["DEFAULT", "Bounds", "Document", "Format", "format_of", "read_document"]
+
+
+class Format(StrEnum):
+    """How a document is written."""
+
+    JSON = "json"
+    YAML = "yaml"
+
+
+_FORMATS: Final = {".json": Format.JSON, ".yaml": Format.YAML, ".yml": Format.YAML}
+
+
+def format_of(file: str) -> Format | None:
+    """The format that a file's extension names, whatever its case; None for any other."""
+    return _FORMATS.get(PurePosixPath(file).suffix.lower())
+
+
+class Places(Protocol):
+    """Offsets of a document's parts."""
+
+    def locate(self, path: Path, *, key: bool = False) -> int:
+        """Offset, in characters, of the value at `path` or of its key."""
+        ...
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document's value, or ABSENT and one fault where it has none."""
+
+    file: str
+    value: Json | Literal[Absent.ABSENT]
+    faults: tuple[Fault, ...] = ()
+    """What is wrong with the text, by path: the parser judges whom it concerns."""
+    text: str = field(default="", repr=False)
+    places: Places | None = field(default=None, repr=False)
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether nothing at all could be read."""
+        return self.value is ABSENT
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The faults as problems."""
+        return tuple(
+            Problem(
+                self.file, *self.place_of(fault), Severity.ERROR, fault.code, fault.message,
+                json_path(fault.path),
+            )
+            for fault in self.faults
+        )  # fmt: skip
+
+    def place_of(self, fault: Fault) -> tuple[int, int]:
+        """Line and column of a fault of this document; (0, 0) where the whole file is meant."""
+        return (0, 0) if fault.offset is None else self._lines.place(fault.offset)
+
+    def place(self, path: Path, *, key: bool = False) -> tuple[int, int]:
+        """Line and column of the value at `path`, or of its key; of the nearest ancestor if it is missing.
+
+        (0, 0) in a document that could not be read.
+        """
+        if self.places is None:
+            return 0, 0
+        return self._lines.place(self.places.locate(path, key=key))
+
+    @cached_property
+    def _lines(self) -> Lines:
+        return Lines(self.text)
+
+
+def read_document(data: bytes, *, file: str, bounds: Bounds = DEFAULT) -> Document:
+    """Read JSON or YAML, by the extension of `file` (JSON where it names neither). Never raises, whatever the content."""
+    if len(data) > bounds.document_bytes:
+        message = f"the file has {len(data)} bytes, more than the {bounds.document_bytes} of a document; split it"
+        return Document(file, ABSENT, (Fault((), "too-large", message),))
+    try:
+        text = decode(data)
+    except UnreadableError as error:
+        text = data.decode("utf-8", "replace").removeprefix("\ufeff")
+        return Document(file, ABSENT, (error.fault(),), text)
+    if not text.strip():
+        return Document(file, ABSENT, (EMPTY_DOCUMENT.fault(),), text)
+    read = read_yaml if format_of(file) is Format.YAML else read_json
+    try:
+        value, faults, places = read(text, bounds)
+    except UnreadableError as error:
+        return Document(file, ABSENT, (error.fault(),), text)
+    return Document(file, value, faults, text, places)

@@ -1,0 +1,200 @@
+"""One layer of a flag set: the raw pieces of its documents, which need not be complete."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from evaluator.flags.document import DEFAULT, Bounds, Document, read_document
+from evaluator.flags.findings import Finding, Piece, placed
+from evaluator.flags.model import EMPTY
+from evaluator.flags.operators import did_you_mean, shown
+from evaluator.flags.problems import Problem, Severity
+from evaluator.flags.text import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from evaluator.flags.model import Json
+    from evaluator.flags.operators import Path
+    from evaluator.flags.text import Fault
+
+FLAGS: Final = "flags"
+EVALUATORS: Final = "$evaluators"
+METADATA: Final = "metadata"
+_TOP: Final = (FLAGS, EVALUATORS, METADATA, "$schema")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The pieces by key. A piece whose value is None removes what lower layers have."""
+
+    flags: Mapping[str, Piece] = field(default_factory=lambda: EMPTY)
+    evaluators: Mapping[str, Piece] = field(default_factory=lambda: EMPTY)
+    metadata: Mapping[str, Piece] = field(default_factory=lambda: EMPTY)
+    documents: tuple[Document, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    has_flags: bool = False
+    """Whether any document has the key `flags`, be it empty."""
+    bounds: Bounds = DEFAULT
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the layer by itself, by place."""
+        return placed(self.findings, self.bounds)
+
+    @property
+    def whole_bad(self) -> bool:
+        """Whether it is unknown what the layer says: an error that is no single flag's."""
+        return any(finding.spoils_all for finding in self.findings)
+
+
+def read_layer(files: Iterable[tuple[str, bytes]], *, bounds: Bounds = DEFAULT) -> Layer:
+    """Read documents, as (file name, content), to one layer; never raises, whatever the content."""
+    reading = _Reading(bounds)
+    for file, content in files:
+        reading.add(read_document(content, file=file, bounds=bounds))
+    return Layer(
+        flags=reading.flags,
+        evaluators=reading.evaluators,
+        metadata=reading.metadata,
+        documents=tuple(reading.documents),
+        findings=tuple(reading.findings),
+        has_flags=reading.has_flags,
+        bounds=bounds,
+    )
+
+
+class _Reading:
+    def __init__(self, bounds: Bounds) -> None:
+        self.flags: dict[str, Piece] = {}
+        self.evaluators: dict[str, Piece] = {}
+        self.metadata: dict[str, Piece] = {}
+        self.documents: list[Document] = []
+        self.findings: list[Finding] = []
+        self.has_flags = False
+        self._bounds = bounds
+
+    def add(self, document: Document) -> None:
+        self.documents.append(document)
+        for fault in document.faults:
+            flag = None if document.unreadable else _spoiled(document.value, fault)
+            self._find_fault(document, fault, flag)
+        if document.unreadable:
+            return
+        top = document.value
+        if not isinstance(top, dict):
+            message = f"a document is an object with `flags`, not {shown(top)}"
+            self._error(document, (), "not-an-object", message)
+            return
+        for key in top:
+            if key not in _TOP:
+                message = f"unknown key {quoted(key)}{did_you_mean(key, _TOP)}; it is ignored"
+                self._warn(document, (key,), "unknown-key", message)
+        self._add_flags(document, top)
+        self._add_section(document, top, EVALUATORS, self.evaluators)
+        self._add_section(document, top, METADATA, self.metadata)
+
+    def _add_flags(self, document: Document, top: dict[str, Any]) -> None:
+        if FLAGS not in top:
+            return
+        flags = top[FLAGS]
+        self.has_flags = True
+        if not isinstance(flags, dict | list):
+            message = f"`flags` is an object of flags by key, or a list of them, not {shown(flags)}"
+            self._error(document, (FLAGS,), "not-flags", message)
+            return
+        if len(self.flags) + len(flags) > self._bounds.flags:
+            message = (
+                f"these are more than {self._bounds.flags} flags; split them into several sets"
+            )
+            self._error(document, (FLAGS,), "too-many-flags", message)
+            return
+        for key, piece in self._pieces(document, flags):
+            self._add_flag(key, piece)
+
+    def _pieces(self, document: Document, flags: Json) -> Iterator[tuple[str, Piece]]:
+        if isinstance(flags, dict):
+            for key, value in flags.items():
+                yield key, Piece(value, document, (FLAGS, key))
+            return
+        for index, item in enumerate(flags):
+            path = (FLAGS, index)
+            if not isinstance(item, dict):
+                message = f"a flag in a list is an object with `key`, not {shown(item)}"
+                self._error(document, path, "not-a-flag", message)
+            elif not isinstance(item.get("key"), str):
+                message = 'a flag in a list needs its key; add "key": "…"'
+                self._error(document, path, "missing-flag-key", message)
+            else:
+                value = {name: part for name, part in item.items() if name != "key"}
+                yield item["key"], Piece(value, document, path)
+
+    def _add_flag(self, key: str, piece: Piece) -> None:
+        first = self.flags.setdefault(key, piece)
+        if first is not piece:
+            message = (
+                f"the flag {quoted(key)} is already at {first.place(key=True)}; keep one of the two"
+            )
+            self._error(piece.document, piece.path, "duplicate-flag", message, flag=key)
+
+    def _add_section(
+        self, document: Document, top: dict[str, Any], name: str, pieces: dict[str, Piece]
+    ) -> None:
+        section = top.get(name, EMPTY)
+        if section is None:
+            message = f"`{name}` is null; write an object or remove it"
+            self._warn(document, (name,), "null-section", message)
+            return
+        if section is not EMPTY and not isinstance(section, dict):
+            message = f"`{name}` is an object, not {shown(section)}"
+            self._error(document, (name,), "not-an-object", message)
+            return
+        for key, value in section.items():
+            piece = Piece(value, document, (name, key))
+            first = pieces.setdefault(key, piece)
+            if first is not piece and not _same(first.value, value):
+                message = f"{quoted(key)} is something else at {first.place(key=True)}; keep one of the two"
+                self._error(document, piece.path, "conflicting-key", message)
+
+    def _find_fault(self, document: Document, fault: Fault, flag: str | None) -> None:
+        self.findings.append(
+            Finding(
+                document, fault.path, Severity.ERROR, fault.code, fault.message, flag, fault=fault
+            )
+        )
+
+    def _error(
+        self, document: Document, path: Path, code: str, message: str, flag: str | None = None
+    ) -> None:
+        at_key = flag is not None
+        self.findings.append(
+            Finding(document, path, Severity.ERROR, code, message, flag, at_key=at_key)
+        )
+
+    def _warn(self, document: Document, path: Path, code: str, message: str) -> None:
+        self.findings.append(
+            Finding(document, path, Severity.WARNING, code, message, None, at_key=True)
+        )
+
+
+def _spoiled(value: Json, fault: Fault) -> str | None:
+    """The key of the one flag that a fault is in; None where it is in none, or in what names the flag."""
+    path = fault.path
+    if len(path) < 2 or path[0] != FLAGS or not isinstance(value, dict):
+        return None
+    key = path[1]
+    if isinstance(key, str):
+        return key
+    flags = value.get(FLAGS)
+    item = flags[key] if isinstance(flags, list) and key < len(flags) else None
+    if not isinstance(item, dict) or path[2:3] == ("key",):
+        return None
+    name = item.get("key")
+    return name if isinstance(name, str) else None
+
+
+def _same(one: Json, other: Json) -> bool:
+    """Equality as JSON has it: true is not 1."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
