@@ -33,6 +33,8 @@ class Commit:
     """`Name <mail>`."""
     committed_at: datetime
     subject: str
+    skipped: tuple[str, ...] = ()
+    """What the tree lists and nobody wrote, with the reason: `flags/evil.json: symlink, not followed`."""
 
 
 class Source(Protocol):
@@ -45,4 +47,4 @@ class Source(Protocol):
         """Write the files of `revision` below the empty folder `into`; bounded; never outside of it."""
 
     def changes(self) -> AsyncIterator[None]:
-        """Yields whenever the source may have changed: at once where it can be watched, else every interval."""
+        """Yields at once, then whenever the source may have changed: as it does where it can be watched, and every interval."""

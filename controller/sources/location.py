@@ -1,0 +1,164 @@
+"""Where a repository is, and who is asking: text from people, made safe to hand to a program and to show."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from controller.runtime.setbacks import Stalled
+
+
+class Transport(StrEnum):
+    """How a repository is reached, by the name that Git's list of allowed protocols uses."""
+
+    FILE = "file"
+    HTTP = "http"
+    HTTPS = "https"
+    SSH = "ssh"
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What to prove oneself with; nothing in it is ever printed. Raises `Stalled` where it cannot be meant."""
+
+    username: str = ""
+    password: str = field(default="", repr=False)
+    """A password or a token, for http and https."""
+    ssh_key: str = field(default="", repr=False)
+    """A private key in OpenSSH's or PEM form; empty for the user's own keys and agent."""
+    known_hosts: str = field(default="", repr=False)
+    """Lines of a known_hosts file; empty for the user's own file. An unknown host is always refused."""
+
+    def __post_init__(self) -> None:
+        # Git's credential protocol is line by line: a newline would end a field and start another.
+        if any(character in self.username + self.password for character in "\n\r\0"):
+            message = "a username or password with a line break cannot be used"
+            raise Stalled("InvalidCredentials", message)
+        if self.password and not self.username:
+            raise Stalled("InvalidCredentials", "a password needs a username")
+
+    @property
+    def identity(self) -> str:
+        """Tells two askers apart without telling what they know."""
+        parts = (self.username, self.password, self.ssh_key, self.known_hosts)
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A repository's place, with no secret in `url` or `shown`."""
+
+    transport: Transport
+    url: str
+    """What Git is given."""
+    shown: str
+    """What people are shown."""
+    path: Path | None = None
+    """Set for a repository on this machine."""
+    credentials: Credentials | None = None
+    """What the text carried in itself, as `https://name:token@host/…` does."""
+
+    @property
+    def origin(self) -> str:
+        """Scheme and host, to which alone credentials are given."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc}"
+
+
+# `host:path` and `user@host:path`: as in Git, a colon before any slash.
+_SCP = re.compile(
+    r"(?:(?P<user>[^@:/\s]+)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:/\[\]\s]+):(?P<path>.+)"
+)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_HOST = re.compile(r"[A-Za-z0-9_.-]+|[0-9A-Fa-f:.]+")
+_ACCEPTED = "a local path, file://, https://, http://, ssh:// or user@host:path"
+
+
+def parse_location(text: str) -> Location:
+    """Read a path or URL; raises `Stalled` (`URLInvalid`), without repeating any credentials, for all else."""
+    if not text or text != text.strip() or any(ord(c) < 0x20 or ord(c) == 0x7F for c in text):
+        raise _invalid("it is empty, or has white space or control characters around or in it")
+    if text.startswith("-"):
+        raise _invalid("a location cannot start with a dash; for such a folder write ./-name")
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*::", text):
+        raise _invalid("Git's remote helpers are not run")
+    if scheme := _SCHEME.match(text):
+        return _from_url(scheme[1].lower(), text)
+    if (scp := _SCP.fullmatch(text)) is not None:
+        return _from_scp(scp)
+    return _local(Path(text), text)
+
+
+def _invalid(why: str) -> Stalled:
+    return Stalled("URLInvalid", f"this is no place of a repository: {why} (expected {_ACCEPTED})")
+
+
+def _local(path: Path, shown: str) -> Location:
+    return Location(Transport.FILE, f"file://{path}", shown, path=path)
+
+
+def _from_url(scheme: str, text: str) -> Location:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise _invalid("its host or port cannot be read") from None
+    if parts.fragment:
+        raise _invalid("a fragment (#…) means nothing here; a reference is given apart")
+    if scheme == "file":
+        return _from_file_url(parts)
+    if scheme not in set(Transport):
+        raise _invalid(f"{scheme}:// is not spoken here")
+    host = parts.hostname or ""
+    if not _HOST.fullmatch(host) or host.startswith("-"):
+        raise _invalid("its host is missing or not a host's name")
+    if not parts.path.strip("/"):
+        raise _invalid("it names a host and no repository")
+    address = (f"[{host}]" if ":" in host else host) + (f":{port}" if port is not None else "")
+    username, password = unquote(parts.username or ""), unquote(parts.password or "")
+    if scheme == "ssh":
+        return _from_ssh_url(parts, address, username, password)
+    bare = f"{scheme}://{address}{parts.path}"
+    credentials = _carried(username, password)
+    # A query may hold a token: Git gets it, nobody is shown it.
+    url = f"{bare}?{parts.query}" if parts.query else bare
+    return Location(Transport(scheme), url, bare, credentials=credentials)
+
+
+def _carried(username: str, password: str) -> Credentials | None:
+    if not username and not password:
+        return None
+    # A lone name is how tokens are pasted (`https://TOKEN@host/…`), with any password.
+    return Credentials(username or "git", password)
+
+
+def _from_ssh_url(parts: SplitResult, address: str, username: str, password: str) -> Location:
+    if password or parts.query:
+        raise _invalid("ssh takes neither a password nor a query in its URL; use a key")
+    if username.startswith("-") or re.search(r"[\s@/:]", username):
+        raise _invalid("its user is not a user's name")
+    url = f"ssh://{username + '@' if username else ''}{address}{parts.path}"
+    return Location(Transport.SSH, url, url)
+
+
+def _from_file_url(parts: SplitResult) -> Location:
+    if parts.netloc not in {"", "localhost"} or parts.query:
+        raise _invalid("a file:// URL has three slashes and a path: file:///srv/flags.git")
+    path = unquote(parts.path)
+    if "\0" in path or not path.strip("/"):
+        raise _invalid("it names no folder")
+    return _local(Path(path), f"file://{parts.path}")
+
+
+def _from_scp(scp: re.Match[str]) -> Location:
+    user, host, path = scp["user"] or "", scp["host"], scp["path"]
+    if user.startswith("-") or host.startswith("-") or path.startswith("-"):
+        raise _invalid("its user, host and path cannot start with a dash")
+    if not _HOST.fullmatch(host.strip("[]")):
+        raise _invalid("its host is not a host's name")
+    url = f"{user + '@' if user else ''}{host}:{path}"
+    return Location(Transport.SSH, url, url)

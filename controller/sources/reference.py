@@ -1,0 +1,202 @@
+"""Which revision is meant: what a person writes, and what it is found to be among a repository's references."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import semantic_version
+
+from controller.runtime.setbacks import Failed, Stalled, Waiting
+from controller.sources.source import Revision
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+HEADS = "refs/heads/"
+TAGS = "refs/tags/"
+KINDS = ("branch", "tag", "semver", "name", "commit")
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+# What `git check-ref-format` refuses, and a leading dash, which a program could take for an option.
+_BAD_NAME = re.compile(
+    r"""^-|^/|/$|//|\.\.|@\{|\.$|(^|/)\.|\.lock(/|$)|^@$|[\x00-\x20\x7f~^:?*\[\\]"""
+)
+_LISTED_NAMES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What to follow. Given several, Flux's order decides: commit, name, tag, semver, branch; none is the remote's HEAD.
+
+    Raises `Stalled` where a field could never name anything.
+    """
+
+    branch: str | None = None
+    tag: str | None = None
+    semver: str | None = None
+    """A range in npm's notation, over tags with or without a leading `v`."""
+    name: str | None = None
+    """A full name: `refs/heads/x`, `refs/pull/420/head`."""
+    commit: str | None = None
+    """40 hexadecimal digits."""
+
+    def __post_init__(self) -> None:
+        for kind, value in (("branch", self.branch), ("tag", self.tag), ("name", self.name)):
+            if value is not None and (not value or _BAD_NAME.search(value)):
+                raise Stalled("InvalidReference", f"{value!r} cannot be a {kind} in Git")
+        if self.name is not None and not self.name.startswith("refs/"):
+            message = f"a reference's full name starts with refs/, and {self.name!r} does not"
+            raise Stalled("InvalidReference", message)
+        if self.commit is not None and not _COMMIT.fullmatch(self.commit):
+            message = f"a commit is 40 hexadecimal digits, and {self.commit!r} is not"
+            raise Stalled("InvalidReference", message)
+        if self.semver is not None:
+            _range(self.semver)
+
+    @classmethod
+    def parse(cls, text: str | None) -> Reference:
+        """`branch:main`, `tag:v1`, `semver:>=1.0 <2`, `name:refs/heads/x`, `commit:<40 hex>`; a bare word is a branch."""
+        if text is None:
+            return cls()
+        kind, colon, value = text.strip().partition(":")
+        if not colon:
+            return cls(branch=kind)
+        if kind not in KINDS:
+            message = f"{kind!r} is no kind of reference; write one of " + ", ".join(
+                f"{known}:…" for known in KINDS
+            )
+            raise Stalled("InvalidReference", message)
+        return cls(**{kind: value.lower() if kind == "commit" else value})
+
+    def __str__(self) -> str:
+        for kind in ("commit", "name", "tag", "semver", "branch"):
+            if (value := getattr(self, kind)) is not None:
+                return f"{kind}:{value}"
+        return "HEAD"
+
+    def full_name(self, revision: Revision) -> str | None:
+        """The remote's own name of what `revision` was read from; None for a commit that is pinned without a branch."""
+        if self.commit is not None:
+            return HEADS + self.branch if self.branch else None
+        if self.name is not None:
+            return self.name
+        if self.tag is not None or self.semver is not None:
+            return TAGS + revision.name
+        return HEADS + revision.name if revision.name else "HEAD"
+
+
+def choose(refs: Mapping[str, str], head: str | None, reference: Reference) -> Revision:
+    """What `reference` points at among `refs`.
+
+    `refs` maps full names to commit ids (an annotated tag to the commit it marks); a detached HEAD may be among them.
+    `head` is the full name that HEAD stands for, if it stands for one.
+    Raises `Waiting` for a repository with nothing in it yet, `Failed` where the reference is not there (it may come).
+    """
+    if reference.commit is not None:
+        return _revision(reference.branch or "", reference.commit)
+    if not refs:
+        message = "the repository is empty: it has no branch and no tag yet"
+        raise Waiting("EmptyRepository", message)
+    if reference.name is not None:
+        return _by_name(refs, reference.name)
+    if reference.tag is not None:
+        return _short(refs, TAGS, reference.tag)
+    if reference.semver is not None:
+        return _highest(refs, reference.semver)
+    if reference.branch is not None:
+        return _short(refs, HEADS, reference.branch)
+    return _default(refs, head)
+
+
+def _revision(name: str, oid: str) -> Revision:
+    if not _COMMIT.fullmatch(oid):
+        message = f"only repositories with SHA-1 ids are read, and {oid!r} is none"
+        raise Stalled("UnsupportedObjectFormat", message)
+    return Revision(name, f"sha1:{oid}")
+
+
+def _by_name(refs: Mapping[str, str], name: str) -> Revision:
+    if name in refs:
+        return _revision(name, refs[name])
+    raise Failed("ReferenceNotFound", f"no reference {name!r}; {_near(name, refs, 'references')}")
+
+
+def _short(refs: Mapping[str, str], prefix: str, name: str) -> Revision:
+    if (full := prefix + name) in refs:
+        return _revision(name, refs[full])
+    (kind, kinds), (other, other_prefix) = (
+        (("branch", "branches"), ("tag", TAGS))
+        if prefix == HEADS
+        else (("tag", "tags"), ("branch", HEADS))
+    )
+    message = f"no {kind} {name!r}; {_near(name, _under(refs, prefix), kinds)}"
+    if other_prefix + name in refs:
+        message += f"; there is a {other} of that name: write {other}:{name}"
+    elif _COMMIT.fullmatch(name):
+        message += f"; for a commit write commit:{name}"
+    raise Failed("ReferenceNotFound", message)
+
+
+def _default(refs: Mapping[str, str], head: str | None) -> Revision:
+    if head is not None and head in refs:
+        name = head.removeprefix(HEADS)
+        return _revision(name, refs[head])
+    if head is None and "HEAD" in refs:
+        return _revision("", refs["HEAD"])
+    branches = _listed(_under(refs, HEADS), "branches")
+    why = f"HEAD stands for {head!r}, which does not exist" if head else "HEAD stands for no branch"
+    raise Failed("ReferenceNotFound", f"{why}; name a branch; {branches}")
+
+
+def _highest(refs: Mapping[str, str], text: str) -> Revision:
+    wanted = _range(text)
+    tags = _under(refs, TAGS)
+    found = [
+        (version.precedence_key, tag)
+        for tag in tags
+        if (version := _version(tag)) is not None and wanted.match(version)
+    ]
+    if not found:
+        message = f"no tag is in the range {text!r}; {_listed(tags, 'tags')}"
+        raise Failed("ReferenceNotFound", message)
+    _, tag = max(found)
+    return _revision(tag, refs[TAGS + tag])
+
+
+def _version(tag: str) -> semantic_version.Version | None:
+    try:
+        return semantic_version.Version(tag.removeprefix("v"))
+    except ValueError:
+        return None
+
+
+def _range(text: str) -> semantic_version.NpmSpec:
+    """Also what Flux's users write: commas for "and", a space after an operator, a `v` before a number."""
+    plain = re.sub(r"([<>=~^])\s+(?=[\dv])", r"\1", text.replace(",", " "))
+    plain = re.sub(r"(?<![\w.+-])v(?=\d)", "", plain).strip()
+    try:
+        return semantic_version.NpmSpec(plain)
+    except ValueError:
+        message = f"{text!r} is no range of versions; write for example '>=1.0 <2', '1.x' or '^2.1'"
+        raise Stalled("InvalidReference", message) from None
+
+
+def _under(refs: Iterable[str], prefix: str) -> list[str]:
+    return sorted(name.removeprefix(prefix) for name in refs if name.startswith(prefix))
+
+
+def _near(wanted: str, names: Iterable[str], kinds: str) -> str:
+    known = sorted(names)
+    near = difflib.get_close_matches(wanted, known[:1000], n=1)
+    question = f"did you mean {near[0]!r}? " if near else ""
+    return question + _listed(known, kinds)
+
+
+def _listed(names: list[str], kinds: str) -> str:
+    if not names:
+        return f"there are no {kinds}"
+    more = f" and {len(names) - _LISTED_NAMES} more" if len(names) > _LISTED_NAMES else ""
+    return f"{kinds}: {', '.join(names[:_LISTED_NAMES])}{more}"
