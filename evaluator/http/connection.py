@@ -1,0 +1,374 @@
+"""The server's side of one HTTP/2 connection (RFC 9113) as a state machine: bytes in, events and bytes out.
+
+It does no I/O and reads no clock. A breach by the peer never raises here: it becomes RST_STREAM or GOAWAY in the output.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from evaluator.http import frames, hpack
+from evaluator.http.events import (
+    BodyTooLarge,
+    ConnectionClosed,
+    Event,
+    HeadersReceived,
+    HeadersTooLarge,
+    RequestReceived,
+    StreamClosed,
+    Writable,
+)
+from evaluator.http.flow import Outbox
+from evaluator.http.frames import (
+    ACK,
+    HEAD,
+    HEAD_BYTES,
+    MAX_STREAM_ID,
+    MAX_WINDOW,
+    UINT32,
+    ConnectionFault,
+    ErrorCode,
+    Setting,
+)
+from evaluator.http.inbox import Inbox
+from evaluator.http.streams import CONNECTION_WINDOW, STREAM_WINDOW, Floods, Stream, Streams
+
+if TYPE_CHECKING:
+    from evaluator.http.routes import Limits
+
+__all__ = [
+    "BodyTooLarge",
+    "Connection",
+    "ConnectionClosed",
+    "Event",
+    "HeadersReceived",
+    "HeadersTooLarge",
+    "RequestReceived",
+    "StreamClosed",
+    "Writable",
+]
+
+
+class Connection:
+    """One connection. Sends on a stream that is not open do nothing: the peer may have closed it meanwhile.
+
+    `receive` returns what happened; whatever is to be written is then in `take_output`. Once either side has announced its end
+    (`draining`) and `open_streams` is 0, the listener may close the transport.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._out = Outbox()
+        self._streams = Streams(self._out, limits)
+        self._floods = Floods(limits.resets_per_second)
+        self._inbox = Inbox(limits, self._streams, self._floods)
+        self._pending = bytearray()
+        self._wanted = 0
+        self._greeted = self._settled = False
+        self._closed = self._draining = False
+        self._pings = 0
+        settings = {
+            Setting.MAX_CONCURRENT_STREAMS: limits.streams_per_connection,
+            Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
+            Setting.MAX_HEADER_LIST_SIZE: limits.header_bytes,
+        }
+        window = frames.window_frame(0, CONNECTION_WINDOW - frames.DEFAULT_WINDOW)
+        self._out.pieces += (frames.settings_frame(settings), window)
+
+    # ------------------------------------------------------------------ what the listener asks
+
+    @property
+    def open_streams(self) -> int:
+        """Streams on which a request is awaited, in work, or its response not yet all in the output."""
+        return len(self._streams.open)
+
+    @property
+    def draining(self) -> bool:
+        """Either side has sent GOAWAY."""
+        return self._draining
+
+    @property
+    def header_block_open(self) -> bool:
+        """A header block has begun and waits for its CONTINUATION."""
+        return self._inbox.block_open
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Response bytes that flow control forbids to send."""
+        return self._out.waiting_bytes
+
+    @property
+    def unanswered_pings(self) -> int:
+        """How many of our PINGs the peer has still to acknowledge."""
+        return self._pings
+
+    def is_open(self, stream_id: int) -> bool:
+        """Whether something may still be sent on the stream."""
+        return self._sendable(stream_id) is not None
+
+    def writable(self, stream_id: int) -> bool:
+        """Open, and nothing queued."""
+        stream = self._sendable(stream_id)
+        return stream is not None and not stream.queue
+
+    # ------------------------------------------------------------------ sending
+
+    def take_output(self) -> bytes:
+        """All bytes to write now."""
+        return self._out.take()
+
+    def send_headers(self, stream_id: int, block: bytes, end_stream: bool = False) -> None:
+        """`block`: from `hpack.encode_block`."""
+        stream = self._sendable(stream_id)
+        if stream is not None:
+            self._floods.noise = 0
+            self._out.send_headers(stream_id, block, end_stream)
+            if end_stream:
+                self._streams.sent(stream)
+
+    def send_body(self, stream_id: int, chunk: bytes, end_stream: bool = False) -> None:
+        """Send as much as the peer's windows allow and queue the rest."""
+        stream = self._sendable(stream_id)
+        if stream is not None:
+            self._floods.noise = 0
+            stream.ending = end_stream
+            if self._out.send_body(stream, chunk) and end_stream:
+                self._streams.sent(stream)
+
+    def send_response(
+        self, stream_id: int, block: bytes, body: bytes, trailers: bytes | None
+    ) -> None:
+        """A whole response at once: the fast path."""
+        stream = self._sendable(stream_id)
+        if stream is not None:
+            self._floods.noise = 0
+            if self._out.respond(stream, block, body, trailers):
+                self._streams.sent(stream)
+
+    def send_trailers(self, stream_id: int, block: bytes) -> None:
+        """End the stream, after what is queued on it."""
+        stream = self._sendable(stream_id)
+        if stream is not None:
+            stream.ending = True
+            stream.trailers = block
+            if self._out.flush(stream):
+                self._streams.sent(stream)
+
+    def reset(self, stream_id: int, error: int) -> None:
+        """End the stream at once with RST_STREAM; what is queued on it is dropped."""
+        if not self._closed and stream_id in self._streams.open:
+            self._streams.reset(stream_id, error)
+
+    def goaway(self, error: int = 0, last: bool = True) -> None:
+        """Announce the end.
+
+        `last=False` only asks the peer to open no more streams; `last=True` says which were processed and refuses new ones.
+        """
+        if not self._closed:
+            self._draining = True
+            self._inbox.refusing = self._inbox.refusing or last
+            last_stream_id = self._streams.processed if last else MAX_STREAM_ID
+            self._out.pieces.append(frames.goaway_frame(last_stream_id, error))
+
+    def ping(self) -> None:
+        """Ask the peer for a sign of life; see `unanswered_pings`."""
+        if not self._closed:
+            self._pings += 1
+            self._out.pieces.append(frames.frame(frames.PING, 0, 0, bytes(8)))
+
+    def tick(self) -> None:
+        """A second has passed: the counters of floods begin anew."""
+        self._floods.resets = self._floods.noise = 0
+
+    def _sendable(self, stream_id: int) -> Stream | None:
+        stream = self._streams.open.get(stream_id)
+        return None if stream is None or stream.ending or self._closed else stream
+
+    # ------------------------------------------------------------------ receiving
+
+    def receive(self, data: bytes) -> list[Event]:
+        """What the peer's next bytes mean; any bytes will do, cut anywhere."""
+        if self._closed:
+            return []
+        events = self._inbox.events = []
+        try:
+            self._parse(data)
+        except ConnectionFault as fault:
+            goaway = frames.goaway_frame(self._streams.processed, fault.error, fault.reason)
+            self._out.pieces.append(goaway)
+            self._close(fault.error)
+        else:
+            self._inbox.settle()
+        return events
+
+    def _close(self, error: int) -> None:
+        self._closed = self._draining = True
+        self._pending.clear()
+        self._inbox.events.append(ConnectionClosed(error))
+
+    def _parse(self, data: bytes) -> None:
+        if self._pending:
+            self._pending += data
+            if len(self._pending) < self._wanted:
+                return
+            data = bytes(self._pending)
+            self._pending.clear()
+        at, end = 0, len(data)
+        if not self._greeted:
+            at = self._greet(data)
+        self._wanted = HEAD_BYTES if self._greeted else 0
+        while end - at >= HEAD_BYTES and self._greeted and not self._closed:
+            word, flags, stream_id = HEAD.unpack_from(data, at)
+            size = word >> 8
+            if size > frames.DEFAULT_FRAME_BYTES:
+                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "frame too long")
+            start = at + HEAD_BYTES
+            if end - start < size:
+                self._wanted = HEAD_BYTES + size
+                break
+            at = start + size
+            self._frame(word & 0xFF, flags, stream_id & MAX_STREAM_ID, data[start:at])
+        if at < end and not self._closed:
+            self._pending += data[at:]
+
+    def _greet(self, data: bytes) -> int:
+        """How many bytes of the preface are done with: all or none."""
+        preface = frames.PREFACE
+        if not preface.startswith(data[: len(preface)]):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "preface")
+        self._greeted = len(data) >= len(preface)
+        return len(preface) if self._greeted else 0
+
+    def _frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        if not self._inbox.expects(kind, stream_id):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "header block interrupted")
+        if not self._settled:
+            if kind != frames.SETTINGS or flags & ACK:
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "SETTINGS must come first")
+            self._settled = True
+        match kind:
+            case frames.DATA:
+                self._inbox.on_data(flags, stream_id, payload)
+            case frames.HEADERS:
+                self._inbox.on_headers(flags, stream_id, payload)
+            case frames.CONTINUATION:
+                self._inbox.on_continuation(flags, stream_id, payload)
+            case frames.WINDOW_UPDATE:
+                self._on_window_update(stream_id, payload)
+            case frames.RST_STREAM:
+                self._on_rst_stream(stream_id, payload)
+            case frames.PRIORITY:
+                self._on_priority(stream_id, payload)
+            case _:
+                self._on_connection_frame(kind, flags, stream_id, payload)
+
+    def _on_connection_frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        if kind > frames.CONTINUATION:
+            self._floods.noisy()
+        elif kind == frames.PUSH_PROMISE or stream_id:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "not a client's frame")
+        elif kind == frames.PING:
+            self._on_ping(flags, payload)
+        elif kind == frames.SETTINGS:
+            self._on_settings(flags, payload)
+        else:
+            self._on_goaway(payload)
+
+    # ------------------------------------------------------------------ control frames
+
+    def _on_priority(self, stream_id: int, payload: bytes) -> None:
+        """Ignored but for its form (RFC 9113 section 5.3.2)."""
+        self._floods.noisy()
+        if not stream_id:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "stream id")
+        if len(payload) != 5:
+            error = ErrorCode.FRAME_SIZE_ERROR
+        elif UINT32.unpack_from(payload)[0] & MAX_STREAM_ID == stream_id:
+            error = ErrorCode.PROTOCOL_ERROR
+        else:
+            return
+        if stream_id not in self._streams.open:
+            raise ConnectionFault(error, "PRIORITY")
+        self._inbox.fail_stream(stream_id, error)
+
+    def _on_rst_stream(self, stream_id: int, payload: bytes) -> None:
+        if len(payload) != 4:
+            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM length")
+        self._streams.require_known(stream_id)
+        stream = self._streams.open.get(stream_id)
+        if stream is not None:
+            self._streams.drop(stream)
+            self._streams.end(stream_id)
+            self._inbox.events.append(StreamClosed(stream_id, UINT32.unpack(payload)[0]))
+        self._floods.reset()
+
+    def _on_settings(self, flags: int, payload: bytes) -> None:
+        if flags & ACK:
+            if payload:
+                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS ack with a payload")
+            self._inbox.acknowledged = True
+            return
+        self._floods.noisy()
+        settings = frames.parse_settings(payload)
+        self._out.frame_bytes = settings.get(Setting.MAX_FRAME_SIZE, self._out.frame_bytes)
+        if settings.get(Setting.HEADER_TABLE_SIZE, hpack.TABLE_BYTES) < hpack.TABLE_BYTES:
+            self._out.shrink_table()
+        self._out.pieces.append(frames.frame(frames.SETTINGS, ACK, 0))
+        window = settings.get(Setting.INITIAL_WINDOW_SIZE, self._inbox.initial_window)
+        change = window - self._inbox.initial_window
+        self._inbox.initial_window = window
+        for stream in list(self._streams.open.values()) if change else ():
+            stream.window += change
+            if stream.window > MAX_WINDOW:
+                raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE")
+            if stream.queue and self._out.flush(stream):
+                self._flushed(stream)
+
+    def _on_ping(self, flags: int, payload: bytes) -> None:
+        if len(payload) != 8:
+            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "PING length")
+        if flags & ACK:
+            self._pings = max(0, self._pings - 1)
+        else:
+            self._floods.noisy()
+            self._out.pieces.append(frames.frame(frames.PING, ACK, 0, payload))
+
+    def _on_goaway(self, payload: bytes) -> None:
+        if len(payload) < 8:
+            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY length")
+        self._draining = True
+        self._floods.noisy()
+        if not self._streams.open:
+            self._out.pieces.append(frames.goaway_frame(self._streams.processed, 0))
+            self._close(UINT32.unpack_from(payload, 4)[0])
+
+    def _on_window_update(self, stream_id: int, payload: bytes) -> None:
+        if len(payload) != 4:
+            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE length")
+        increment = UINT32.unpack(payload)[0] & MAX_STREAM_ID
+        if not stream_id:
+            self._widen(increment)
+            return
+        self._streams.require_known(stream_id)
+        stream = self._streams.open.get(stream_id)
+        if stream is None:
+            return
+        stream.window += increment
+        if not increment:
+            self._inbox.fail_stream(stream_id, ErrorCode.PROTOCOL_ERROR)
+        elif stream.window > MAX_WINDOW:
+            self._inbox.fail_stream(stream_id, ErrorCode.FLOW_CONTROL_ERROR)
+        elif stream.queue and self._out.flush(stream):
+            self._flushed(stream)
+
+    def _widen(self, increment: int) -> None:
+        if not increment:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
+        for stream in self._out.widen(increment):
+            self._flushed(stream)
+
+    def _flushed(self, stream: Stream) -> None:
+        """Nothing waits on the stream any more."""
+        if stream.ending:
+            self._streams.sent(stream)
+        else:
+            self._inbox.events.append(Writable(stream.id))

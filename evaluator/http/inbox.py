@@ -1,0 +1,261 @@
+"""What comes in on streams: HEADERS, CONTINUATION and DATA frames become requests (RFC 9113 sections 5.1 and 8.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from evaluator.http import fields, frames, hpack
+from evaluator.http.events import (
+    BodyTooLarge,
+    Event,
+    HeadersReceived,
+    HeadersTooLarge,
+    RequestReceived,
+    StreamClosed,
+)
+from evaluator.http.frames import (
+    END_HEADERS,
+    END_STREAM,
+    MAX_STREAM_ID,
+    PADDED,
+    UINT32,
+    WITH_PRIORITY,
+    ConnectionFault,
+    ErrorCode,
+)
+from evaluator.http.streams import STREAM_WINDOW, Floods, Stream, Streams
+
+if TYPE_CHECKING:
+    from evaluator.http.routes import Headers, Limits
+
+_CODED_MARGIN = 65_536
+"""A header block may be this much longer than its fields may be, and still only its stream fails."""
+_SHORT_FRAGMENT = 256
+_KNOWN_REQUESTS = 64
+_MANY_FIELDS = 64
+_SELF_DEPENDENT = 0x100
+"""Beyond the eight flags of a frame: its priority named its own stream."""
+
+
+class Inbox:
+    """The receiving half of a connection. Methods raise ConnectionFault for what ends it."""
+
+    __slots__ = (
+        "_begun",
+        "_block",
+        "_block_flags",
+        "_block_stream",
+        "_decoder",
+        "_floods",
+        "_lengths",
+        "_limits",
+        "_streams",
+        "acknowledged",
+        "events",
+        "initial_window",
+        "refusing",
+    )
+
+    def __init__(self, limits: Limits, streams: Streams, floods: Floods) -> None:
+        self.events: list[Event] = []
+        self.acknowledged = False
+        """The peer knows our settings."""
+        self.refusing = False
+        """New streams are refused, for we have said which was the last."""
+        self.initial_window = frames.DEFAULT_WINDOW
+        """What the peer lets us send on a new stream."""
+        self._limits = limits
+        self._streams = streams
+        self._floods = floods
+        self._decoder = hpack.Decoder(limits.header_bytes)
+        self._begun: list[Stream] = []
+        self._lengths: dict[Headers, int] = {}
+        """Declared content lengths of requests that were found valid."""
+        self._block: bytearray | None = None
+        self._block_stream = 0
+        self._block_flags = 0
+
+    @property
+    def block_open(self) -> bool:
+        """A header block has begun and waits for its CONTINUATION."""
+        return self._block is not None
+
+    def expects(self, kind: int, stream_id: int) -> bool:
+        """Whether a frame may come now: nothing may interrupt a header block."""
+        return self._block is None or (
+            kind == frames.CONTINUATION and stream_id == self._block_stream
+        )
+
+    def settle(self) -> None:
+        """The read is over: report the requests that began in it and whose bodies are still to come."""
+        if self._begun:
+            self.events += [
+                HeadersReceived(stream.id)
+                for stream in self._begun
+                if not (stream.ended or stream.discarding) and stream.id in self._streams.open
+            ]
+            self._begun.clear()
+
+    def fail_stream(self, stream_id: int, error: ErrorCode) -> None:
+        """End a stream for the peer's error."""
+        if stream_id in self._streams.open:
+            self.events.append(StreamClosed(stream_id, error))
+        self._streams.reset(stream_id, error)
+        self._floods.reset()
+
+    def on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
+        """A DATA frame (section 6.1)."""
+        size = len(payload)
+        self._streams.spend(size)
+        if flags & PADDED:
+            payload = frames.unpadded(payload)
+        stream = self._streams.open.get(stream_id)
+        if stream is None:
+            self._streams.require_known(stream_id)
+            if not self._streams.ignored(stream_id):
+                self.fail_stream(stream_id, ErrorCode.STREAM_CLOSED)
+            return
+        stream.credit -= size
+        if stream.ended:
+            self.fail_stream(stream_id, ErrorCode.STREAM_CLOSED)
+        elif stream.credit < 0:
+            self.fail_stream(stream_id, ErrorCode.FLOW_CONTROL_ERROR)
+        elif self._take(stream, payload):
+            if flags & END_STREAM:
+                self._complete(stream)
+            elif payload:
+                self._streams.renew(stream)
+            else:
+                self._floods.noisy()
+
+    def _take(self, stream: Stream, payload: bytes) -> bool:
+        """Take a piece of a body; False when that ended the stream."""
+        stream.received += len(payload)
+        if fields.UNDECLARED < stream.declared < stream.received:
+            self.fail_stream(stream.id, ErrorCode.PROTOCOL_ERROR)
+            return False
+        if stream.discarding or not payload:
+            return True
+        if 0 < self._limits.body_bytes < stream.received:
+            self._discard(stream)
+            return True
+        if self._streams.keep(stream, payload):
+            return True
+        self.fail_stream(stream.id, ErrorCode.ENHANCE_YOUR_CALM)
+        return False
+
+    def _discard(self, stream: Stream) -> None:
+        stream.discarding = True
+        self._streams.release(stream)
+        self.events.append(BodyTooLarge(stream.id, stream.headers))
+
+    def _complete(self, stream: Stream) -> None:
+        """The peer has ended its side."""
+        if fields.UNDECLARED != stream.declared != stream.received:
+            self.fail_stream(stream.id, ErrorCode.PROTOCOL_ERROR)
+            return
+        stream.ended = True
+        if not stream.discarding:
+            body = self._streams.release(stream)
+            self.events.append(RequestReceived(stream.id, stream.headers, body))
+
+    def on_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
+        """A HEADERS frame (section 6.2)."""
+        if not stream_id & 1:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "stream id")
+        if flags & PADDED:
+            payload = frames.unpadded(payload)
+        if flags & WITH_PRIORITY:
+            if len(payload) < 5:
+                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "priority")
+            if UINT32.unpack_from(payload)[0] & MAX_STREAM_ID == stream_id:
+                flags |= _SELF_DEPENDENT
+            payload = payload[5:]
+        if flags & END_HEADERS:
+            self._on_block(flags, stream_id, payload)
+            return
+        if not payload:
+            self._floods.noisy()
+        self._block = bytearray(payload)
+        self._block_stream = stream_id
+        self._block_flags = flags
+
+    def on_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
+        """A CONTINUATION frame (section 6.10)."""
+        if self._block is None:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION of nothing")
+        self._block += payload
+        if len(self._block) > self._limits.header_bytes + _CODED_MARGIN:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "header block too long")
+        if flags & END_HEADERS:
+            block, self._block = bytes(self._block), None
+            self._on_block(self._block_flags, stream_id, block)
+        elif len(payload) < _SHORT_FRAGMENT:
+            self._floods.noisy()
+
+    def _on_block(self, flags: int, stream_id: int, block: bytes) -> None:
+        """A whole header block; it is decoded whatever comes of it, to keep the HPACK tables in step."""
+        headers: Headers | None
+        try:
+            headers = self._decoder.decode(block)
+        except hpack.HpackError as error:
+            raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, str(error)) from None
+        except hpack.HeadersTooLarge:
+            headers = None
+        stream = self._streams.open.get(stream_id)
+        if stream is not None:
+            self._on_trailers(stream, flags, headers)
+        elif stream_id > self._streams.highest:
+            self._on_request(flags, stream_id, headers)
+        elif not self._streams.ignored(stream_id):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "stream id not increasing")
+
+    def _on_request(self, flags: int, stream_id: int, headers: Headers | None) -> None:
+        streams = self._streams
+        streams.highest = stream_id
+        if self.refusing or len(streams.open) >= self._limits.streams_per_connection:
+            streams.reset(stream_id, ErrorCode.REFUSED_STREAM)
+            if self.acknowledged and not self.refusing:
+                self._floods.reset()
+            return
+        streams.processed = stream_id
+        stream = Stream(stream_id, headers or (), STREAM_WINDOW, self.initial_window)
+        if headers is not None:
+            try:
+                stream.declared = self._declared_length(headers)
+            except fields.Malformed:
+                self.fail_stream(stream_id, ErrorCode.PROTOCOL_ERROR)
+                return
+        if flags & _SELF_DEPENDENT:
+            self.fail_stream(stream_id, ErrorCode.PROTOCOL_ERROR)
+            return
+        streams.open[stream_id] = stream
+        if headers is None:
+            stream.discarding = True
+            self.events.append(HeadersTooLarge(stream_id))
+        elif 0 < self._limits.body_bytes < stream.declared:
+            self._discard(stream)
+        if flags & END_STREAM:
+            self._complete(stream)
+        else:
+            self._begun.append(stream)
+
+    def _declared_length(self, headers: Headers) -> int:
+        length = self._lengths.get(headers)
+        if length is None:
+            length = fields.check_request(headers)
+            if len(headers) <= _MANY_FIELDS:
+                if len(self._lengths) >= _KNOWN_REQUESTS:
+                    self._lengths.clear()
+                self._lengths[headers] = length
+        return length
+
+    def _on_trailers(self, stream: Stream, flags: int, headers: Headers | None) -> None:
+        if stream.ended:
+            self.fail_stream(stream.id, ErrorCode.STREAM_CLOSED)
+            return
+        sound = headers is not None and flags & END_STREAM and not flags & _SELF_DEPENDENT
+        if sound and fields.may_follow_a_body(headers or ()):
+            self._complete(stream)
+        else:
+            self.fail_stream(stream.id, ErrorCode.PROTOCOL_ERROR)

@@ -1,0 +1,191 @@
+"""The streams of one HTTP/2 connection: those open, what is remembered of those closed, and the bodies that come in on them."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from evaluator.http.fields import UNDECLARED
+from evaluator.http.frames import ConnectionFault, ErrorCode, reset_frame, window_frame
+
+if TYPE_CHECKING:
+    from evaluator.http.flow import Outbox
+    from evaluator.http.routes import Headers, Limits
+
+STREAM_WINDOW = 262_144
+"""DATA bytes that a peer may send on a stream before it hears of us again."""
+CONNECTION_WINDOW = 1_048_576
+BODIES_BYTES = 67_108_864
+"""Unfinished bodies that one connection may make us keep, unless a single body may be larger."""
+_REMEMBERED = 512
+
+
+class Floods:
+    """What a peer may do at hardly a cost to itself, counted between two ticks."""
+
+    __slots__ = ("_limit", "noise", "resets")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.resets = 0
+        self.noise = 0
+
+    def reset(self) -> None:
+        """A stream was reset by the peer, or by us for the peer's error."""
+        self.resets += 1
+        if self.resets > self._limit:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many resets")
+
+    def noisy(self) -> None:
+        """A frame that asks for nothing: PING, SETTINGS, PRIORITY, empty, unknown."""
+        self.noise += 1
+        if self.noise > self._limit:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many idle frames")
+
+
+class Stream:
+    """One open stream, both directions."""
+
+    __slots__ = (
+        "body",
+        "credit",
+        "declared",
+        "discarding",
+        "ended",
+        "ending",
+        "headers",
+        "id",
+        "queue",
+        "received",
+        "trailers",
+        "window",
+    )
+
+    def __init__(self, stream_id: int, headers: Headers, credit: int, window: int) -> None:
+        self.id = stream_id
+        self.headers = headers
+        self.declared = UNDECLARED
+        """Content length, or fields.UNDECLARED."""
+        self.body: bytes | bytearray = b""
+        self.received = 0
+        self.credit = credit
+        """Bytes of DATA that the peer may still send."""
+        self.ended = False
+        """The peer has ended its side."""
+        self.discarding = False
+        self.window = window
+        """Bytes of DATA that we may still send."""
+        self.queue: deque[memoryview] | None = None
+        """DATA that the windows forbade; made when first needed."""
+        self.ending = False
+        """We have said all that we will, though it may still be queued."""
+        self.trailers: bytes | None = None
+
+
+class Streams:
+    """All streams of a connection."""
+
+    __slots__ = (
+        "_buffered",
+        "_credit",
+        "_ended",
+        "_most_buffered",
+        "_out",
+        "_reset",
+        "highest",
+        "open",
+        "processed",
+    )
+
+    def __init__(self, out: Outbox, limits: Limits) -> None:
+        self._out = out
+        self.open: dict[int, Stream] = {}
+        self.highest = 0
+        """The highest id that the peer has used."""
+        self.processed = 0
+        """The highest id that we did not refuse."""
+        self._ended: deque[int] = deque(maxlen=_REMEMBERED)
+        self._reset: dict[int, None] = {}
+        """Ended by our RST_STREAM: frames that crossed it are to be ignored."""
+        self._credit = CONNECTION_WINDOW
+        """Bytes of DATA that the peer may still send on all streams."""
+        self._buffered = 0
+        self._most_buffered = max(BODIES_BYTES, limits.body_bytes)
+
+    # ------------------------------------------------------------------ lives
+
+    def sent(self, stream: Stream) -> None:
+        """All of our side is in the output: the stream is over, by RST_STREAM(NO_ERROR) if the peer is still sending."""
+        if stream.ended:
+            del self.open[stream.id]
+            self.end(stream.id)
+        else:
+            self.reset(stream.id, ErrorCode.NO_ERROR)
+
+    def drop(self, stream: Stream) -> None:
+        """Forget a stream and all that it keeps."""
+        del self.open[stream.id]
+        self.release(stream)
+        self._out.forget(stream)
+
+    def reset(self, stream_id: int, error: int) -> None:
+        """RST_STREAM, whether the stream is open or not."""
+        stream = self.open.get(stream_id)
+        if stream is not None:
+            self.drop(stream)
+        self._out.pieces.append(reset_frame(stream_id, error))
+        self._reset[stream_id] = None
+        if len(self._reset) > _REMEMBERED:
+            del self._reset[next(iter(self._reset))]
+
+    def end(self, stream_id: int) -> None:
+        """Remember that the peer has ended a stream that is closed."""
+        self._ended.append(stream_id)
+
+    def require_known(self, stream_id: int) -> None:
+        """ConnectionFault unless the peer has used this id, open or closed."""
+        if stream_id > self.highest or not stream_id & 1:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "idle stream")
+
+    def ignored(self, stream_id: int) -> bool:
+        """Whether to ignore what comes on this closed stream; ConnectionFault if the peer itself had ended it."""
+        if stream_id in self._reset:
+            return True
+        if stream_id in self._ended:
+            raise ConnectionFault(ErrorCode.STREAM_CLOSED, "stream was ended")
+        return False
+
+    # ------------------------------------------------------------------ bodies
+
+    def spend(self, size: int) -> None:
+        """DATA has come, on whatever stream."""
+        self._credit -= size
+        if self._credit < 0:
+            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "connection window")
+        if self._credit < CONNECTION_WINDOW // 2:
+            self._out.pieces.append(window_frame(0, CONNECTION_WINDOW - self._credit))
+            self._credit = CONNECTION_WINDOW
+
+    def renew(self, stream: Stream) -> None:
+        """Let the peer send more on a stream that takes its body."""
+        if stream.credit < STREAM_WINDOW // 2 and not stream.discarding:
+            self._out.pieces.append(window_frame(stream.id, STREAM_WINDOW - stream.credit))
+            stream.credit = STREAM_WINDOW
+
+    def keep(self, stream: Stream, payload: bytes) -> bool:
+        """Keep a piece of a body; False if this connection makes us keep too many."""
+        if not stream.body:
+            stream.body = payload
+        elif isinstance(stream.body, bytes):
+            stream.body = bytearray(stream.body + payload)
+        else:
+            stream.body += payload
+        self._buffered += len(payload)
+        return self._buffered <= self._most_buffered
+
+    def release(self, stream: Stream) -> bytes:
+        """The body so far, kept no longer."""
+        body = bytes(stream.body)
+        self._buffered -= len(body)
+        stream.body = b""
+        return body
