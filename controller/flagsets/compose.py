@@ -1,0 +1,155 @@
+"""A tree at a revision and the last good flag set in, the next flag set out: stage 3's decision. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from controller.flagsets.blame import concerns_all, users
+from controller.flagsets.holding import Holding
+from controller.flagsets.layers import DEFAULT_PATHS, PathRefused, select
+from controller.flagsets.provenance import PLACES, Provenance, without_forgeries
+from evaluator.flags.canonical import digest
+from evaluator.flags.diff import Diff, diff
+from evaluator.flags.layer import read_layer
+from evaluator.flags.merge import merge
+from evaluator.flags.model import HELD_FROM_KEY, REVISION_KEY, FlagSet
+from evaluator.flags.problems import Problem, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+__all__ = ["Composition", "FailurePolicy", "Provenance", "compose"]
+
+_FLAG_SET_ID: Final = "flagSetId"
+
+
+class FailurePolicy(StrEnum):
+    """What a problem holds back."""
+
+    PER_FLAG = "PerFlag"
+    """The flag that has it; its siblings move on."""
+    ATOMIC = "Atomic"
+    """The whole revision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """What a revision came to."""
+
+    flag_set: FlagSet
+    """To be served. The very object that was `previous` where nothing changed; empty where the revision
+    was refused and there was none before."""
+    digest: str
+    """Of `flag_set`: `sha256:<hex>`."""
+    problems: tuple[Problem, ...]
+    """Sorted by place."""
+    held: tuple[str, ...]
+    """Keys of the flags that stay at their last good definition, sorted."""
+    changed: Diff
+    """From `previous` (or nothing) to `flag_set`."""
+    accepted: bool
+    """False: the revision was refused as a whole."""
+
+
+def compose(  # noqa: PLR0913 - one decision, all of it named at the call
+    tree: Mapping[str, bytes],
+    paths: Sequence[str],
+    *,
+    provenance: Provenance,
+    previous: FlagSet | None,
+    policy: FailurePolicy = FailurePolicy.PER_FLAG,
+    lenient: bool = False,
+    default_flag_set_id: str | None = None,
+) -> Composition:
+    """Read the layers `paths` (base first) of `tree`, merge them, and hold back what is bad.
+
+    Unless `lenient`, warnings count as errors. Never raises for what a tree may hold.
+    """
+    try:
+        named = [select(tree, path) for path in paths or DEFAULT_PATHS]
+    except PathRefused as refusal:
+        return _refused(previous, [_path_problem(refusal)])
+    layers = [read_layer((name, tree[name]) for name in names) for names in named]
+    parsed = merge(layers)
+    flag_set, forged = without_forgeries(parsed.flag_set, layers)
+    problems = sorted((*parsed.problems, *forged), key=_by_place) if forged else parsed.problems
+    failures = [p for p in problems if not lenient or p.severity is Severity.ERROR]
+    if concerns_all(parsed) or (failures and policy is FailurePolicy.ATOMIC):
+        return _refused(previous, problems)
+    if default_flag_set_id is not None and _FLAG_SET_ID not in flag_set.metadata:
+        metadata = {**flag_set.metadata, _FLAG_SET_ID: default_flag_set_id}
+        flag_set = replace(flag_set, metadata=MappingProxyType(metadata))
+    bad = parsed.bad | users(flag_set, failures)
+    if not lenient:
+        bad |= parsed.warned | {problem.flag for problem in forged if problem.flag is not None}
+    flag_set, held = _held_back(flag_set, bad, previous)
+    flag_set = _stamped(flag_set, provenance, previous, held)
+    return Composition(
+        flag_set=flag_set,
+        digest=digest(flag_set),
+        problems=tuple(problems),
+        held=held,
+        changed=diff(previous or FlagSet(), flag_set),
+        accepted=True,
+    )
+
+
+def _by_place(problem: Problem) -> tuple[str, int, int]:
+    return problem.file, problem.line, problem.column
+
+
+def _path_problem(refusal: PathRefused) -> Problem:
+    path, _, message = refusal.message.partition(": ")
+    return Problem(path, 0, 0, Severity.ERROR, _CODES[refusal.reason], message)
+
+
+_CODES: Final = {"PathNotFound": "path-not-found", "PathInvalid": "path-invalid"}
+
+
+def _refused(previous: FlagSet | None, problems: Iterable[Problem]) -> Composition:
+    flag_set = previous if previous is not None else FlagSet()
+    return Composition(
+        flag_set=flag_set,
+        digest=digest(flag_set),
+        problems=tuple(problems),
+        held=tuple(sorted(flag_set.flags)),
+        changed=Diff((), {}, ()),
+        accepted=False,
+    )
+
+
+def _held_back(
+    flag_set: FlagSet, bad: Collection[str], previous: FlagSet | None
+) -> tuple[FlagSet, tuple[str, ...]]:
+    """The set with each bad flag at its last good definition, or absent; and the keys of those held."""
+    flags = {key: flag for key, flag in flag_set.flags.items() if key not in bad}
+    if previous is None:
+        held: tuple[str, ...] = ()
+    else:
+        held = tuple(sorted(key for key in bad if key in previous.flags))
+        holding = Holding(previous, flag_set.evaluators)
+        flags |= {key: holding.flag(key) for key in held}
+    return replace(flag_set, flags=MappingProxyType(flags)), held
+
+
+def _stamped(
+    flag_set: FlagSet, provenance: Provenance, previous: FlagSet | None, held: Sequence[str]
+) -> FlagSet:
+    """The set with its provenance, which names the revision that last changed the content."""
+    content = digest(flag_set)
+    if previous is None or REVISION_KEY not in previous.metadata or digest(previous) != content:
+        places = provenance.metadata(content)
+    elif _marked(previous) <= set(held):
+        return previous
+    else:
+        # A flag recovered to what it was held at: it must not go on saying that it is held.
+        places = {key: previous.metadata[key] for key in PLACES if key in previous.metadata}
+    metadata = MappingProxyType({**flag_set.metadata, **places})
+    return replace(flag_set, metadata=metadata)
+
+
+def _marked(flag_set: FlagSet) -> set[str]:
+    return {key for key, flag in flag_set.flags.items() if HELD_FROM_KEY in flag.metadata}

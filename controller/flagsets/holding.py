@@ -1,0 +1,44 @@
+"""A flag kept at its last good definition while the set around it moves on. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from evaluator.flags.diff import same
+from evaluator.flags.model import ABSENT, HELD_FROM_KEY, REVISION_KEY
+from evaluator.flags.references import Expander, RuleTooLarge, measure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evaluator.flags.model import Flag, FlagSet, Json
+
+
+class Holding:
+    """Takes flags over from `previous` into a set with other `evaluators`."""
+
+    def __init__(self, previous: FlagSet, evaluators: Mapping[str, Json]) -> None:
+        self._previous = previous
+        self._before = Expander(previous.evaluators)
+        self._after = Expander(evaluators)
+
+    def flag(self, key: str) -> Flag:
+        """The previous flag, meaning what it meant, marked with the revision that it stems from."""
+        flag = self._previous.flags[key]
+        revision = self._previous.metadata.get(REVISION_KEY)
+        if revision is not None and HELD_FROM_KEY not in flag.metadata:
+            metadata = MappingProxyType({**flag.metadata, HELD_FROM_KEY: revision})
+            flag = replace(flag, metadata=metadata)
+        return replace(flag, targeting=self._targeting(flag.targeting))
+
+    def _targeting(self, rule: Json) -> Json:
+        """Expanded only where the evaluators moved on: else the digest would change and no flag did."""
+        if rule is ABSENT or not measure(rule).references:
+            return rule
+        meant = self._before.expand(rule)
+        try:
+            return rule if same(meant, self._after.expand(rule)) else meant
+        except RuleTooLarge:
+            return meant

@@ -1,0 +1,97 @@
+"""Where content came from, as metadata: ours to write, and nobody else's. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from evaluator.flags.model import (
+    AUTHOR_KEY,
+    COMMITTED_AT_KEY,
+    DIGEST_KEY,
+    PROVENANCE_PREFIX,
+    REVISION_KEY,
+)
+from evaluator.flags.problems import Problem, Severity
+from evaluator.flags.text import json_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from evaluator.flags.document import Document
+    from evaluator.flags.layer import Layer
+    from evaluator.flags.model import FlagSet, Scalar
+    from evaluator.flags.operators import Path
+
+PLACES: Final = (REVISION_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, DIGEST_KEY)
+"""The keys of a set's provenance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """The revision that content came from."""
+
+    revision: str
+    """As the source printed it: `main@sha1:…`."""
+    author: str
+    """`Name <mail>`."""
+    committed_at: str
+    """RFC 3339, in UTC."""
+
+    def metadata(self, digest: str) -> dict[str, Scalar]:
+        """The set metadata that says so; `digest` is the content's."""
+        return {
+            REVISION_KEY: self.revision,
+            AUTHOR_KEY: self.author,
+            COMMITTED_AT_KEY: self.committed_at,
+            DIGEST_KEY: digest,
+        }
+
+
+def without_forgeries(flag_set: FlagSet, layers: Sequence[Layer]) -> tuple[FlagSet, list[Problem]]:
+    """The set without metadata keys that only this program may write, and a warning for each.
+
+    The warning is placed in the uppermost of `layers` that has the key.
+    """
+    problems = [_problem(layers, None, key) for key in _forged(flag_set.metadata)]
+    flags = dict(flag_set.flags)
+    for name, flag in flag_set.flags.items():
+        if forged := _forged(flag.metadata):
+            flags[name] = replace(flag, metadata=_genuine(flag.metadata))
+            problems += [_problem(layers, name, key) for key in forged]
+    if not problems:
+        return flag_set, []
+    metadata = _genuine(flag_set.metadata)
+    return replace(flag_set, flags=MappingProxyType(flags), metadata=metadata), problems
+
+
+def _forged(metadata: Mapping[str, Scalar]) -> list[str]:
+    return sorted(key for key in metadata if key.startswith(PROVENANCE_PREFIX))
+
+
+def _genuine(metadata: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+    left = {key: value for key, value in metadata.items() if not key.startswith(PROVENANCE_PREFIX)}
+    return MappingProxyType(left)
+
+
+def _problem(layers: Sequence[Layer], flag: str | None, key: str) -> Problem:
+    document, path = _place(layers, flag, key)
+    line, column = document.place(path, key=True)
+    message = f'"{key}" is written by Flagstaff alone and is left out; take it out of the metadata'
+    return Problem(
+        document.file, line, column, Severity.WARNING, "reserved-key", message, json_path(path), flag
+    )  # fmt: skip
+
+
+def _place(layers: Sequence[Layer], flag: str | None, key: str) -> tuple[Document, Path]:
+    for layer in reversed(layers):
+        if flag is None:
+            if key in layer.metadata:
+                piece = layer.metadata[key]
+                return piece.document, piece.path
+        elif flag in layer.flags:
+            piece = layer.flags[flag]
+            if isinstance(piece.value, dict) and key in (piece.value.get("metadata") or {}):
+                return piece.document, (*piece.path, "metadata", key)
+    raise LookupError(f"no layer has {key}")
