@@ -6,10 +6,9 @@ set can give, and kept until another set is served.
 
 from __future__ import annotations
 
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.model import ABSENT
+from evaluator.flags.model import ABSENT, EMPTY
 from evaluator.http.routes import Code, Routes, RpcError
 from evaluator.resolve import (
     ErrorCode,
@@ -20,16 +19,18 @@ from evaluator.resolve import (
     resolve_all,
 )
 from evaluator.server import messages
+from evaluator.server.metrics import remember
 from evaluator.server.selection import InvalidSelectorError, selection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from evaluator.flags.model import Json
     from evaluator.http.routes import Call, Headers, UnaryHandler
-    from evaluator.resolve import Resolution
+    from evaluator.resolve import CompiledFlagSet, Resolution
     from evaluator.server.context import ContextSources
     from evaluator.server.events import EventStreams
-    from evaluator.server.metrics import Metrics, Tally
+    from evaluator.server.metrics import Encoded, Metrics
     from evaluator.server.selection import Selection
     from evaluator.store import Snapshot, Store
 
@@ -85,8 +86,8 @@ class Evaluation:
         self._metrics = metrics
         self._sources = sources
         self._clock = clock
-        self._answers: dict[str, dict[Resolution, tuple[bytes, Tally]]] = {"v1": {}, "v2": {}}
-        self._entries: dict[Resolution, tuple[bytes, Tally]] = {}
+        self._answers: dict[str, dict[Resolution, Encoded]] = {"v1": {}, "v2": {}}
+        self._entries: dict[Resolution, Encoded] = {}
         self.close = store.subscribe(self._forget)
 
     def unary(self, version: str, wanted: FlagType) -> UnaryHandler:
@@ -97,10 +98,13 @@ class Evaluation:
         def answer(call: Call, message: bytes) -> bytes:
             key, struct = messages.decode_request(wanted, message)
             snapshot = select(call.headers).of(store)
-            context = sources.lay_over(messages.plain(struct), call.headers)
             if snapshot is None:
                 raise RpcError(*ERRORS[ErrorCode.FLAG_NOT_FOUND])
-            resolution = resolve(snapshot.compiled, key, wanted, context, int(clock()))
+            flags = snapshot.compiled
+            context: Mapping[str, Json] = EMPTY
+            if _reads_context(flags, key):
+                context = sources.lay_over(messages.plain(struct), call.headers)
+            resolution = resolve(flags, key, wanted, context, int(clock()))
             known = answers.get(resolution)
             if known is None:
                 known = self._encode(version, wanted, key, resolution)
@@ -118,7 +122,7 @@ class Evaluation:
         snapshot = selected.of(self._store)
         if snapshot is not None:
             resolved = resolve_all(snapshot.compiled, context, int(self._clock()))
-            for key, resolution in sorted(resolved, key=itemgetter(0)):
+            for key, resolution in resolved:
                 self._append(parts, snapshot, key, resolution)
         parts.append(messages.encode_bulk_metadata(selected.metadata))
         return b"".join(parts)
@@ -134,13 +138,11 @@ class Evaluation:
             entry = messages.encode_bulk_entry(key, kind, resolution)
             known = (entry, self._metrics.tally(key, resolution))
             if resolution.error_code is None:
-                self._entries[resolution] = known
+                remember(self._entries, resolution, known)
         known[1].count += 1
         parts.append(known[0])
 
-    def _encode(
-        self, version: str, wanted: FlagType, key: str, resolution: Resolution
-    ) -> tuple[bytes, Tally]:
+    def _encode(self, version: str, wanted: FlagType, key: str, resolution: Resolution) -> Encoded:
         tally = self._metrics.tally(key, resolution)
         if resolution.error_code is not None:
             tally.count += 1
@@ -149,12 +151,18 @@ class Evaluation:
             tally.count += 1
             raise RpcError(*ERRORS[ErrorCode.FLAG_NOT_FOUND])
         known = (messages.encode_answer(version, wanted, resolution), tally)
-        self._answers[version][resolution] = known
+        remember(self._answers[version], resolution, known)
         return known
 
     def _forget(self, _: Snapshot) -> None:
         for answers in (*self._answers.values(), self._entries):
             answers.clear()
+
+
+def _reads_context(flags: CompiledFlagSet, key: str) -> bool:
+    """False where every context gets the same answer, and its decoding is spared: most of a request's cost."""
+    flag = flags.compiled.get(key)
+    return flag is None or flag.run is not None
 
 
 def _is_code_default(resolution: Resolution) -> bool:

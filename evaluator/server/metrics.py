@@ -7,7 +7,7 @@ served and from fixed sets, never from a request, so their number is bounded.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -44,6 +44,20 @@ class Tally:
 
     def __init__(self) -> None:
         self.count = 0
+
+
+Encoded: TypeAlias = tuple[bytes, Tally]
+"""An answer's bytes, and where it is counted."""
+
+MAX_REMEMBERED: Final = 200_000
+"""Answers kept encoded, per protocol: far more than a flag set of the largest size gives in practice."""
+
+
+def remember(answers: dict[Resolution, Encoded], resolution: Resolution, encoded: Encoded) -> None:
+    """Keep `encoded` for the next time; starts over where a flag set gives ever new answers."""
+    if len(answers) >= MAX_REMEMBERED:
+        answers.clear()
+    answers[resolution] = encoded
 
 
 class Metrics(Collector):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -13,6 +12,7 @@ from evaluator.flags.model import ABSENT
 from evaluator.http.routes import Response, Routes, header
 from evaluator.resolve import ErrorCode, resolve, resolve_all
 from evaluator.server.context import MAX_DEPTH, too_deep
+from evaluator.server.metrics import remember
 from evaluator.server.selection import InvalidSelectorError, selection
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from evaluator.http.routes import Headers, Request
     from evaluator.resolve import Resolution
     from evaluator.server.context import ContextSources
-    from evaluator.server.metrics import Metrics, Tally
+    from evaluator.server.metrics import Encoded, Metrics
     from evaluator.server.selection import Selection
     from evaluator.store import Snapshot, Store
 
@@ -71,7 +71,7 @@ class Ofrep:
         self._metrics = metrics
         self._sources = sources
         self._clock = clock
-        self._bodies: dict[Resolution, tuple[bytes, Tally]] = {}
+        self._bodies: dict[Resolution, Encoded] = {}
         self.close = store.subscribe(self._forget)
 
     def single(self, request: Request) -> Response:
@@ -103,7 +103,7 @@ class Ofrep:
         bodies: list[bytes] = []
         if snapshot is not None:
             resolved = resolve_all(snapshot.compiled, context, int(self._clock()))
-            bodies = [self._body(key, found) for key, found in sorted(resolved, key=itemgetter(0))]
+            bodies = [self._body(key, found) for key, found in resolved]
         metadata = orjson.dumps(dict(selected.metadata))
         body = b'{"flags":[' + b",".join(bodies) + b'],"metadata":' + metadata + b"}"
         etag = f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
@@ -116,7 +116,7 @@ class Ofrep:
         if known is None:
             known = (_encode(key, resolution), self._metrics.tally(key, resolution))
             if resolution.error_code is None:
-                self._bodies[resolution] = known
+                remember(self._bodies, resolution, known)
         known[1].count += 1
         return known[0]
 
