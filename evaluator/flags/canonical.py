@@ -10,9 +10,9 @@ any other in the shortest form that reads back as the same float64 (so 2^53 + 1 
 from __future__ import annotations
 
 import hashlib
+import json
+from math import isfinite
 from typing import TYPE_CHECKING, Final
-
-import orjson
 
 from evaluator.flags.model import ABSENT, PROVENANCE_KEYS
 
@@ -37,7 +37,11 @@ def canonical(flag_set: FlagSet, *, provenance: bool = False) -> bytes:
         document["$evaluators"] = normal(dict(flag_set.evaluators))
     if metadata := _metadata(flag_set.metadata, provenance):
         document["metadata"] = metadata
-    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+    # Not orjson: its spelling of floats differs between releases, and a digest must outlive them.
+    text = json.dumps(
+        document, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+    )
+    return text.encode()
 
 
 def digest(flag_set: FlagSet) -> str:
@@ -72,7 +76,7 @@ def _number(value: float) -> float:
         number = float(value)
     except OverflowError:
         number = float("inf")
-    if number - number != 0:
+    if not isfinite(number):
         raise ValueError("a number is not a finite float64")
     return int(number) if abs(number) == _EXACT else number
 

@@ -1,0 +1,79 @@
+"""References that multiply each other: known by arithmetic, never by building what they stand for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evaluator.flags.references import (
+    Expander,
+    RuleTooLarge,
+    check_cycles,
+    check_expansion,
+    expand,
+    expanded_size,
+)
+from evaluator.flags.rules import check_rule
+
+
+def doubling(length: int) -> dict[str, Any]:
+    chain: dict[str, Any] = {
+        f"e{at}": {"or": [{"$ref": f"e{at + 1}"}, {"$ref": f"e{at + 1}"}]} for at in range(length)
+    }
+    return {**chain, f"e{length}": True}
+
+
+def test_doubling_references_are_known_to_be_too_large_without_being_expanded() -> None:
+    # 40 doublings: 2^40 leaves, were they built.
+    assert expanded_size({"!": {"$ref": "e0"}}, doubling(40)) > 2**40
+    codes = [each.code for each in check_expansion({"!": {"$ref": "e0"}}, doubling(40))]
+    assert codes == ["rule-too-large"]
+
+
+def test_expanding_doubling_references_is_refused() -> None:
+    with pytest.raises(RuleTooLarge):
+        expand({"$ref": "e0"}, doubling(40))
+
+
+def test_each_evaluator_of_a_refused_chain_that_is_small_enough_still_expands() -> None:
+    expander = Expander(doubling(40))
+    assert expander.extent({"$ref": "e35"}).nodes == 94
+    assert expander.expand({"$ref": "e39"}) == {"or": [True, True]}
+
+
+def test_sizes_stop_growing_before_their_numbers_do() -> None:
+    assert expanded_size({"$ref": "e0"}, doubling(3000)).bit_length() < 64
+
+
+def test_a_chain_longer_than_the_stack_is_followed() -> None:
+    chain: dict[str, Any] = {f"e{at}": {"$ref": f"e{at + 1}"} for at in range(20_000)}
+    chain["e20000"] = {"var": "a"}
+    assert expand({"!": {"$ref": "e0"}}, chain) == {"!": {"var": "a"}}
+
+
+def test_a_cycle_longer_than_the_stack_is_told() -> None:
+    ring = {f"e{at}": {"!": {"$ref": f"e{(at + 1) % 20_000}"}} for at in range(20_000)}
+    found = check_cycles(ring)
+    assert len(found) == 20_000
+    assert {each.code for _, each in found} == {"reference-cycle"}
+
+
+def test_a_chain_of_evaluators_that_nest_is_too_deep() -> None:
+    chain: dict[str, Any] = {f"e{at}": {"!": {"$ref": f"e{at + 1}"}} for at in range(100)}
+    codes = [each.code for each in check_expansion({"!": {"$ref": "e0"}}, chain)]
+    assert codes == ["rule-too-deep"]
+
+
+def test_an_evaluator_too_large_by_itself_makes_the_rules_that_use_it_too_large() -> None:
+    expander = Expander({"big": {"+": [1] * 100}}, nodes=50)
+    assert [each.code for each in expander.check({"!": {"$ref": "big"}})] == ["rule-too-large"]
+
+
+def test_one_array_shared_by_many_places_is_counted_at_each() -> None:
+    # As YAML's aliases make it: 10^9 places from nine arrays.
+    value: Any = [1] * 10
+    for _ in range(8):
+        value = [value] * 10
+    codes = [each.code for each in check_rule({"merge": [value]}, evaluators=())]
+    assert codes == ["rule-too-large"]

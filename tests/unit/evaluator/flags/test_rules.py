@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluator.flags.operators import (
+    BEYOND_SCHEMA,
+    OPERATORS,
+    Arity,
+    RuleProblem,
+    did_you_mean,
+    shown,
+)
+from evaluator.flags.problems import Severity
+from evaluator.flags.rules import check_rule
+
+
+def check(rule: Any, *names: str) -> list[RuleProblem]:
+    return check_rule(rule, evaluators=names)
+
+
+def codes(rule: Any, *names: str) -> list[str]:
+    return [problem.code for problem in check(rule, *names)]
+
+
+GOOD: dict[str, Any] = {
+    "nothing": {},
+    "equality": {"==": [{"var": "tier"}, "gold"]},
+    "negation without a list": {"!": {"var": "tier"}},
+    "negation of one": {"!!": [{"var": "tier"}]},
+    "comparison of three": {"<": [1, {"var": "age"}, 9]},
+    "if with one argument": {"if": [True]},
+    "var with a default": {"var": ["tier", "none"]},
+    "var of everything": {"var": ""},
+    "var by index": {"var": 1},
+    "var with a computed name": {"var": {"cat": ["a", "b"]}},
+    "flagd's clock": {"var": "$flagd.timestamp"},
+    "flagd's key in a list": {"var": ["$flagd.flagKey"]},
+    "missing": {"missing": ["a", "b"]},
+    "missing some": {"missing_some": [1, ["a", "b"]]},
+    "reference": {"if": [{"$ref": "shared"}, "on"]},
+    "versions": {"sem_ver": [{"var": "v"}, "^", "1.2.3-rc.1+build.5"]},
+    "prefix": {"starts_with": [{"var": "email"}, "a"]},
+    "buckets": {"fractional": [["on", 1], ["off", 3]]},
+    "buckets by something": {"fractional": [{"var": "id"}, ["on", 1], ["off"]]},
+    "whole float weight": {"fractional": [["on", 25.0]]},
+    "computed weight": {"fractional": [["on", {"var": "share"}], ["off", 0]]},
+    "reduce": {"reduce": [{"var": "xs"}, {"+": [{"var": "current"}, {"var": "accumulator"}]}, 0]},
+    "array of literals": {"in": [{"var": "tier"}, ["gold", "silver"]]},
+}
+
+
+@pytest.mark.parametrize("rule", GOOD.values(), ids=GOOD)
+def test_a_good_rule_has_no_problem(rule: Any) -> None:
+    assert check(rule, "shared") == []
+
+
+BAD: dict[str, tuple[Any, str, tuple[str | int, ...]]] = {
+    "text": ("on", "not-a-rule", ()),
+    "null": (None, "not-a-rule", ()),
+    "list": ([1], "not-a-rule", ()),
+    "unknown": ({"iff": [1, 2]}, "unknown-operator", ("iff",)),
+    "unknown without a name": ({"": [1]}, "unknown-operator", ("",)),
+    "unlisted": ({"abs": [-1]}, "unlisted-operator", ("abs",)),
+    "one operand": ({"==": [1]}, "wrong-arity", ("==",)),
+    "three operands": ({">": [3, 2, 1]}, "wrong-arity", (">",)),
+    "no list": ({"and": True}, "wrong-arity", ("and",)),
+    "no operands": ({"cat": []}, "wrong-arity", ("cat",)),
+    "negation of two": ({"!": [1, 2]}, "wrong-arity", ("!",)),
+    "product of one": ({"*": [2]}, "wrong-arity", ("*",)),
+    "var of three": ({"var": ["a", 1, 2]}, "wrong-arity", ("var",)),
+    "var of a boolean": ({"var": True}, "bad-argument", ("var",)),
+    "var of a list in a list": ({"var": [["a"]]}, "bad-argument", ("var", 0)),
+    "flagd variable": ({"var": "$flagd.now"}, "bad-flagd-variable", ("var",)),
+    "flagd variable, listed": ({"var": ["$flagd.now"]}, "bad-flagd-variable", ("var", 0)),
+    "missing without list": ({"missing": "a"}, "bad-argument", ("missing",)),
+    "missing a number": ({"missing": ["a", 1]}, "bad-argument", ("missing", 1)),
+    "missing some, no number": (
+        {"missing_some": ["1", ["a"]]},
+        "bad-argument",
+        ("missing_some", 0),
+    ),
+    "missing some, no list": ({"missing_some": [1, "a"]}, "bad-argument", ("missing_some", 1)),
+    "missing some, arity": ({"missing_some": [1]}, "wrong-arity", ("missing_some",)),
+    "prefix number": ({"starts_with": ["a", 0]}, "bad-argument", ("starts_with", 1)),
+    "suffix null": ({"ends_with": [None, "a"]}, "bad-argument", ("ends_with", 0)),
+    "prefix of one": ({"starts_with": ["a"]}, "wrong-arity", ("starts_with",)),
+    "prefix reference": (
+        {"starts_with": [{"$ref": "shared"}, "a"]},
+        "reference-position",
+        ("starts_with", 0, "$ref"),
+    ),
+    "version in two parts": ({"sem_ver": ["1.2", "=", "1.2.0"]}, "bad-argument", ("sem_ver", 0)),
+    "version with v": ({"sem_ver": [{"var": "v"}, "=", "v1.2.0"]}, "bad-argument", ("sem_ver", 2)),
+    "version by rule": (
+        {"sem_ver": [{"cat": ["1.2.0"]}, "=", "1.2.0"]},
+        "bad-argument",
+        ("sem_ver", 0),
+    ),
+    "version operator": ({"sem_ver": ["1.2.0", "==", "1.2.0"]}, "bad-argument", ("sem_ver", 1)),
+    "version operator list": ({"sem_ver": ["1.2.0", [], "1.2.0"]}, "bad-argument", ("sem_ver", 1)),
+    "versions, arity": ({"sem_ver": ["1.2.0", "="]}, "wrong-arity", ("sem_ver",)),
+    "bucketing text": ({"fractional": ["id", ["on", 1]]}, "bad-bucket", ("fractional", 0)),
+    "bucketing null": ({"fractional": [None, ["on", 1]]}, "bad-bucket", ("fractional", 0)),
+    "bucketing reference": (
+        {"fractional": [{"$ref": "shared"}, ["on", 1]]},
+        "reference-position",
+        ("fractional", 0, "$ref"),
+    ),
+    "no bucket": ({"fractional": [{"var": "id"}]}, "bad-bucket", ("fractional",)),
+    "empty fractional": ({"fractional": []}, "wrong-arity", ("fractional",)),
+    "empty bucket": ({"fractional": [[]]}, "bad-bucket", ("fractional", 0)),
+    "bucket of three": ({"fractional": [["on", 1, 2]]}, "bad-bucket", ("fractional", 0)),
+    "bucket of text": ({"fractional": [["on", 1], "off"]}, "bad-bucket", ("fractional", 1)),
+    "fraction of a weight": ({"fractional": [["on", 0.5]]}, "bad-weight", ("fractional", 0, 1)),
+    "negative weight": ({"fractional": [["on", -1]]}, "bad-weight", ("fractional", 0, 1)),
+    "text weight": ({"fractional": [["on", "1"]]}, "bad-weight", ("fractional", 0, 1)),
+    "boolean weight": ({"fractional": [["on", True]]}, "bad-weight", ("fractional", 0, 1)),
+    "null weight": ({"fractional": [["on", None]]}, "bad-weight", ("fractional", 0, 1)),
+    "infinite weight": ({"fractional": [["on", 1e400]]}, "bad-weight", ("fractional", 0, 1)),
+    "reference as weight": (
+        {"fractional": [["on", {"$ref": "shared"}]]},
+        "reference-position",
+        ("fractional", 0, 1, "$ref"),
+    ),
+    "too much weight": (
+        {"fractional": [["on", 2_147_483_647], ["off", 1]]},
+        "weight-too-large",
+        ("fractional",),
+    ),
+    "several": ({"==": [1, 1], "!=": [1, 1]}, "several-operators", ()),
+    "empty argument": ({"!": [{}]}, "empty-rule", ("!", 0)),
+    "whole reference": ({"$ref": "shared"}, "reference-position", ("$ref",)),
+    "dangling reference": ({"!": {"$ref": "other"}}, "unknown-reference", ("!", "$ref")),
+    "reference to a number": ({"!": {"$ref": 1}}, "bad-argument", ("!", "$ref")),
+    "inside an array literal": (
+        {"in": ["a", [{"lower": "A"}]]},
+        "unknown-operator",
+        ("in", 1, 0, "lower"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("rule", "code", "path"), BAD.values(), ids=BAD)
+def test_a_bad_rule_has_one_warning_with_its_place(
+    rule: Any, code: str, path: tuple[str | int, ...]
+) -> None:
+    assert [(each.code, each.path, each.severity) for each in check(rule, "shared")] == [
+        (code, path, Severity.WARNING)
+    ]
+
+
+def test_problems_come_in_document_order() -> None:
+    rule = {"if": [{"a": [{"b": 1}]}, {"==": [{"c": 1}]}, {"d": 1}]}
+    assert [each.path[-1] for each in check(rule)] == ["a", "b", "==", "c", "d"]
+
+
+def test_what_stands_in_an_object_with_several_operators_is_not_looked_into() -> None:
+    assert codes({"!": [{"a": [{"bogus": 1}], "b": 1}]}) == ["several-operators"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        ({"fractionnal": []}, 'did you mean "fractional"?'),
+        ({"!": {"$ref": "staf"}}, 'did you mean "staff"?'),
+        ({"var": "$flagd.timestmp"}, 'did you mean "$flagd.timestamp"?'),
+        ({"and": True}, "takes a list of at least 1 arguments, not true"),
+        ({"<": [1]}, "takes 2 to 3 arguments, not 1"),
+    ],
+    ids=["operator", "reference", "variable", "no list", "arity"],
+)
+def test_a_message_says_what_to_do(rule: Any, text: str) -> None:
+    assert text in check(rule, "staff")[0].message
+
+
+def test_only_the_first_unknown_names_cost_a_search_for_near_ones() -> None:
+    problems = check({"and": [{"varr": "a"} for _ in range(5)]})
+    assert ["did you mean" in each.message for each in problems] == [True] * 3 + [False] * 2
+
+
+def test_a_very_long_name_is_neither_searched_for_nor_shown_whole() -> None:
+    assert did_you_mean("v" * 100_000, ["v" * 100_001]) == ""
+    assert len(check({"v" * 100_000: []})[0].message) < 100
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (1, "1"),
+        ("a", '"a"'),
+        ({"a": 1}, "an object"),
+        ([], "an array"),
+        (16**5000, "a huge number"),
+    ],
+    ids=["null", "boolean", "number", "text", "object", "array", "huge"],
+)
+def test_a_message_shows_values_as_json_has_them(value: Any, text: str) -> None:
+    assert shown(value) == text
+
+
+def nested(levels: int) -> Any:
+    rule: Any = {"var": "a"}
+    for _ in range(levels - 1):
+        rule = {"!": [rule]}
+    return rule
+
+
+def test_a_rule_may_be_as_deep_as_the_bound_and_not_deeper() -> None:
+    assert check_rule(nested(7), evaluators=(), depth=7) == []
+    (problem,) = check_rule(nested(8), evaluators=(), depth=7)
+    assert (problem.code, problem.severity) == ("rule-too-deep", Severity.ERROR)
+    assert problem.path == ("!", 0) * 7
+
+
+def test_arrays_in_arrays_count_as_levels() -> None:
+    assert codes({"merge": [[[[1]]]]}) == []
+    (problem,) = check_rule({"merge": [[[[1]]]]}, evaluators=(), depth=3)
+    assert problem.code == "rule-too-deep"
+
+
+def test_a_rule_may_be_as_large_as_the_bound_and_not_larger() -> None:
+    assert check_rule({"+": [1] * 8}, evaluators=(), nodes=10) == []
+    (problem,) = check_rule({"+": [1] * 9}, evaluators=(), nodes=10)
+    assert (problem.code, problem.severity) == ("rule-too-large", Severity.ERROR)
+
+
+def test_a_rule_of_any_depth_is_one_error() -> None:
+    assert codes(nested(100_000)) == ["rule-too-deep"]
+
+
+def test_every_operator_says_how_many_arguments_it_takes() -> None:
+    assert all(arity.least >= 0 and str(arity) for arity in OPERATORS.values())
+    assert [Arity(2, 3).admits(count) for count in range(1, 5)] == [False, True, True, False]
+
+
+def test_what_goes_beyond_the_schema_has_a_reason() -> None:
+    assert all(len(reason) > 20 for reason in BEYOND_SCHEMA.values())
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+keys = st.sampled_from([*OPERATORS, "$ref", "bogus"]) | st.text(max_size=3)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=2),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=300)
+@given(values)
+def test_no_json_value_makes_the_check_fail(rule: Any) -> None:
+    for problem in check(rule):
+        value = rule
+        for step in problem.path:
+            value = value[step]
+        assert problem.message
