@@ -10,7 +10,7 @@ from typing import Final
 MAX_JSON_BYTES: Final = 64 * 1024
 """Of one artifact's JSON; its texts come from commits, which strangers write."""
 
-MAX_TEXT: Final = 4096
+MAX_TEXT: Final = 1024
 """Characters of one text field."""
 
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")

@@ -8,7 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from controller.artifacts import durable
-from controller.artifacts.artifact import MAX_JSON_BYTES, Artifact
+from controller.artifacts.artifact import MAX_JSON_BYTES, MAX_TEXT, Artifact
 from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
@@ -47,9 +47,10 @@ class Storage:
     def put(
         self, archive: bytes, *, revision: str, author: str, committed_at: str, subject: str
     ) -> Artifact:
-        """Store an archive and make it the latest; fields as Artifact's, and ValueError as there.
+        """Store an archive and make it the latest; fields as Artifact's, long texts cut.
 
-        Raises Failed (StorageFull, StorageFailed) with the store as it was.
+        Raises Failed (StorageFull, StorageFailed) with the store as it was, or ValueError for a revision
+        or a time that is none.
         """
         digest = hashlib.sha256(archive).hexdigest()
         artifact = Artifact(
@@ -57,9 +58,9 @@ class Storage:
             digest=f"sha256:{digest}",
             size=len(archive),
             path=digest + _SUFFIX,
-            author=author,
+            author=author[:MAX_TEXT],
             committed_at=committed_at,
-            subject=subject,
+            subject=subject[:MAX_TEXT],
         )
         others = [known for known in self._index if known.digest != artifact.digest]
         index = self._retained([artifact, *others])

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Composition", "FailurePolicy", "Provenance", "compose"]
 
 _FLAG_SET_ID: Final = "flagSetId"
+_NOTHING: Final = Diff((), MappingProxyType({}), ())
 
 
 class FailurePolicy(StrEnum):
@@ -86,13 +87,14 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     if not lenient:
         bad |= parsed.warned | {problem.flag for problem in forged if problem.flag is not None}
     flag_set, held = _held_back(flag_set, bad, previous)
-    flag_set = _stamped(flag_set, provenance, previous, held)
+    content = digest(flag_set)
+    flag_set = _stamped(flag_set, content, provenance, previous, held)
     return Composition(
         flag_set=flag_set,
-        digest=digest(flag_set),
+        digest=content,
         problems=tuple(problems),
         held=held,
-        changed=diff(previous or FlagSet(), flag_set),
+        changed=_NOTHING if flag_set is previous else diff(previous or FlagSet(), flag_set),
         accepted=True,
     )
 
@@ -116,7 +118,7 @@ def _refused(previous: FlagSet | None, problems: Iterable[Problem]) -> Compositi
         digest=digest(flag_set),
         problems=tuple(problems),
         held=tuple(sorted(flag_set.flags)),
-        changed=Diff((), {}, ()),
+        changed=_NOTHING,
         accepted=False,
     )
 
@@ -136,10 +138,13 @@ def _held_back(
 
 
 def _stamped(
-    flag_set: FlagSet, provenance: Provenance, previous: FlagSet | None, held: Sequence[str]
+    flag_set: FlagSet,
+    content: str,
+    provenance: Provenance,
+    previous: FlagSet | None,
+    held: Sequence[str],
 ) -> FlagSet:
-    """The set with its provenance, which names the revision that last changed the content."""
-    content = digest(flag_set)
+    """The set with its provenance, which names the revision that last changed `content`, its digest."""
     if previous is None or REVISION_KEY not in previous.metadata or digest(previous) != content:
         places = provenance.metadata(content)
     elif _marked(previous) <= set(held):

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 PLACES: Final = (REVISION_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, DIGEST_KEY)
 """The keys of a set's provenance."""
 
+_MAX_TEXT: Final = 1024
+"""Characters."""
+
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
@@ -42,11 +45,16 @@ class Provenance:
     def metadata(self, digest: str) -> dict[str, Scalar]:
         """The set metadata that says so; `digest` is the content's."""
         return {
-            REVISION_KEY: self.revision,
-            AUTHOR_KEY: self.author,
-            COMMITTED_AT_KEY: self.committed_at,
+            REVISION_KEY: _plain(self.revision),
+            AUTHOR_KEY: _plain(self.author),
+            COMMITTED_AT_KEY: _plain(self.committed_at),
             DIGEST_KEY: digest,
         }
+
+
+def _plain(text: str) -> str:
+    """Commits hold what bytes they like; metadata travels with every answer, as Unicode."""
+    return text[:_MAX_TEXT].encode(errors="replace").decode()
 
 
 def without_forgeries(flag_set: FlagSet, layers: Sequence[Layer]) -> tuple[FlagSet, list[Problem]]:

@@ -227,3 +227,28 @@ def test_what_would_not_unpack_is_not_packed(tmp_path: Path) -> None:
     grow(tmp_path, {"zeros.json": bytes(32 * 1024 * 1024)})
     with pytest.raises(ArchiveRefused, match="grows over"):
         pack(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        (ArchiveLimits(files=2), "more than 2 files"),
+        (ArchiveLimits(bytes=5), "over 5 bytes in all"),
+        (ArchiveLimits(depth=1), "'b/c.json'"),
+        (ArchiveLimits(compressed_bytes=10), "over 10 bytes"),
+    ],
+    ids=["files", "bytes", "depth", "compressed"],
+)
+def test_a_folder_over_a_limit_is_not_packed(
+    tmp_path: Path, limits: ArchiveLimits, said: str
+) -> None:
+    grow(tmp_path, {"a.json": b"111", "b/c.json": b"222", "d.json": b"333"})
+    with pytest.raises(ArchiveRefused, match=said):
+        pack(tmp_path, limits)
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error_and_not_an_empty_archive(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(FileNotFoundError):
+        pack(tmp_path / "missing")

@@ -163,3 +163,22 @@ def test_a_store_that_cannot_be_made_is_a_failure(tmp_path: Path) -> None:
     with pytest.raises(Failed) as failure:
         Storage(tmp_path / "file" / "store")
     assert failure.value.reason == "StorageFailed"
+
+
+def test_an_archive_that_cannot_be_read_is_a_failure_and_stays(tmp_path: Path) -> None:
+    storage = Storage(tmp_path)
+    artifact = put(storage, b"archive")
+    (tmp_path / artifact.path).unlink()
+    (tmp_path / artifact.path).mkdir()
+    with pytest.raises(Failed) as failure:
+        storage.open(artifact)
+    assert failure.value.reason == "StorageFailed"
+    assert storage.latest() == artifact
+
+
+def test_a_commits_long_texts_are_cut_and_survive_a_restart(tmp_path: Path) -> None:
+    story = {"author": "\U0001f600" * 5000, "subject": "\udcff" * 5000}
+    when = "2026-01-02T03:04:05Z"
+    artifact = Storage(tmp_path).put(b"x", revision="r" * 1024, committed_at=when, **story)
+    assert len(artifact.subject) == len(artifact.author) == 1024
+    assert Storage(tmp_path).latest() == artifact

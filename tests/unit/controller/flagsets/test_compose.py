@@ -187,6 +187,39 @@ def test_a_bad_evaluator_holds_the_flags_that_use_it_and_no_other(
     assert made.flag_set.flags["a"].targeting == {"if": [STAFF, "on", "off"]}
 
 
+def test_what_is_behind_a_bad_evaluator_is_found_however_indirect() -> None:
+    evaluators = {"staff": {"!": [{"$ref": "x"}]}, "x": {"!": [{"$ref": "y"}]}, "y": {}}
+    flags = {"a": flag(targeting=RULE), "b": flag()}
+    made = composed(document(flags, evaluators=evaluators), lenient=True)
+    assert set(made.flag_set.flags) == {"b"}
+
+
+def test_a_held_flag_is_expanded_where_its_evaluator_became_too_large_for_it() -> None:
+    twice = {"if": [{"and": [{"$ref": "staff"}, {"$ref": "staff"}]}, "on", "off"]}
+    first = composed(document({"a": flag(targeting=twice)}, evaluators={"staff": STAFF}))
+    large = {"or": [{"==": [{"var": "n"}, number]} for number in range(1500)]}
+    tree = document({"a": flag(targeting=twice), "b": flag()}, evaluators={"staff": large})
+    made = composed(tree, first.flag_set, revision="r2")
+    assert made.held == ("a",)
+    assert made.flag_set.flags["a"].targeting == {"if": [{"and": [STAFF, STAFF]}, "on", "off"]}
+
+
+def test_a_flag_is_placed_by_the_layer_that_forged_it() -> None:
+    overlay = json.dumps({"flags": {"a": {"metadata": {HELD_FROM: "x"}}}}).encode()
+    tree = document({"a": flag()}) | {"up.json": overlay, "top.json": b'{"flags": {"b": null}}'}
+    made = composed(tree, paths=["flags.json", "up.json", "top.json"], lenient=True)
+    assert [p.file for p in made.problems if p.code == "reserved-key"] == ["up.json"]
+
+
+def test_what_a_commit_says_of_itself_becomes_plain_short_text() -> None:
+    provenance = Provenance("main@sha1:1", "Ad\udcff" + "a" * 5000, "2026-01-02T03:04:05Z")
+    made = compose(document({"a": flag()}), ["."], provenance=provenance, previous=None)
+    author = made.flag_set.metadata["flagstaff.dev/author"]
+    assert isinstance(author, str)
+    assert author.startswith("Ad?aaa")
+    assert len(author) == 1024
+
+
 def test_a_bad_evaluator_with_an_odd_name_is_found_too() -> None:
     rule = {"if": [{"$ref": 'on "call".'}, "on", "off"]}
     tree = document({"a": flag(targeting=rule), "b": flag()}, evaluators={'on "call".': {}})

@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 from controller.flagsets.compose import Provenance, compose
 from controller.flagsets.lastgood import LastGood
 from controller.runtime.setbacks import Failed
+from evaluator.flags.model import Flag, FlagSet, State
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from evaluator.flags.model import FlagSet
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -169,3 +168,10 @@ def test_a_kill_at_any_moment_leaves_a_whole_flag_set(tmp_path: Path) -> None:
         assert len(values) == 1
         assert values.pop() >= int(printed[-1] if printed else 0)
     assert [path.name for path in tmp_path.iterdir()] == ["last"]
+
+
+def test_a_sound_file_that_holds_a_bad_flag_is_not_served(tmp_path: Path) -> None:
+    bad = Flag("a", State.ENABLED, {"on": True}, default_variant="no such variant")
+    LastGood(tmp_path / "last").save(FlagSet({"a": bad}), NOW)
+    assert LastGood(tmp_path / "last").load() is None
+    assert (tmp_path / "last.damaged").exists()
