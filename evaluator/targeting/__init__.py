@@ -1,1 +1,9 @@
-"""JSONLogic and flagd's operators, compiled once per flag set. Pure: `now` is an argument."""
+"""JSONLogic with flagd's operators, compiled once per rule; pure."""
+
+from __future__ import annotations
+
+from evaluator.targeting.compile import Rule, compile_rule
+from evaluator.targeting.site import Context, Path, Trace
+from evaluator.targeting.values import RuleError
+
+__all__ = ["Context", "Path", "Rule", "RuleError", "Trace", "compile_rule"]

@@ -1,0 +1,295 @@
+"""One evaluation: a flag, a type and a context to a value, a variant and a reason. Pure.
+
+Order and outcomes are flagd's. Everything that can be is made once per flag: an answer is one of a few objects, and a
+server may keep what it encodes of an answer under the answer itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from evaluator.flags.model import ABSENT, EMPTY, Bucketing, Json, Scalar, State
+from evaluator.flags.references import Expander, RuleTooLarge
+from evaluator.targeting import RuleError, compile_rule
+from evaluator.targeting.names import variant_name
+from evaluator.targeting.site import failing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Literal
+
+    from evaluator.flags.model import Absent, Flag, FlagSet
+
+BUCKETING_KEY: Final = "flagstaff.dev/bucketing"
+
+
+class EvaluationReason(StrEnum):
+    """Why an answer is what it is. flagd defines SPLIT and never gives it."""
+
+    STATIC = "STATIC"
+    DEFAULT = "DEFAULT"
+    TARGETING_MATCH = "TARGETING_MATCH"
+    SPLIT = "SPLIT"
+    DISABLED = "DISABLED"
+    ERROR = "ERROR"
+
+
+class ErrorCode(StrEnum):
+    """What went wrong; INVALID_CONTEXT is for servers, before there is anything to resolve."""
+
+    FLAG_NOT_FOUND = "FLAG_NOT_FOUND"
+    PARSE_ERROR = "PARSE_ERROR"
+    TYPE_MISMATCH = "TYPE_MISMATCH"
+    GENERAL = "GENERAL"
+    INVALID_CONTEXT = "INVALID_CONTEXT"
+
+
+class FlagType(StrEnum):
+    """What a caller may ask for."""
+
+    BOOLEAN = "BOOLEAN"
+    STRING = "STRING"
+    INTEGER = "INTEGER"
+    FLOAT = "FLOAT"
+    OBJECT = "OBJECT"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resolution:
+    """An answer; equal only to itself."""
+
+    value: Json | Literal[Absent.ABSENT]
+    """ABSENT: the caller's code default stands, or there was an error."""
+    variant: str | None
+    reason: EvaluationReason
+    error_code: ErrorCode | None = None
+    error_message: str = ""
+    """Never quotes the context."""
+    metadata: Mapping[str, Scalar] = field(default_factory=lambda: EMPTY)
+    """The set's, patched by the flag's own."""
+
+
+NOT_FOUND: Final = Resolution(
+    ABSENT, None, EvaluationReason.ERROR, ErrorCode.FLAG_NOT_FOUND, "flag not found"
+)
+
+
+class CompiledFlag:
+    """One flag with every answer it has given so far."""
+
+    __slots__ = (
+        "_errors",
+        "_escaped",
+        "_matches",
+        "_metadata",
+        "_others",
+        "flag",
+        "reads_flagd",
+        "run",
+    )
+
+    def __init__(self, flag: Flag, flags: CompiledFlagSet) -> None:
+        self.flag = flag
+        self.run: Callable[[Mapping[str, Json]], Json] | None = None
+        """The compiled rule; None where every context gets the same answer."""
+        self.reads_flagd = False
+        self._metadata = {**flags.metadata, **flag.metadata} if flag.metadata else flags.metadata
+        self._matches: dict[FlagType | None, dict[str, Resolution]] = {}
+        self._others: dict[FlagType | None, Resolution] = {}
+        self._escaped: dict[FlagType | None, dict[str, Resolution]] = {}
+        self._errors: dict[str, Resolution] = {}
+        if flag.state is State.DISABLED or flag.targeting is ABSENT or flag.targeting == {}:
+            return
+        try:
+            expanded = flags.expander.expand(flag.targeting)
+        except RuleTooLarge as excess:
+            self.run = failing(str(excess))
+            return
+        rule = compile_rule(expanded, bucketing=flags.bucketing, flag_key=flag.key)
+        self.run, self.reads_flagd = rule.run, rule.reads_flagd
+
+    def settled(self, wanted: FlagType | None) -> Resolution:
+        """The answer where no rule matched: static, disabled, or the default variant."""
+        answer = self._others.get(wanted)
+        if answer is None:
+            answer = self._others[wanted] = self._settle(wanted)
+        return answer
+
+    def _settle(self, wanted: FlagType | None) -> Resolution:
+        if self.flag.state is State.DISABLED:
+            return self._without_value(EvaluationReason.DISABLED)
+        if self.flag.default_variant is None:
+            return self._without_value(EvaluationReason.DEFAULT)
+        reason = EvaluationReason.STATIC if self.run is None else EvaluationReason.DEFAULT
+        return self._with(self.flag.default_variant, wanted, reason)
+
+    def chosen(self, result: Json, wanted: FlagType | None) -> Resolution:
+        """The answer for what a rule came to."""
+        if result is None:
+            return self.settled(wanted)
+        name = variant_name(result)
+        if name is None or name not in self.flag.variants:
+            message = "targeting gave what is no variant of the flag"
+            return self.failed(ErrorCode.GENERAL, message)
+        escaped = self._escaped.setdefault(wanted, {})
+        answer = self.matches(wanted).get(name) or escaped.get(name)
+        if answer is None:
+            answer = escaped[name] = self._with(name, wanted, EvaluationReason.TARGETING_MATCH)
+        return answer
+
+    def matches(self, wanted: FlagType | None) -> dict[str, Resolution]:
+        """Answers by the texts that a rule gives; a name that JSON would escape cannot be given as it is."""
+        found = self._matches.get(wanted)
+        if found is None:
+            reason = EvaluationReason.TARGETING_MATCH
+            found = self._matches[wanted] = {
+                name: self._with(name, wanted, reason)
+                for name in self.flag.variants
+                if variant_name(name) == name
+            }
+        return found
+
+    def failed(self, code: ErrorCode, message: str) -> Resolution:
+        """The answer for an error; there are as many as the rule has ways to fail."""
+        answer = self._errors.get(message)
+        if answer is None:
+            reason = EvaluationReason.ERROR
+            answer = Resolution(ABSENT, None, reason, code, message, self._metadata)
+            self._errors[message] = answer
+        return answer
+
+    def _without_value(self, reason: EvaluationReason) -> Resolution:
+        return Resolution(ABSENT, None, reason, metadata=self._metadata)
+
+    def _with(self, variant: str, wanted: FlagType | None, reason: EvaluationReason) -> Resolution:
+        value = coerce(self.flag.variants.get(variant), wanted)
+        if value is ABSENT:
+            asked = wanted.lower() if wanted else "any"
+            message = f"the value of variant {variant!r} is not of type {asked}"
+            return self.failed(ErrorCode.TYPE_MISMATCH, message)
+        return Resolution(value, variant, reason, metadata=self._metadata)
+
+
+class CompiledFlagSet(Mapping[str, CompiledFlag]):
+    """A flag set ready for evaluation: its flags by key, each compiled when it is first asked for."""
+
+    def __init__(self, flag_set: FlagSet, bucketing: Bucketing, *, expose_bucketing: bool) -> None:
+        self.flag_set = flag_set
+        self.bucketing = bucketing
+        shown = {BUCKETING_KEY: bucketing.value} if expose_bucketing else {}
+        self.metadata: Mapping[str, Scalar] = {**flag_set.metadata, **shown}
+        """What every answer's metadata starts from."""
+        self.compiled: dict[str, CompiledFlag] = {}
+        """Those that were asked for already."""
+
+    @property
+    def flags(self) -> Mapping[str, CompiledFlag]:
+        """The flags by key."""
+        return self
+
+    def __getitem__(self, key: str) -> CompiledFlag:
+        found = self.compiled.get(key)
+        if found is None:
+            found = self.compiled[key] = CompiledFlag(self.flag_set.flags[key], self)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys_in_order)
+
+    def __len__(self) -> int:
+        return len(self.flag_set.flags)
+
+    @cached_property
+    def keys_in_order(self) -> tuple[str, ...]:
+        """All keys, sorted."""
+        return tuple(sorted(self.flag_set.flags))
+
+    @cached_property
+    def expander(self) -> Expander:
+        """Expands the rules' references to the set's evaluators."""
+        return Expander(self.flag_set.evaluators)
+
+
+def compile_flag_set(
+    flag_set: FlagSet, *, bucketing: Bucketing = Bucketing.V2, expose_bucketing: bool = False
+) -> CompiledFlagSet:
+    """Make a flag set ready for evaluation. expose_bucketing: name the generation in every answer's metadata."""
+    return CompiledFlagSet(flag_set, bucketing, expose_bucketing=expose_bucketing)
+
+
+def resolve(
+    flags: CompiledFlagSet,
+    key: str,
+    wanted: FlagType | None,
+    context: Mapping[str, Json],
+    now: int,
+) -> Resolution:
+    """Evaluate one flag. wanted: None takes a value of any type. now: Unix seconds. Never raises."""
+    flag = flags.compiled.get(key)
+    if flag is None:
+        if key not in flags.flag_set.flags:
+            return NOT_FOUND
+        flag = flags[key]
+    run = flag.run
+    if run is None:
+        return flag.settled(wanted)
+    if flag.reads_flagd:
+        context = {**context, "$flagd": {"flagKey": key, "timestamp": now}}
+    try:
+        result = run(context)
+        found = flag.matches(wanted).get(result) if result.__class__ is str else None
+        return found or flag.chosen(result, wanted)
+    except RuleError as error:
+        return flag.failed(ErrorCode.PARSE_ERROR, str(error))
+    except RecursionError:
+        return flag.failed(ErrorCode.PARSE_ERROR, "the context is nested too deep for the rule")
+
+
+def resolve_all(
+    flags: CompiledFlagSet, context: Mapping[str, Json], now: int
+) -> Iterator[tuple[str, Resolution]]:
+    """Evaluate every flag, of any type, in key order; disabled ones and code defaults are among them."""
+    for key in flags.keys_in_order:
+        yield key, resolve(flags, key, None, context, now)
+
+
+def flag_type(flag: Flag) -> FlagType | None:
+    """The type of the default variant: any number is FLOAT, as in JSON; None for none, lists and null."""
+    value = flag.variants.get(flag.default_variant) if flag.default_variant is not None else None
+    if isinstance(value, bool):
+        return FlagType.BOOLEAN
+    if isinstance(value, str):
+        return FlagType.STRING
+    if isinstance(value, int | float):
+        return FlagType.FLOAT
+    return FlagType.OBJECT if isinstance(value, dict) else None
+
+
+def coerce(value: Json, wanted: FlagType | None) -> Json | Literal[Absent.ABSENT]:
+    """`value` as the wanted type, or ABSENT. Numbers become INTEGER by truncating a float64, FLOAT by widening.
+
+    What 64 bits cannot hold is no INTEGER: flagd would answer with some other number.
+    """
+    if wanted is None:
+        return ABSENT if value is None else value
+    if wanted is FlagType.INTEGER or wanted is FlagType.FLOAT:
+        return _coerce_number(value, wanted)
+    expected = {FlagType.BOOLEAN: bool, FlagType.STRING: str, FlagType.OBJECT: dict}[wanted]
+    return value if isinstance(value, expected) else ABSENT
+
+
+def _coerce_number(value: Json, wanted: FlagType) -> float | Literal[Absent.ABSENT]:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ABSENT
+    try:
+        real = float(value)
+    except OverflowError:
+        return ABSENT
+    if wanted is FlagType.FLOAT:
+        return real
+    return int(real) if math.isfinite(real) and -(2.0**63) <= real < 2.0**63 else ABSENT

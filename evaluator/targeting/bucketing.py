@@ -1,0 +1,69 @@
+"""The arithmetic of `fractional`: weights, hash, bucket. Integers only, so every platform agrees."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import mmh3
+
+from evaluator.targeting.values import RuleError
+
+if TYPE_CHECKING:
+    from evaluator.flags.model import Json
+
+MOST_WEIGHT: Final = 2_147_483_647
+"""Of one bucket and of all together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Results by cumulative weight."""
+
+    results: tuple[Json, ...]
+    ends: tuple[int, ...]
+    """Where each result's range ends, exclusively; an empty range repeats the end before it."""
+
+    @property
+    def total(self) -> int:
+        """The sum of all weights, at least 1."""
+        return self.ends[-1]
+
+    def result(self, bucket: int) -> Json:
+        """The result that owns `bucket`, 0 <= bucket < total."""
+        return self.results[bisect_right(self.ends, bucket)]
+
+
+def bucket_of(hashed: str | bytes, total: int) -> int:
+    """The bucket, 0 <= bucket < total, of a text (hashed as UTF-8) or of bytes: murmur3 x86 32, seed 0, scaled."""
+    try:
+        return mmh3.hash(hashed, 0, False) * total >> 32
+    except UnicodeEncodeError:
+        raise RuleError("fractional is given text that is no Unicode") from None
+
+
+def read_buckets(entries: list[Json]) -> Buckets | None:
+    """Read evaluated `[result, weight]` entries; None where flagd finds them invalid or nothing has weight."""
+    results, ends, total = [], [], 0
+    for entry in entries:
+        if not isinstance(entry, list) or not entry or isinstance(entry[0], list | dict):
+            return None
+        weight = _weight(entry[1] if len(entry) > 1 else None)
+        if weight is None:
+            return None
+        total += weight
+        results.append(entry[0])
+        ends.append(total)
+    return Buckets(tuple(results), tuple(ends)) if 0 < total <= MOST_WEIGHT else None
+
+
+def _weight(value: Json) -> int | None:
+    """1 where none is given; negative ones, which computed roll-outs produce, count as 0."""
+    if value is None:
+        return 1
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if value > MOST_WEIGHT or value != value // 1:
+        return None
+    return max(0, int(value))

@@ -1,0 +1,87 @@
+"""Deterministic CBOR (RFC 8949 section 4.2.1) of JSON values: what `fractional` v3 hashes."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import TYPE_CHECKING, Final
+
+from evaluator.targeting.values import RuleError, real
+
+if TYPE_CHECKING:
+    from evaluator.flags.model import Json
+
+MOST_ITEMS: Final = 10_000
+"""Values within one encoded value; a bucketing value is a key, not a document."""
+DEEPEST: Final = 64
+
+_LEAST_INTEGER, _MOST_INTEGER = -(2**63), 2**64 - 1
+
+
+def encode(value: Json) -> bytes:
+    """Encode one JSON value; RuleError where it is too large or deep, or no Unicode.
+
+    Integral floats within 64 bits become integers, -0.0 included; integers beyond become floats; floats take the
+    shortest width that keeps them; keys are sorted by their encoded bytes.
+    """
+    out: list[bytes] = []
+    _encode(value, out, 0)
+    return b"".join(out)
+
+
+def _encode(value: Json, out: list[bytes], depth: int) -> None:
+    if len(out) > MOST_ITEMS or depth > DEEPEST:
+        raise RuleError("fractional is given too large a value")
+    if value is None or value is True or value is False:
+        out.append(b"\xf6" if value is None else b"\xf5" if value else b"\xf4")
+    elif isinstance(value, str):
+        out.append(encode_text(value))
+    elif isinstance(value, int | float):
+        out.append(_number(value))
+    elif isinstance(value, list):
+        out.append(_head(4, len(value)))
+        for item in value:
+            _encode(item, out, depth + 1)
+    else:
+        out.append(_head(5, len(value)))
+        for key in sorted(value, key=encode_text):
+            out.append(encode_text(key))
+            _encode(value[key], out, depth + 1)
+
+
+def encode_text(value: str) -> bytes:
+    """Encode one text string."""
+    try:
+        raw = value.encode()
+    except UnicodeEncodeError:
+        raise RuleError("fractional is given text that is no Unicode") from None
+    return _head(3, len(raw)) + raw
+
+
+def _number(value: float) -> bytes:
+    whole = int(value) if math.isfinite(value) else None
+    if whole is None or whole != value or not _LEAST_INTEGER <= whole <= _MOST_INTEGER:
+        return _float(real(value))
+    return _head(0, whole) if whole >= 0 else _head(1, -1 - whole)
+
+
+def _float(value: float) -> bytes:
+    if math.isnan(value):
+        return b"\xf9\x7e\x00"
+    for initial, layout in ((b"\xf9", ">e"), (b"\xfa", ">f")):
+        try:
+            packed = struct.pack(layout, value)
+        except OverflowError:
+            continue
+        if struct.unpack(layout, packed)[0] == value:
+            return initial + packed
+    return b"\xfb" + struct.pack(">d", value)
+
+
+def _head(major: int, count: int) -> bytes:
+    if count < 24:
+        return bytes((major << 5 | count,))
+    for additional, width in ((24, 1), (25, 2), (26, 4)):
+        if count < 1 << 8 * width:
+            return bytes((major << 5 | additional,)) + count.to_bytes(width, "big")
+    return bytes((major << 5 | 27,)) + count.to_bytes(8, "big")

@@ -1,0 +1,323 @@
+"""Operators that see only their evaluated arguments: arithmetic, text, lists, `set`, and flagd's comparisons of text and version."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from evaluator.targeting.site import Evaluate, Meter, Site, inert, is_static
+from evaluator.targeting.values import (
+    WHITE_SPACE,
+    RuleError,
+    is_number,
+    kind,
+    number,
+    real,
+    text,
+    whole,
+)
+from evaluator.targeting.version import sem_ver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evaluator.flags.model import Json
+
+MOST_TEXT: Final = 1 << 20
+"""Characters that one operator may put together."""
+
+_TOO_LONG: Final = "cat makes too long a text"
+
+
+def _listed(values: Json) -> list[Json]:
+    if not isinstance(values, list):
+        raise RuleError(f"expected a list of arguments, found {kind(values)}")
+    return values
+
+
+def _first(values: Json, count: int) -> list[Json]:
+    if len(_listed(values)) < count:
+        raise RuleError(f"expected {count} arguments")
+    return _listed(values)
+
+
+def _extreme(choose: Callable[[list[float]], float]) -> Callable[[Json], Json]:
+    def extreme(values: Json) -> Json:
+        numbers = [number(value) for value in _listed(values)]
+        return choose(numbers) if numbers else None
+
+    return extreme
+
+
+def _sum(values: Json) -> Json:
+    if not isinstance(values, list):
+        return number(values)
+    total = 0.0
+    for value in values:
+        total += number(value)
+    return total
+
+
+def _minus(values: Json) -> Json:
+    numbers = [number(value) for value in _listed(values)]
+    if not numbers:
+        return 0
+    if len(numbers) == 1:
+        return -numbers[0]
+    total = numbers[0]
+    for value in numbers[1:]:
+        total -= value
+    return total
+
+
+def _product(values: Json) -> Json:
+    total = 1.0
+    for value in _listed(values):
+        total *= number(value)
+    return total
+
+
+def _quotient(values: Json) -> Json:
+    numbers = [number(value) for value in _listed(values)]
+    if not numbers:
+        return 0
+    total = numbers[0]
+    for value in numbers[1:]:
+        total = _divide(total, value)
+    return total
+
+
+def _divide(left: float, right: float) -> float:
+    if right:
+        return left / right
+    if not left or math.isnan(left) or math.isnan(right):
+        return math.nan
+    return math.copysign(math.inf, left) * math.copysign(1.0, right)
+
+
+def _remainder(values: Json) -> Json:
+    left, right = (number(value) for value in _first(values, 2)[:2])
+    if not right or math.isinf(left) or math.isnan(left) or math.isnan(right):
+        return math.nan
+    return math.fmod(left, right)
+
+
+def _absolute(values: Json) -> Json:
+    if isinstance(values, list):
+        return abs(number(values[0])) if values else 0.0
+    return abs(number(values))
+
+
+def _cat(values: Json) -> Json:
+    if isinstance(values, str):
+        return values
+    parts = [text(value) for value in _listed(values)]
+    if sum(map(len, parts)) > MOST_TEXT:
+        raise RuleError(_TOO_LONG)
+    return parts[0] if len(parts) == 1 else "".join(parts).strip(WHITE_SPACE)
+
+
+def _substr(values: Json) -> Json:
+    arguments = _first(values, 2)
+    source = text(arguments[0])
+    start, length = whole(number(arguments[1])), len(source)
+    if start < 0:
+        start += length
+    if start < 0 or start > length:
+        return source
+    if len(arguments) == 3:
+        length = whole(number(arguments[2]))
+    end = min(len(source) + length if length < 0 else start + length, len(source))
+    if end < start:
+        raise RuleError("substr ends before it starts")
+    return source[start:end]
+
+
+def _merge(values: Json) -> Json:
+    if not isinstance(values, list | dict):
+        if values is None:
+            raise RuleError("merge needs lists")
+        return [values]
+    merged: list[Json] = []
+    for value in _listed(values):
+        if isinstance(value, list):
+            merged.extend(value)
+        else:
+            merged.append(value)
+    return merged
+
+
+def _in(values: Json) -> Json:
+    arguments = _first(values, 1)
+    needle, haystack = arguments[0], arguments[1] if len(arguments) > 1 else None
+    if isinstance(haystack, str):
+        if not isinstance(needle, str):
+            raise RuleError(f"only text can be in a text, not {kind(needle)}")
+        return needle in haystack
+    return isinstance(haystack, list) and any(_is_element(needle, item) for item in haystack)
+
+
+def _is_element(needle: Json, element: Json) -> bool:
+    """An element that is a list is a range, from its first to its second."""
+    if isinstance(element, list):
+        value = number(needle)
+        if not element:
+            raise RuleError("a range needs two bounds")
+        if value < number(element[0]):
+            return False
+        if len(element) < 2:
+            raise RuleError("a range needs two bounds")
+        return number(element[1]) >= value
+    if is_number(needle):
+        return number(element) == real(needle)
+    return _same(needle, element)
+
+
+def _same(left: Json, right: Json) -> bool:
+    if isinstance(left, list | dict) and type(left) is type(right):
+        raise RuleError(f"cannot compare {kind(left)} with another")
+    return kind(left) == kind(right) and bool(left == right)
+
+
+def _containing(holds: Callable[[list[bool]], bool], *, otherwise: bool) -> Callable[[Json], Json]:
+    """Make `contains_all`, `contains_any` or `contains_none`; anything but two lists gives `otherwise`."""
+
+    def containing(values: Json) -> bool:
+        if not isinstance(values, list) or len(values) != 2:
+            return otherwise
+        present, wanted = values
+        if not isinstance(present, list) or not isinstance(wanted, list):
+            return otherwise
+        known = {_token(value) for value in present if not isinstance(value, list | dict)}
+        shapes = {type(value) for value in present}
+        found = []
+        for value in wanted:
+            if isinstance(value, list | dict) and type(value) in shapes:
+                raise RuleError(f"cannot compare {kind(value)} with another")
+            found.append(not isinstance(value, list | dict) and _token(value) in known)
+        return holds(found)
+
+    return containing
+
+
+def _token(value: Json) -> tuple[str, Json]:
+    return kind(value), value
+
+
+def _set(values: Json) -> Json:
+    arguments = _listed(values)
+    if len(arguments) < 3:
+        return arguments[0] if arguments else None
+    target, name, value = arguments[:3]
+    if not isinstance(target, dict):
+        return target
+    if not isinstance(name, str):
+        raise RuleError("the name of a property must be text")
+    return {**target, name: inert(value)}
+
+
+def _beside(holds: Callable[[str, str], bool]) -> Callable[[Json], Json]:
+    def compare(values: Json) -> bool | None:
+        if not isinstance(values, list) or len(values) != 2:
+            return None
+        left, right = values
+        return holds(left, right) if isinstance(left, str) and isinstance(right, str) else None
+
+    return compare
+
+
+def _eager(
+    operate: Callable[[Json], Json], *, grows: bool = False, scans: bool = True
+) -> Callable[[Json, Site], Evaluate]:
+    """Make a compiler for an operator that looks at its evaluated arguments.
+
+    grows: its result can be longer than each argument, so that is counted too. scans: it reads arguments through.
+    """
+
+    def compile_eager(values: Json, site: Site) -> Evaluate:
+        arguments_of = site.child(values)
+        if not scans and not site.in_body:
+            return lambda argument: operate(arguments_of(argument))
+        meter = site.metered()
+
+        def evaluate(argument: Json) -> Json:
+            arguments = arguments_of(argument)
+            _charge(meter, arguments)
+            result = operate(arguments)
+            if grows:
+                meter.visit(result)
+            return result
+
+        return evaluate
+
+    return compile_eager
+
+
+def _charge(meter: Meter, arguments: Json) -> None:
+    meter.visit(arguments)
+    if isinstance(arguments, list):
+        for argument in arguments[:3]:
+            meter.visit(argument)
+
+
+def _compile_cat(values: Json, site: Site) -> Evaluate:
+    """`cat` of texts is a join; anything else goes the long way."""
+    if not isinstance(values, list) or len(values) < 2 or site.in_body:
+        return _eager(_cat, grows=True)(values, site)
+    parts = tuple(site.child(node, index) for index, node in enumerate(values))
+    meter = site.metered()
+
+    def join(argument: Json) -> Json:
+        found = [part(argument) for part in parts]
+        try:
+            joined = "".join(found)
+        except TypeError:
+            joined = _cat(found)
+        if len(joined) > MOST_TEXT:
+            raise RuleError(_TOO_LONG)
+        meter.visit(joined)
+        # Python's own trimming is quicker, and wider: what it leaves alone, the other does too.
+        return joined if joined.strip() is joined else joined.strip(WHITE_SPACE)
+
+    return join
+
+
+def _compile_in(values: Json, site: Site) -> Evaluate:
+    """`in` a literal list of texts is a look-up; the needle may still be anything."""
+    if isinstance(values, list) and len(values) > 1 and site.trace is None and is_static(values[1]):
+        literal = values[1]
+        if isinstance(literal, list) and all(isinstance(item, str) for item in literal):
+            members = frozenset(literal)
+            needle_of = site.child(values[0], 0)
+
+            def is_member(argument: Json) -> bool:
+                needle = needle_of(argument)
+                if needle.__class__ is str:
+                    return needle in members
+                return is_number(needle) and any(_is_element(needle, item) for item in literal)
+
+            return is_member if len(values) == 2 else _eager(_in)(values, site)
+    return _eager(_in)(values, site)
+
+
+EAGER: dict[str, Callable[[Json, Site], Evaluate]] = {
+    "max": _eager(_extreme(max)),
+    "min": _eager(_extreme(min)),
+    "+": _eager(_sum),
+    "-": _eager(_minus),
+    "*": _eager(_product),
+    "/": _eager(_quotient),
+    "%": _eager(_remainder, scans=False),
+    "abs": _eager(_absolute, scans=False),
+    "cat": _compile_cat,
+    "substr": _eager(_substr),
+    "merge": _eager(_merge, grows=True),
+    "in": _compile_in,
+    "contains_all": _eager(_containing(all, otherwise=False)),
+    "contains_any": _eager(_containing(any, otherwise=False)),
+    "contains_none": _eager(_containing(lambda found: not any(found), otherwise=True)),
+    "set": _eager(_set),
+    "starts_with": _eager(_beside(str.startswith), scans=False),
+    "ends_with": _eager(_beside(str.endswith), scans=False),
+    "sem_ver": _eager(sem_ver, scans=False),
+}

@@ -1,0 +1,150 @@
+"""How flagd's engine reads JSON values: as a number, as text, as equal, as less.
+
+The engine is Go's `diegoholiveira/jsonlogic` 3.9, where every number is a float64. It has two readings of a number:
+its own (`number`), which refuses null and booleans and takes unreadable text for 0, and JavaScript's (`js_number`).
+Truth needs no function here: of JSON's values, Python and the engine hold the same ones false.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from evaluator.flags.model import Json
+
+WHITE_SPACE: Final = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006"
+    "\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+)
+"""What Go trims; Python's own notion is wider."""
+
+_DECIMAL = re.compile(
+    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf(?:inity)?)|nan",
+    re.IGNORECASE,
+)
+_HEXADECIMAL = re.compile(
+    r"[+-]?0x(?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)p[+-]?[0-9]+", re.IGNORECASE
+)
+
+
+class RuleError(Exception):
+    """The engine cannot evaluate this rule with this context; flagd answers PARSE_ERROR.
+
+    Messages never quote the context: they are kept, and a context is anybody's.
+    """
+
+
+def is_number(value: Json) -> bool:
+    """Whether `value` is a JSON number; Python's booleans are not."""
+    return type(value) is float or type(value) is int
+
+
+def parse_float(text: str) -> float | None:
+    """Read `text` as Go's ParseFloat does, or None; out of range is an infinity."""
+    if _DECIMAL.fullmatch(text):
+        return float(text)
+    if _HEXADECIMAL.fullmatch(text):
+        try:
+            return float.fromhex(text)
+        except OverflowError:
+            return -math.inf if text.startswith("-") else math.inf
+    return None
+
+
+def real(value: float) -> float:
+    """`value` as the engine holds it; RuleError where no float64 is that large."""
+    try:
+        return float(value)
+    except OverflowError:
+        raise RuleError("a number is out of range") from None
+
+
+def number(value: Json) -> float:
+    """Read the engine's way: text that is no number is 0; null, booleans, lists and objects are errors."""
+    if type(value) is float:
+        return value
+    if type(value) is int:
+        return real(value)
+    if isinstance(value, str):
+        return parse_float(value) or 0.0
+    raise RuleError(f"expected a number, found {kind(value)}")
+
+
+def whole(value: float) -> int:
+    """Truncate toward zero; what no 64-bit integer can hold is the smallest one, as on amd64."""
+    if math.isfinite(value) and -(2.0**63) <= value < 2.0**63:
+        return int(value)
+    return -(2**63)
+
+
+def js_number(value: Json) -> float:
+    """Read JavaScript's way: null and blank text are 0, what is no number is NaN."""
+    if is_number(value):
+        return real(value)
+    if value is None or isinstance(value, bool):
+        return 1.0 if value else 0.0
+    if not isinstance(value, str):
+        return math.nan
+    if not value.strip(WHITE_SPACE):
+        return 0.0
+    parsed = parse_float(value)
+    if parsed is None or (math.isinf(parsed) and "inf" not in value.lower()):
+        return math.nan
+    return parsed
+
+
+def text(value: Json) -> str:
+    """Read as text: null is empty; booleans, lists and objects are errors."""
+    if isinstance(value, str):
+        return value
+    if is_number(value):
+        return fixed(real(value))
+    if value is None:
+        return ""
+    raise RuleError(f"expected text, found {kind(value)}")
+
+
+def fixed(value: float) -> str:
+    """The shortest digits that read back as `value`, without an exponent."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("+Inf" if value > 0 else "-Inf")
+    return format(Decimal(repr(value)), "f").removesuffix(".0")
+
+
+def equals(left: Json, right: Json) -> bool:
+    """`==`: null equals only null, texts compare as texts, the rest as JavaScript's numbers."""
+    if left is None or right is None:
+        return left is right
+    if isinstance(left, str) and isinstance(right, str):
+        return left == right
+    return js_number(left) == js_number(right)
+
+
+def strictly_equals(left: Json, right: Json) -> bool:
+    """`===`: of one kind, and equal."""
+    if left is None or right is None:
+        return left is right
+    return kind(left) == kind(right) and equals(left, right)
+
+
+def less(left: Json, right: Json) -> bool:
+    """`<`: texts by code points, the rest as JavaScript's numbers."""
+    if isinstance(left, str) and isinstance(right, str):
+        return left < right
+    return js_number(left) < js_number(right)
+
+
+def kind(value: Json) -> str:
+    """The JSON kind of `value`, for messages and strict equality."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, str):
+        return "text"
+    return "a list" if isinstance(value, list) else "an object"
