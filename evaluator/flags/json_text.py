@@ -26,10 +26,13 @@ _TEXT: Final = re.compile(_STRING, re.DOTALL)
 _BRACKETS: Final = re.compile(_STRING + r"|[\[\]{}]", re.DOTALL)
 _SPACE: Final = re.compile(r"[ \t\n\r]*+")
 _SCALAR: Final = re.compile(_STRING + r"|[^\s,\]}]+", re.DOTALL)
-_SURROGATE: Final = re.compile(r"\\u[dD][89abAB]")
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_ESCAPE: Final = re.compile(
+    r"\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F]|(?P<lone>\\u[dD][89a-fA-F])|\\."
+)
 _LONE: Final = re.compile("[\ud800-\udfff]")
-_TO_ROUND: Final = str.maketrans("[]{}", "()()")
-_NOT_BRACKETS: Final = re.compile(r"[^\[\]{}]+")
+_TO_ROUND: Final = bytes.maketrans(b"[]{}", b"()()")
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class JsonPlaces:
@@ -201,9 +204,9 @@ def _check_size(text: str, bounds: Bounds) -> None:
     bare = _TEXT.sub("", text)
     if bare.count(",") + bare.count("[") + bare.count("{") > bounds.nodes:
         raise too_many_nodes(bounds)
-    nested = _NOT_BRACKETS.sub("", bare).translate(_TO_ROUND)
+    nested = bare.encode().translate(_TO_ROUND, _NOT_BRACKETS)
     for _ in range(bounds.depth):
-        peeled = nested.replace("()", "")
+        peeled = nested.replace(b"()", b"")
         if len(peeled) == len(nested):
             break
         nested = peeled
@@ -253,6 +256,6 @@ def _refuse_lone_surrogates(value: Json, text: str) -> None:
         elif isinstance(part, list):
             pending += part
         elif isinstance(part, str) and _LONE.search(part):
-            match = _SURROGATE.search(text)
+            lone = next((found.start() for found in _ESCAPE.finditer(text) if found["lone"]), None)
             message = "a \\u escape stands for half a character; write both halves, or the character itself"
-            raise UnreadableError("lone-surrogate", message, match.start() if match else None)
+            raise UnreadableError("lone-surrogate", message, lone)

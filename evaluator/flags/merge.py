@@ -187,11 +187,14 @@ class _Merging:
         return self._order[id(one.document)] > self._order[id(other.document)]
 
     def _rule_problems(self, rule: Json) -> list[RuleProblem]:
-        depth, nodes = self._bounds.rule_depth, self._bounds.rule_nodes
-        problems = check_rule(rule, evaluators=self._evaluators, depth=depth, nodes=nodes)
+        problems = self._own_problems(rule)
         if self._evaluators and all(each.severity is not Severity.ERROR for each in problems):
             problems += self._expander.check(rule)
         return problems
+
+    def _own_problems(self, rule: Json) -> list[RuleProblem]:
+        depth, nodes = self._bounds.rule_depth, self._bounds.rule_nodes
+        return check_rule(rule, evaluators=self._evaluators, depth=depth, nodes=nodes)
 
     def _merge_evaluators(self) -> dict[str, Piece]:
         merged: dict[str, Piece] = {}
@@ -223,7 +226,8 @@ class _Merging:
                 )
                 self._note(piece, Severity.ERROR, "empty-evaluator", message)
                 continue
-            for problem in self._rule_problems(piece.value):
+            # What it expands to is judged where a flag uses it, and spoils that flag only.
+            for problem in self._own_problems(piece.value):
                 self._note(piece, problem.severity, problem.code, problem.message, problem.path)
         for name, problem in check_cycles(bodies):
             self._note(

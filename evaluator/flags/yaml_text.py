@@ -37,13 +37,17 @@ _SCALAR_TAGS: Final[dict[str, tuple[type, ...]]] = {
 }
 
 
+# Most values are scalars; a dict for each would cost more than the value.
+_NO_MEMBERS: Final[dict[str | int, tuple[int, _Node]]] = {}
+
+
 @dataclass(slots=True)
 class _Node:
     """A value with its place; containers know their parts, their size and their height."""
 
     value: Json
     offset: int
-    members: dict[str | int, tuple[int, _Node]] = field(default_factory=dict)
+    members: dict[str | int, tuple[int, _Node]] = field(default_factory=lambda: _NO_MEMBERS)
     size: int = 1
     height: int = 0
 
@@ -143,7 +147,7 @@ class _Composer:
         return (*top.path, top.key[0] if top.key else len(top.node.value))
 
     def _take_key(self, event: yaml.ScalarEvent, offset: int) -> None:
-        if event.value == "<<" and event.style is None:
+        if event.value == "<<" and event.implicit[0]:
             message = "merge keys (<<) are not part of YAML 1.2; write the fields out"
             self._fault("merge-key", message, offset, "<<")
         self._stack[-1].key = (event.value, offset)
@@ -164,7 +168,7 @@ class _Composer:
         mapping = isinstance(event, yaml.MappingStartEvent)
         if event.tag not in (None, "!", _TAG + ("map" if mapping else "seq")):
             self._refuse_tag(event.tag, offset)
-        node = _Node({} if mapping else [], offset)
+        node = _Node({} if mapping else [], offset, {})
         self._stack.append(_Open(node, event.anchor, self._path()))
         # Until it is closed, an alias to it would hold itself.
         if event.anchor is not None:

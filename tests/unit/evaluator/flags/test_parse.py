@@ -1,0 +1,317 @@
+"""Whole documents: what is an error, what a warning, where each is placed, and what is kept."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluator.flags import ABSENT, Bounds, Flag, Parsed, Severity, State, parse
+
+GOOD: dict[str, Any] = {
+    "state": "ENABLED",
+    "variants": {"on": True, "off": False},
+    "defaultVariant": "off",
+}
+
+
+def parsed(top: Any, file: str = "flags.json", **bounds: int) -> Parsed:
+    source = top if isinstance(top, bytes) else json.dumps(top, indent=1).encode()
+    return parse(source, file=file, bounds=Bounds(**bounds))
+
+
+def flag(**fields: Any) -> dict[str, Any]:
+    return {"flags": {"good": GOOD, "f": {**GOOD, **fields}}}
+
+
+def codes(result: Parsed) -> list[tuple[str, str, str]]:
+    return [(p.severity.value, p.code, p.path) for p in result.problems]
+
+
+def test_a_whole_flag_is_read_as_it_is_written() -> None:
+    rule = {"if": [{"==": [{"var": "a"}, 1]}, "on"]}
+    result = parsed(flag(targeting=rule, metadata={"team": "x", "n": 1}))
+    assert result.problems == ()
+    assert result.flag_set.flags["f"] == Flag(
+        "f", State.ENABLED, GOOD["variants"], "off", rule, {"team": "x", "n": 1}
+    )
+
+
+def test_sets_keep_their_evaluators_and_metadata() -> None:
+    top = {
+        "$schema": "https://flagd.dev/schema/v0/flags.json",
+        "flags": {},
+        "$evaluators": {"staff": {"in": ["@x", {"var": "email"}]}},
+        "metadata": {"flagSetId": "shop", "n": 1},
+    }
+    result = parsed(top)
+    assert result.problems == ()
+    assert result.flag_set.evaluators == top["$evaluators"]
+    assert result.flag_set.flag_set_id == "shop"
+
+
+def test_flags_may_be_a_list_with_keys() -> None:
+    result = parsed({"flags": [{"key": "a", **GOOD}, {"key": "b", **GOOD, "state": 1}]})
+    assert set(result.flag_set.flags) == {"a"}
+    assert codes(result) == [("error", "wrong-state", "$.flags[1].state")]
+    assert result.problems[0].flag == "b"
+
+
+def test_yaml_names_of_variants_stay_text() -> None:
+    source = b"flags:\n  f:\n    state: ENABLED\n    variants: {on: true, off: false}\n    defaultVariant: on\n"
+    result = parsed(source, "flags.yaml")
+    assert result.problems == ()
+    assert result.flag_set.flags["f"].default_variant == "on"
+
+
+@pytest.mark.parametrize("default", [None, ""], ids=repr)
+def test_null_and_empty_default_variants_mean_none(default: str | None) -> None:
+    result = parsed(flag(defaultVariant=default))
+    assert (result.flag_set.flags["f"].default_variant, result.problems) == (None, ())
+
+
+def test_targeting_that_is_null_is_present_in_a_whole_document() -> None:
+    assert parsed(flag(targeting=None)).flag_set.flags["f"].targeting is None
+    assert parsed(flag()).flag_set.flags["f"].targeting is ABSENT
+
+
+WHOLE = {
+    "truncated": (b'{"flags": {"good": {', "broken-json"),
+    "a list": ([], "not-an-object"),
+    "no flags": ({"metadata": {}}, "missing-flags"),
+    "flags are text": ({"flags": "x"}, "not-flags"),
+    "flags are null": ({"flags": None}, "not-flags"),
+    "an item that is none": ({"flags": [1]}, "not-a-flag"),
+    "an item without a key": ({"flags": [GOOD]}, "missing-flag-key"),
+    "an item with two keys": (b'{"flags": [{"key": "a", "key": "b"}]}', "duplicate-key"),
+    "evaluators are a list": ({"flags": {}, "$evaluators": []}, "not-an-object"),
+    "metadata is text": ({"flags": {}, "metadata": "x"}, "not-an-object"),
+    "an empty evaluator": ({"flags": {}, "$evaluators": {"e": {}}}, "empty-evaluator"),
+    "flags twice": (b'{"flags": {}, "flags": {}}', "duplicate-key"),
+    "an evaluator twice": (b'{"flags": {}, "$evaluators": {"e": 1, "e": 2}}', "duplicate-key"),
+}
+
+
+@pytest.mark.parametrize(("top", "code"), WHOLE.values(), ids=WHOLE)
+def test_an_error_that_is_no_flags_own_makes_the_whole_bad(top: Any, code: str) -> None:
+    result = parsed(top)
+    assert result.whole_bad
+    assert [p.code for p in result.errors] == [code]
+
+
+ERRORS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "state": ({"state": 1}, "wrong-state", ".state"),
+    "variants": ({"variants": [True]}, "wrong-variants", ".variants"),
+    "default of another type": ({"defaultVariant": 1}, "wrong-default-variant", ".defaultVariant"),
+    "unknown default": ({"defaultVariant": "onn"}, "unknown-variant", ".defaultVariant"),
+    "metadata": ({"metadata": []}, "wrong-metadata", ".metadata"),
+}
+
+
+@pytest.mark.parametrize(("fields", "code", "path"), ERRORS.values(), ids=ERRORS)
+def test_what_flagd_could_not_load_is_an_error_of_one_flag(
+    fields: dict[str, Any], code: str, path: str
+) -> None:
+    result = parsed(flag(**fields))
+    assert codes(result) == [("error", code, f"$.flags.f{path}")]
+    assert set(result.flag_set.flags) == {"good"}
+    assert result.bad == {"f"}
+    assert not result.whole_bad
+
+
+WARNINGS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "unknown state": ({"state": "enabled"}, "unknown-state", ".state"),
+    "null state": ({"state": None}, "missing-state", ".state"),
+    "mixed variants": ({"variants": {"on": True, "off": 0}}, "mixed-variants", ".variants.off"),
+    "a variant's type": ({"variants": {"off": [1]}}, "variant-type", ".variants.off"),
+    "a variant's name": ({"variants": {"off": 1, "": 2}}, "unusual-name", '.variants[""]'),
+    "targeting's type": ({"targeting": True}, "not-a-rule", ".targeting"),
+    "an operator": ({"targeting": {"iff": []}}, "unknown-operator", ".targeting.iff"),
+    "metadata's type": ({"metadata": {"a": {}}}, "metadata-type", ".metadata.a"),
+    "null metadata": ({"metadata": None}, "null-section", ".metadata"),
+    "an unknown field": ({"defaultvariant": "on"}, "unknown-field", ".defaultvariant"),
+}
+
+
+@pytest.mark.parametrize(("fields", "code", "path"), WARNINGS.values(), ids=WARNINGS)
+def test_what_flagd_loads_and_the_schema_refuses_is_a_warning(
+    fields: dict[str, Any], code: str, path: str
+) -> None:
+    result = parsed(flag(**fields))
+    assert codes(result) == [("warning", code, f"$.flags.f{path}")]
+    assert result.warned == {"f"}
+    assert not result.bad
+    assert "f" in result.flag_set.flags
+
+
+@pytest.mark.parametrize(
+    ("definition", "expected"),
+    [
+        ({}, ["missing-state", "missing-variants"]),
+        (None, ["missing-state", "missing-variants"]),
+        ({"state": "ENABLED", "variants": {}}, ["empty-variants"]),
+    ],
+)
+def test_a_flag_without_variants_is_served_as_the_code_default(
+    definition: Any, expected: list[str]
+) -> None:
+    result = parsed({"flags": {"f": definition}})
+    assert [p.code for p in result.warnings] == expected
+    assert result.flag_set.flags["f"].default_variant is None
+
+
+SET_WARNINGS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "an unknown key": ({"evaluators": {}}, "unknown-key", "$.evaluators"),
+    "null metadata": ({"metadata": None}, "null-section", "$.metadata"),
+    "metadata's type": ({"metadata": {"a": []}}, "metadata-type", "$.metadata.a"),
+    "flagSetId": ({"metadata": {"flagSetId": 1}}, "metadata-type", "$.metadata.flagSetId"),
+    "a flag's empty key": ({"flags": {"": GOOD}}, "unusual-name", '$.flags[""]'),
+    "an evaluator's name": (
+        {"$evaluators": {"": {"var": "a"}}},
+        "unusual-name",
+        '$.$evaluators[""]',
+    ),
+    "an evaluator's rule": (
+        {"$evaluators": {"e": {"iff": 1}}},
+        "unknown-operator",
+        "$.$evaluators.e.iff",
+    ),
+    "a cycle": (
+        {"$evaluators": {"e": {"!": [{"$ref": "e"}]}}},
+        "reference-cycle",
+        '$.$evaluators.e["!"][0].$ref',
+    ),
+}
+
+
+@pytest.mark.parametrize(("top", "code", "path"), SET_WARNINGS.values(), ids=SET_WARNINGS)
+def test_what_is_regrettable_about_the_set_is_a_warning(
+    top: dict[str, Any], code: str, path: str
+) -> None:
+    result = parsed({"flags": {}, **top})
+    assert ("warning", code, path) in codes(result)
+    assert not result.whole_bad
+
+
+def test_metadata_that_is_no_scalar_is_left_out() -> None:
+    result = parsed({"flags": {}, "metadata": {"a": {}, "b": 1}})
+    assert result.flag_set.metadata == {"b": 1}
+
+
+DUPLICATES = {
+    "a field": b'{"flags": {"good": {"state": "ENABLED", "variants": {"a": 1}},\n"f": {"state": "ENABLED", "state": "DISABLED"}}}',
+    "the flag": b'{"flags": {"good": {"state": "ENABLED", "variants": {"a": 1}},\n"f": {}, "f": {}}}',
+    "in a list": b'{"flags": [{"key": "good", "state": "ENABLED", "variants": {"a": 1}},\n{"key": "f"}, {"key": "f"}]}',
+}
+
+
+@pytest.mark.parametrize("source", DUPLICATES.values(), ids=DUPLICATES)
+def test_a_repeated_key_spoils_only_the_flag_it_is_in(source: bytes) -> None:
+    result = parsed(source)
+    assert set(result.flag_set.flags) == {"good"}
+    assert result.bad == {"f"}
+    assert not result.whole_bad
+    assert [(p.line, p.flag) for p in result.errors] == [(2, "f")]
+
+
+def test_an_unusable_number_spoils_only_the_flag_it_is_in() -> None:
+    result = parsed(b'{"flags": {"f": {"state": "ENABLED", "variants": {"a": NaN}}, "g": {}}}')
+    assert set(result.flag_set.flags) == {"g"}
+    assert result.bad == {"f"}
+
+
+def test_every_problem_is_collected_in_order_of_place() -> None:
+    result = parsed(flag(state=1, variants=2, metadata=3, typo=4))
+    assert [p.line for p in result.problems] == sorted(p.line for p in result.problems)
+    assert len(result.problems) == 4
+
+
+def test_a_message_says_what_is_wrong_and_what_to_do() -> None:
+    (problem,) = parsed(flag(defaultVariant="onn")).problems
+    assert problem.message == (
+        '`variants` has no "onn", which is the `defaultVariant`; '
+        'add it (did you mean "on"?) or choose one of "on", "off"'
+    )
+    assert str(problem).startswith("flags.json:17:22: error: `variants` has no")
+
+
+def test_a_message_quotes_little_of_what_the_author_wrote() -> None:
+    (problem,) = parsed(flag(state="x" * 10_000)).problems
+    assert len(problem.message) < 250
+
+
+def test_a_rule_beyond_its_bounds_is_an_error_of_its_flag() -> None:
+    rule: Any = {"var": "a"}
+    for _ in range(40):
+        rule = {"!": [rule]}
+    result = parsed(flag(targeting=rule), rule_depth=20)
+    assert codes(result)[0][:2] == ("error", "rule-too-deep")
+    assert result.bad == {"f"}
+
+
+def test_references_that_expand_beyond_the_bounds_are_an_error_of_their_flag() -> None:
+    double = {f"e{n}": {"or": [{"$ref": f"e{n - 1}"}] * 2} for n in range(1, 20)}
+    top = {
+        **flag(targeting={"!": [{"$ref": "e19"}]}),
+        "$evaluators": {"e0": {"var": "a"}, **double},
+    }
+    result = parsed(top)
+    assert [p.code for p in result.errors] == ["rule-too-large"]
+    assert result.bad == {"f"}
+    assert not result.whole_bad
+
+
+def test_50000_flags_are_read() -> None:
+    result = parsed(json.dumps({"flags": {f"f{n}": GOOD for n in range(50_000)}}).encode())
+    assert (len(result.flag_set.flags), result.problems) == (50_000, ())
+
+
+def test_more_flags_than_the_bound_are_an_error() -> None:
+    result = parsed({"flags": {"a": GOOD, "b": GOOD}}, flags=1)
+    assert ([p.code for p in result.errors], result.whole_bad) == (["too-many-flags"], True)
+
+
+def test_of_endless_problems_the_errors_are_shown_and_all_flags_judged() -> None:
+    flags: dict[str, Any] = {f"w{n}": {} for n in range(20)} | {"e": {**GOOD, "state": 1}}
+    result = parsed({"flags": flags}, problems=5)
+    assert [p.code for p in result.problems].count("wrong-state") == 1
+    assert result.problems[-1].code == "too-many-problems"
+    assert "36 more" in result.problems[-1].message
+    assert (len(result.problems), len(result.warned)) == (6, 20)
+    assert result.bad == {"e"}
+
+
+@given(st.binary(max_size=80))
+def test_no_bytes_make_parsing_raise(source: bytes) -> None:
+    for file in ("a.json", "a.yaml"):
+        assert parse(source, file=file).flag_set.flags == {}
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(["on", "", "ENABLED", "if"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["on", "state", "variants", "defaultVariant", "targeting", "metadata", "key", "$ref", "if"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(st.fixed_dictionaries({"flags": ANY}, optional={"$evaluators": ANY, "metadata": ANY}))
+def test_any_shape_is_judged_and_no_bad_flag_is_kept(top: Any) -> None:
+    result = parsed(top)
+    assert not result.bad & result.flag_set.flags.keys()
+    assert result.warned <= result.flag_set.flags.keys()
+    assert {p.flag for p in result.errors} - {None} == result.bad
+    assert result.whole_bad == any(p.flag is None for p in result.errors)
+    assert all(p.line and p.column for p in result.problems)
+    assert all(p.severity in Severity for p in result.problems)
