@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import shutil
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -23,14 +24,32 @@ from controller.flagsets.lastgood import LastGood, Saved
 from controller.runtime.setbacks import Setback
 from controller.sources.git import open_source
 from evaluator.flags.model import Bucketing
-from evaluator.wiring import Settings, Store, serve
+from evaluator.wiring import InvalidSettingError, Ports, Settings, Store, from_env, serve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from controller.sources.source import Commit, Revision, Source
     from evaluator.flags import FlagSet
-    from evaluator.wiring import Ports, Serving
+
+__all__ = [
+    "FailurePolicy",
+    "InvalidSettingError",
+    "Local",
+    "LocalEvent",
+    "LocalOptions",
+    "Pipeline",
+    "Ports",
+    "Restored",
+    "RevisionBuilt",
+    "SourceDown",
+    "SourceUp",
+    "build_once",
+    "evaluator_settings",
+    "now",
+    "open_local",
+    "open_pipeline",
+]
 
 log = logging.getLogger(__name__)
 
@@ -127,8 +146,9 @@ class Pipeline:
             lenient=self.options.lenient,
         )
         self._built = revision
-        self.flag_set = composition.flag_set
-        await self._keep(composition)
+        if composition.accepted:
+            self.flag_set = composition.flag_set
+            await self._keep(composition)
         return RevisionBuilt(commit, composition)
 
     async def _artifact(self, revision: Revision) -> tuple[Commit, dict[str, bytes]]:
@@ -218,9 +238,11 @@ class Local:
             self.tell(SourceUp("the source can be read again"))
         moment = now().timestamp()
         self.store.mark_success(moment)
-        if built is not None:
+        if built is None:
+            return
+        if built.composition.accepted:
             self.store.swap(built.composition.flag_set, now=moment)
-            self.tell(built)
+        self.tell(built)
 
     def _source_down(self, setback: Setback) -> None:
         self.store.mark_stale(setback.message, now().timestamp())
@@ -236,8 +258,22 @@ async def open_local(
     """Ports open and stages wired; run the Local to follow the source."""
     store = Store(bucketing=options.bucketing)
     async with open_pipeline(options) as pipeline:
-        serving: Serving = await serve(store, settings)
+        serving = await serve(store, settings)
         try:
             yield Local(pipeline, store, tell), serving.ports
         finally:
             await serving.stop()
+
+
+def evaluator_settings(
+    *, host: str, port: int | None, ofrep_port: int | None, management_port: int | None
+) -> Settings:
+    """The environment's settings (FLAGD_*) under what the command line says. Raises InvalidSettingError."""
+    found = from_env(os.environ)
+    return replace(
+        found,
+        host=host,
+        port=found.port if port is None else port,
+        ofrep_port=found.ofrep_port if ofrep_port is None else ofrep_port,
+        management_port=found.management_port if management_port is None else management_port,
+    )

@@ -13,12 +13,13 @@ from evaluator.server import evaluation, management, ofrep
 from evaluator.server.context import ContextSources
 from evaluator.server.events import EventStreams
 from evaluator.server.metrics import Metrics
+from evaluator.settings import InvalidSettingError, Settings, from_env
+from evaluator.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.settings import Settings
-    from evaluator.store import Store
+__all__ = ["InvalidSettingError", "Ports", "Serving", "Settings", "Store", "from_env", "serve"]
 
 unix_time: Callable[[], float] = time.time  # noqa: TID251 - the clock's one reading place
 

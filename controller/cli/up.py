@@ -10,13 +10,23 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import uvloop
+
 from controller.cli.arguments import add_build_arguments, local_options, seconds
 from controller.cli.report import JsonReport, Report, TextReport
 from controller.runtime.setbacks import Setback
-from controller.wiring import Restored, RevisionBuilt, build_once, evaluator_settings, open_local
+from controller.wiring import (
+    InvalidSettingError,
+    Restored,
+    RevisionBuilt,
+    build_once,
+    evaluator_settings,
+    open_local,
+)
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Coroutine
 
     from controller.wiring import LocalEvent, LocalOptions
 
@@ -58,14 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
     report: Report = JsonReport(sys.stdout) if arguments.json else TextReport(sys.stdout)
     if arguments.once:
         return asyncio.run(_once(options, report))
-    return _run_loop(_serve(options, arguments, report))
-
-
-def _run_loop(main: asyncio.coroutines.Coroutine[None, None, int]) -> int:
-    import uvloop
-
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(main)
+        return runner.run(_serve(options, arguments, report))
 
 
 async def _once(options: LocalOptions, report: Report) -> int:
@@ -82,36 +86,53 @@ async def _once(options: LocalOptions, report: Report) -> int:
 
 
 async def _serve(options: LocalOptions, arguments: argparse.Namespace, report: Report) -> int:
-    settings = evaluator_settings(
-        port=arguments.port,
-        ofrep_port=arguments.ofrep_port,
-        management_port=arguments.management_port,
-        host=arguments.host,
-    )
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
     ready = False
 
     def tell(event: LocalEvent) -> None:
         nonlocal ready
-        if not ready and isinstance(event, Restored | RevisionBuilt):
+        if not ready and _is_served(event):
             ready = True
             report.ready(ports)
         report.event(event)
 
     try:
+        settings = evaluator_settings(
+            host=arguments.host,
+            port=arguments.port,
+            ofrep_port=arguments.ofrep_port,
+            management_port=arguments.management_port,
+        )
         async with open_local(options, settings, tell) as (local, ports):
             report.listening(ports, options.source)
-            following = asyncio.create_task(local.run())
-            stopping = asyncio.create_task(stop.wait())
-            await asyncio.wait((following, stopping), return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
-            following.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await following
-    except OSError as error:
+            await _until_signalled(local.run())
+    except (OSError, InvalidSettingError) as error:
         print(f"flagstaff up: cannot serve: {error}", file=sys.stderr)
         return 2
+    except Setback as setback:
+        print(f"flagstaff up: {setback.message}", file=sys.stderr)
+        return 3
     return 0
+
+
+def _is_served(event: LocalEvent) -> bool:
+    match event:
+        case RevisionBuilt(composition=made):
+            return made.accepted
+        case Restored():
+            return True
+        case _:
+            return False
+
+
+async def _until_signalled(work: Coroutine[None, None, None]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    working = asyncio.create_task(work)
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    working.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await working

@@ -1,0 +1,40 @@
+"""How a measurement is printed and kept: medians and ratios, one JSON file for all."""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FILE = Path(__file__).with_name("results.json")
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle one."""
+    return statistics.median(values)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which `share` (0 to 1) of the values lie, nearest rank."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def keep(name: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Print the rows and put them into the results file under `name`."""
+    print(f"\n{name}")
+    for row in rows:
+        print("  " + "  ".join(f"{key}: {_shown(value)}" for key, value in row.items()))
+    known = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    known[name] = list(rows)
+    known["machine"] = {"python": platform.python_version(), "processor": platform.machine()}
+    FILE.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _shown(value: object) -> str:
+    return f"{value:,.2f}" if isinstance(value, float) else str(value)

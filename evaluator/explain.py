@@ -1,0 +1,125 @@
+"""One evaluation with its trace: what each operator came to, which bucket of how many, what each variable was. Pure.
+
+The answer is `resolve`'s own; the trace comes from running the flag's rule once more with every operator reporting. So an
+explanation can never tell another story than the evaluation, and evaluating pays nothing for it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from evaluator.flags.model import ABSENT, EMPTY, Json, State
+from evaluator.flags.references import RuleTooLarge
+from evaluator.resolve import resolve
+from evaluator.targeting import Path, RuleError, compile_rule
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evaluator.flags.model import Flag
+    from evaluator.resolve import CompiledFlagSet, FlagType, Resolution
+
+MOST_STEPS: Final = 1_000
+"""A trace ends here; the evaluation does not."""
+
+_SHOWN: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that was found out, in the order in which it was."""
+
+    path: Path
+    """Keys and indices within the rule, its `$ref`s expanded; empty for the flag itself."""
+    name: str
+    """The operator, or `flag` for what its definition says."""
+    value: Json
+    """What it came to."""
+    particulars: Mapping[str, Json] = field(default_factory=lambda: EMPTY)
+    """`var`: `name`. `fractional`: `bucket`, `of` and `hashed`. `flag`: `note`."""
+
+    def __str__(self) -> str:
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
+        return f"{('targeting' + place) if self.path else self.name}: {self._found()}"
+
+    def _found(self) -> str:
+        given = self.particulars
+        shown = _short(self.value)
+        if "note" in given:
+            return str(given["note"])
+        if self.name == "var":
+            return f"{_short(given.get('name'))} is {shown}"
+        if "bucket" in given:
+            where = f"bucket {given['bucket']} of {given['of']}"
+            return f"{shown}, {where} (hash of {_short(given['hashed'])})"
+        return shown
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """An answer and how it came about."""
+
+    resolution: Resolution
+    steps: tuple[Step, ...]
+
+
+def explain(
+    flags: CompiledFlagSet,
+    key: str,
+    wanted: FlagType | None,
+    context: Mapping[str, Json],
+    now: int,
+) -> Explanation:
+    """Evaluate one flag as `resolve` does, with the trace. now: Unix seconds. Never raises."""
+    resolution = resolve(flags, key, wanted, context, now)
+    flag = flags.flag_set.flags.get(key)
+    if flag is None:
+        return Explanation(resolution, (_note("no flag has this key"),))
+    steps = [*_traced(flags, flag, context, now), _conclusion(flag, resolution)]
+    return Explanation(resolution, tuple(steps))
+
+
+def _traced(
+    flags: CompiledFlagSet, flag: Flag, context: Mapping[str, Json], now: int
+) -> list[Step]:
+    if flag.state is State.DISABLED:
+        return [_note("the flag is disabled, so the caller's own default is used")]
+    if flag.targeting is ABSENT or flag.targeting == {}:
+        return [_note("the flag has no targeting")]
+    steps: list[Step] = []
+
+    def trace(path: Path, name: str, value: Json, particulars: Mapping[str, Json]) -> None:
+        if len(steps) < MOST_STEPS:
+            steps.append(Step(path, name, value, particulars))
+
+    try:
+        rule = compile_rule(
+            flags.expander.expand(flag.targeting),
+            bucketing=flags.bucketing,
+            flag_key=flag.key,
+            trace=trace,
+        )
+        rule({**context, "$flagd": {"flagKey": flag.key, "timestamp": now}})
+    except (RuleError, RuleTooLarge, RecursionError) as error:
+        steps.append(_note(f"the rule failed: {error}"))
+    return steps
+
+
+def _conclusion(flag: Flag, resolution: Resolution) -> Step:
+    if resolution.error_code is not None:
+        return _note(f"{resolution.error_code}: {resolution.error_message}")
+    if resolution.variant is None:
+        return _note("no variant was chosen, so the caller's own default is used")
+    source = "the default variant" if resolution.variant == flag.default_variant else "a variant"
+    return _note(f"{resolution.reason}: {source}, {_short(resolution.variant)}")
+
+
+def _note(text: str) -> Step:
+    return Step((), "flag", None, {"note": text})
+
+
+def _short(value: Json) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

@@ -1,0 +1,71 @@
+"""The trace tells what the evaluation did, and never changes it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from evaluator.explain import explain
+from evaluator.flags import Bucketing, parse
+from evaluator.resolve import CompiledFlagSet, compile_flag_set, resolve
+
+ROLLOUT = {"fractional": [["on", 25], ["off", 75]]}
+RULES: dict[str, Any] = {
+    "rollout": {"if": [{"==": [{"var": "tier"}, "gold"]}, "on", ROLLOUT]},
+    "broken": {"nonsense": [1]},
+    "loop": {"if": [{"some": [{"var": "list"}, {"==": [{"var": ""}, 1]}]}, "on"]},
+    "plain": None,
+}
+
+
+def flag_set(bucketing: Bucketing = Bucketing.V2) -> CompiledFlagSet:
+    flags: dict[str, Any] = {}
+    for key, rule in RULES.items():
+        flags[key] = {"state": "ENABLED", "variants": {"on": 1, "off": 0}, "defaultVariant": "off"}
+        if rule is not None:
+            flags[key]["targeting"] = rule
+    parsed = parse(json.dumps({"flags": flags}).encode(), file="flags.json")
+    return compile_flag_set(parsed.flag_set, bucketing=bucketing)
+
+
+def told(key: str, context: dict[str, Any], bucketing: Bucketing = Bucketing.V2) -> list[str]:
+    return [str(step) for step in explain(flag_set(bucketing), key, None, context, 0).steps]
+
+
+def test_each_variable_and_operator_tells_what_it_came_to() -> None:
+    assert told("rollout", {"tier": "gold"}) == [
+        'targeting.if[0].==[0].var: "tier" is "gold"',
+        "targeting.if[0].==: true",
+        'targeting.if: "on"',
+        'flag: TARGETING_MATCH: a variant, "on"',
+    ]
+
+
+@pytest.mark.parametrize("bucketing", list(Bucketing))
+def test_a_rollout_tells_its_bucket_of_how_many_and_what_was_hashed(bucketing: Bucketing) -> None:
+    steps = told("rollout", {"targetingKey": "user-1"}, bucketing)
+    (found,) = [step for step in steps if step.startswith("targeting.if[2].fractional")]
+    assert "bucket " in found
+    assert " of 100 (hash of " in found
+
+
+@pytest.mark.parametrize(
+    ("key", "context", "last"),
+    [
+        ("nobody", {}, "flag: no flag has this key"),
+        ("plain", {}, 'flag: STATIC: the default variant, "off"'),
+        ("broken", {}, "flag: PARSE_ERROR: unknown operator 'nonsense'"),
+        ("loop", {"list": [0, 1]}, 'flag: TARGETING_MATCH: a variant, "on"'),
+    ],
+)
+def test_the_last_step_says_the_outcome(key: str, context: dict[str, Any], last: str) -> None:
+    assert told(key, context)[-1] == last
+
+
+@pytest.mark.parametrize("key", [*RULES, "nobody"])
+def test_the_answer_is_the_one_that_resolve_gives(key: str) -> None:
+    flags = flag_set()
+    context = {"targetingKey": "user-1", "list": [1]}
+    assert explain(flags, key, None, context, 0).resolution is resolve(flags, key, None, context, 0)
