@@ -1,0 +1,234 @@
+"""What every source promises, on the fake and on Git: in place, through a mirror of a folder, and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from controller.runtime.setbacks import Failed, Waiting
+from controller.sources.git import open_source
+from controller.sources.reference import Reference
+from tests.fakes import FakeRepository, FakeSource
+from tests.git_http import git_server
+from tests.repositories import Repository
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from controller.sources.source import Revision, Source
+
+
+class Place(Protocol):
+    """A repository under test; it starts empty."""
+
+    def commit(self, subject: str, branch: str = "main", **files: str) -> str: ...
+    def tag(self, name: str) -> None: ...
+    def point(self, name: str, oid: str | None) -> None: ...
+    def present(self, there: bool) -> None: ...
+    def source(self, reference: str | None = None) -> Source: ...
+
+
+class FakePlace:
+    def __init__(self) -> None:
+        self.repository = FakeRepository()
+        self.commit = self.repository.commit
+        self.tag = self.repository.tag
+        self.point = self.repository.point
+
+    def present(self, there: bool) -> None:
+        self.repository.present = there
+
+    def source(self, reference: str | None = None) -> Source:
+        return FakeSource(self.repository, Reference.parse(reference))
+
+
+class GitPlace:
+    """A real repository; `location` says how it is reached."""
+
+    def __init__(self, root: Path, location: str) -> None:
+        self.root = root
+        self.location = location
+        self.repository = Repository(root / "repository")
+
+    def commit(self, subject: str, branch: str = "main", **files: str) -> str:
+        git = self.repository.git
+        if branch != git("symbolic-ref", "--short", "HEAD"):
+            git("checkout", "-q", "-B", branch)
+        try:
+            return self.repository.commit(subject, **files)
+        finally:
+            git("checkout", "-q", "-B", "main", "main")
+
+    def tag(self, name: str) -> None:
+        self.repository.git("tag", "-a", name, "-m", "annotated", "main")
+
+    def point(self, name: str, oid: str | None) -> None:
+        self.repository.git("update-ref", *(("-d", name) if oid is None else (name, oid)))
+
+    def present(self, there: bool) -> None:
+        here, away = self.repository.path, self.root / "away"
+        (away if there else here).rename(here if there else away)
+
+    def source(self, reference: str | None = None) -> Source:
+        return open_source(
+            self.location, reference=reference, mirror_root=self.root / "mirrors", interval=0.2
+        )
+
+
+@pytest.fixture(params=["fake", "in place", "mirrored", "http"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    with contextlib.ExitStack() as stack:
+        if request.param == "fake":
+            yield FakePlace()
+            return
+        location = str(tmp_path / "repository")
+        if request.param == "http":
+            server = stack.enter_context(git_server(tmp_path))
+            location = f"{server.url}/repository/.git"
+        git_place = GitPlace(tmp_path, location)
+        if request.param == "mirrored":
+            # An extension that git knows and libgit2 does not.
+            git_place.repository.git("config", "core.repositoryFormatVersion", "1")
+            git_place.repository.git("config", "extensions.partialClone", "origin")
+        yield git_place
+
+
+async def files(source: Source, revision: Revision, into: Path) -> dict[str, str]:
+    await asyncio.to_thread(into.mkdir)
+    await source.fetch(revision, into)
+    return await asyncio.to_thread(written, into)
+
+
+def empty(below: Path) -> Path:
+    folder = below / "empty"
+    folder.mkdir()
+    return folder
+
+
+def written(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+async def test_the_default_is_the_head_branch_at_its_tip(place: Place) -> None:
+    oid = place.commit("first", a__json="1")
+    assert str(await place.source().resolve()) == f"main@sha1:{oid}"
+
+
+async def test_a_fetched_revision_is_its_files_and_its_story(place: Place, tmp_path: Path) -> None:
+    place.commit("first", a__json="1", b__json="2")
+    source = place.source()
+    revision = await source.resolve()
+    assert await files(source, revision, tmp_path / "into") == {"a.json": "1", "b.json": "2"}
+    commit = await source.fetch(revision, await asyncio.to_thread(empty, tmp_path))
+    told = (commit.revision, commit.author, commit.subject)
+    assert told == (revision, "Ada <ada@example.com>", "first")
+
+
+async def test_a_branch_is_followed(place: Place, tmp_path: Path) -> None:
+    place.commit("first", a__json="1")
+    place.commit("on the side", branch="dev", a__json="side")
+    source = place.source("dev")
+    assert await files(source, await source.resolve(), tmp_path / "1") == {"a.json": "side"}
+    oid = place.commit("more on the side", branch="dev", a__json="more")
+    revision = await source.resolve()
+    assert str(revision) == f"dev@sha1:{oid}"
+    assert await files(source, revision, tmp_path / "2") == {"a.json": "more"}
+
+
+@pytest.mark.parametrize("reference", ["tag:v1.2.0", "semver:1.x", "name:refs/tags/v1.2.0"])
+async def test_a_tag_is_the_commit_that_it_marks(
+    place: Place, tmp_path: Path, reference: str
+) -> None:
+    oid = place.commit("first", a__json="1")
+    place.tag("v1.2.0")
+    place.commit("second", a__json="2")
+    place.tag("v2.0.0")
+    source = place.source(reference)
+    revision = await source.resolve()
+    assert revision.digest == f"sha1:{oid}"
+    assert await files(source, revision, tmp_path / "into") == {"a.json": "1"}
+
+
+async def test_a_pinned_commit_is_fetched_though_nothing_points_at_it(
+    place: Place, tmp_path: Path
+) -> None:
+    oid = place.commit("first", a__json="1")
+    place.commit("second", a__json="2")
+    source = place.source(f"commit:{oid}")
+    revision = await source.resolve()
+    assert str(revision) == f"sha1:{oid}"
+    assert await files(source, revision, tmp_path / "into") == {"a.json": "1"}
+
+
+async def test_a_commit_that_never_was_is_gone(place: Place, tmp_path: Path) -> None:
+    place.commit("first")
+    source = place.source("commit:" + "0123456789" * 4)
+    with pytest.raises(Failed, match="0123456789") as setback:
+        await files(source, await source.resolve(), tmp_path / "into")
+    assert setback.value.reason == "RevisionGone"
+
+
+async def test_an_empty_repository_is_waited_for(place: Place) -> None:
+    with pytest.raises(Waiting) as setback:
+        await place.source().resolve()
+    assert setback.value.reason == "EmptyRepository"
+
+
+async def test_a_deleted_branch_fails_and_says_which_there_are(place: Place) -> None:
+    place.point("refs/heads/dev", place.commit("first"))
+    source = place.source("dev")
+    await source.resolve()
+    place.point("refs/heads/dev", None)
+    with pytest.raises(Failed, match="no branch 'dev'; branches: main") as setback:
+        await source.resolve()
+    assert setback.value.reason == "ReferenceNotFound"
+
+
+async def test_a_force_push_is_followed(place: Place, tmp_path: Path) -> None:
+    first = place.commit("first", a__json="1")
+    place.commit("second", a__json="2")
+    source = place.source("main")
+    assert await files(source, await source.resolve(), tmp_path / "1") == {"a.json": "2"}
+    place.point("refs/heads/main", first)
+    assert await files(source, await source.resolve(), tmp_path / "2") == {"a.json": "1"}
+
+
+async def test_a_repository_that_vanishes_fails_and_may_come_back(place: Place) -> None:
+    oid = place.commit("first")
+    source = place.source()
+    await source.resolve()
+    place.present(False)
+    with pytest.raises(Failed) as setback:
+        await source.resolve()
+    assert setback.value.reason == "RepositoryNotFound"
+    place.present(True)
+    assert (await source.resolve()).digest == f"sha1:{oid}"
+
+
+async def test_changes_begins_at_once_and_tells_of_a_commit(place: Place) -> None:
+    place.commit("first")
+    source = place.source()
+    async with asyncio.timeout(20):
+        changes = source.changes()
+        await anext(changes)
+        oid = place.commit("second")
+        while (await source.resolve()).digest != f"sha1:{oid}":
+            await anext(changes)
+
+
+async def test_changes_goes_on_while_the_repository_is_away(place: Place) -> None:
+    place.commit("first")
+    source = place.source()
+    async with asyncio.timeout(20):
+        changes = source.changes()
+        await anext(changes)
+        place.present(False)
+        await anext(changes)
+        await anext(changes)
+        place.present(True)
+        await anext(changes)
+    assert (await source.resolve()).name == "main"
