@@ -210,7 +210,8 @@ def _check_size(text: str, bounds: Bounds) -> None:
         if len(peeled) == len(nested):
             break
         nested = peeled
-    if len(nested) > bounds.depth:
+    # What is left is too deep, or broken; the parser tells what is broken.
+    if nested:
         _refuse_depth(text, bounds)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from evaluator.flags.diff import same
 from evaluator.flags.document import DEFAULT, Bounds, Document, read_document
 from evaluator.flags.findings import Finding, Piece, placed
 from evaluator.flags.model import EMPTY
@@ -154,7 +154,7 @@ class _Reading:
         for key, value in section.items():
             piece = Piece(value, document, (name, key))
             first = pieces.setdefault(key, piece)
-            if first is not piece and not _same(first.value, value):
+            if first is not piece and not same(first.value, value):
                 message = f"{quoted(key)} is something else at {first.place(key=True)}; keep one of the two"
                 self._error(document, piece.path, "conflicting-key", message)
 
@@ -193,8 +193,3 @@ def _spoiled(value: Json, fault: Fault) -> str | None:
         return None
     name = item.get("key")
     return name if isinstance(name, str) else None
-
-
-def _same(one: Json, other: Json) -> bool:
-    """Equality as JSON has it: true is not 1."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

@@ -254,7 +254,7 @@ class _Merging:
             metadata[key] = piece.value
             if key in _SET_TEXTS and not isinstance(piece.value, str):
                 message = f"`{key}` is text, not {shown(piece.value)}; put it in quotes"
-                self._note(piece, Severity.WARNING, "metadata-type", message)
+                self._note(piece, Severity.WARNING, "set-metadata-type", message)
         return metadata
 
     def _note(

@@ -114,8 +114,9 @@ def test_block_nesting_10000_deep_is_an_error_too() -> None:
 
 
 @pytest.mark.parametrize("file", ["a.json", "a.yaml"])
-def test_nesting_up_to_the_bound_is_read(file: str) -> None:
+def test_nesting_is_read_up_to_the_bound_and_no_deeper(file: str) -> None:
     assert faults("[" * 100 + "]" * 100, file) == []
+    assert faults("[" * 101 + "]" * 101, file) == [("too-deep", 1, 101)]
 
 
 def test_brackets_within_texts_are_no_nesting() -> None:

@@ -167,7 +167,7 @@ SET_WARNINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "an unknown key": ({"evaluators": {}}, "unknown-key", "$.evaluators"),
     "null metadata": ({"metadata": None}, "null-section", "$.metadata"),
     "metadata's type": ({"metadata": {"a": []}}, "metadata-type", "$.metadata.a"),
-    "flagSetId": ({"metadata": {"flagSetId": 1}}, "metadata-type", "$.metadata.flagSetId"),
+    "flagSetId": ({"metadata": {"flagSetId": 1}}, "set-metadata-type", "$.metadata.flagSetId"),
     "a flag's empty key": ({"flags": {"": GOOD}}, "unusual-name", '$.flags[""]'),
     "an evaluator's name": (
         {"$evaluators": {"": {"var": "a"}}},
