@@ -1,0 +1,258 @@
+"""HTTP/1.1 (RFC 9112) on one connection: requests as httptools parses them, responses in their order.
+
+A request is answered after the whole read is parsed, so that a peer that asks for much and reads nothing waits in a queue of
+small requests, never of large responses.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import IntEnum
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import httptools
+
+from evaluator.http.dispatch import reason_phrase, refusal, split_target
+from evaluator.http.peer import BATCH_BYTES, QUIET_SECONDS, Peer, Port
+from evaluator.http.routes import Headers, Request, Response, header
+
+if TYPE_CHECKING:
+    import asyncio
+
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_BODILESS: Final = frozenset({204, 304})
+
+
+class _Phase(IntEnum):
+    IDLE = 0
+    HEAD = 1
+    BODY = 2
+
+
+class _Refused(Exception):
+    """Stops the parser: the request will not be read further."""
+
+
+@lru_cache(maxsize=256)
+def _head(status: int, headers: Headers, connection: str) -> bytes:
+    lines = [f"HTTP/1.1 {status} {reason_phrase(status)}", *(f"{n}: {v}" for n, v in headers)]
+    if connection:
+        lines.append(f"connection: {connection}")
+    return "\r\n".join((*lines, "date: ")).encode("latin-1")
+
+
+def encode(
+    response: Response, date: str, *, connection: str = "", head_only: bool = False
+) -> bytes:
+    """`response` as bytes. `head_only` answers HEAD: the length of a body that is not sent."""
+    start = _head(response.status, response.headers, connection) + date.encode()
+    if response.status in _BODILESS:
+        return start + b"\r\n\r\n"
+    end = start + b"\r\ncontent-length: %d\r\n\r\n" % len(response.body)
+    return end if head_only else end + response.body
+
+
+class Http1Peer(Peer):
+    """One HTTP/1.1 connection. Methods named on_* are httptools' callbacks."""
+
+    __slots__ = (
+        "_body", "_expects", "_fields", "_head_size", "_keep", "_parser", "_phase", "_queue", "_refused", "_since",
+        "_size", "_spliced", "_target",
+    )  # fmt: skip
+
+    def __init__(self, port: Port, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(port, loop)
+        self._parser: Any = httptools.HttpRequestParser(self)
+        self._queue: deque[tuple[Request, str]] = deque()
+        """Requests to answer, each with the `connection` header that its response shall have."""
+        self._refused = 0
+        """Status that ends the connection once the queue is answered."""
+        self._keep = True
+        """False after a request that is the connection's last."""
+        self._expects = False
+        self._spliced = False
+        self._phase = _Phase.IDLE
+        self._since = 0.0
+        self._begin()
+
+    # -- bytes in ------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Parse `data` and answer what it completes (asyncio calls this)."""
+        if self.ended is not None or self._stopped():
+            return
+        # The parser keeps an unfinished name or value to itself, so its size shows only in what was fed.
+        within = self._phase is _Phase.HEAD
+        self._parse(data)
+        if within and self._phase is _Phase.HEAD and not self._refused:
+            self._head_size += len(data)
+            self._refused = 431 if self._head_size > self.port.limits.header_bytes else 0
+        self._answer()
+
+    def eof_received(self) -> bool:
+        """The peer sends no more; stay while it is owed responses (asyncio calls this)."""
+        if self.ended is None and self._queue:
+            self._keep = False
+            return True
+        return False
+
+    def _parse(self, data: bytes) -> None:
+        while not self._stopped():
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                # We upgrade nothing, but the parser stops here, before the body if there is one.
+                data = self._body_framing() + data[upgrade.args[0] :]
+                self._parser = httptools.HttpRequestParser(self)
+            except httptools.HttpParserError:
+                self._refused = self._refused if self._stopped() else 400
+            else:
+                return
+
+    def _stopped(self) -> bool:
+        """Whether nothing more is to be read."""
+        return self._refused != 0 or not self._keep
+
+    def _body_framing(self) -> bytes:
+        """A head that makes a fresh parser read the body of the request at hand, which keeps its own head."""
+        if not self._spliced:
+            return b""
+        names = ("content-length", "transfer-encoding")
+        lines = [f"{n}: {v}\r\n" for n, v in self._fields if n in names]
+        return f"POST / HTTP/1.1\r\n{''.join(lines)}\r\n".encode("latin-1")
+
+    # -- httptools -----------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._target = b""
+        self._fields: list[tuple[str, str]] = []
+        self._body: list[bytes] = []
+        self._head_size = self._size = 0
+
+    def _refuse(self, status: int) -> None:
+        self._refused = status
+        raise _Refused
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        if self._spliced:
+            return
+        self._begin()
+        self._phase = _Phase.HEAD
+        self._since = self.active = self.loop.time()
+
+    def on_url(self, piece: bytes) -> None:
+        """A piece of the request target."""
+        if not self._spliced:
+            self._target += piece
+            self._count(len(piece))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or a trailer: trailers count and are dropped."""
+        self._count(len(name) + len(value))
+        if self._phase is _Phase.HEAD:
+            self._fields.append((name.decode("latin-1").lower(), value.decode("latin-1")))
+
+    def _count(self, size: int) -> None:
+        self._head_size += size
+        if self._head_size > self.port.limits.header_bytes:
+            self._refuse(431)
+
+    def on_headers_complete(self) -> None:
+        """The end of a head: refuse here what need not be read."""
+        if self._spliced:
+            self._spliced = False
+            return
+        self._phase = _Phase.BODY
+        self._since = self.loop.time()
+        version, hosts = (
+            self._parser.get_http_version(),
+            [v for n, v in self._fields if n == "host"],
+        )
+        if len(hosts) > 1 or (version == "1.1" and not hosts):
+            self._refuse(400)
+        headers = tuple(self._fields)
+        length, limit = header(headers, "content-length"), self.port.limits.body_bytes
+        if limit and length is not None and int(length) > limit:
+            self._refuse(413)
+        self._expects = (
+            version == "1.1" and (header(headers, "expect") or "").lower() == "100-continue"
+        )
+        framed = (length or "0") != "0" or header(headers, "transfer-encoding") is not None
+        self._spliced = framed and self._parser.should_upgrade()
+
+    def on_body(self, piece: bytes) -> None:
+        """A piece of the body."""
+        self._expects = False
+        self._size += len(piece)
+        if self.port.limits.body_bytes and self._size > self.port.limits.body_bytes:
+            self._refuse(413)
+        self._body.append(piece)
+
+    def on_message_complete(self) -> None:
+        """The end of a request."""
+        if self._spliced:
+            return
+        parser = self._parser
+        method = parser.get_method().decode("latin-1") if not parser.should_upgrade() else ""
+        self._phase = _Phase.IDLE
+        self._expects = False
+        path, query = split_target(self._target.decode("latin-1"))
+        request = Request(method, path, query, tuple(self._fields), b"".join(self._body), self.name)
+        self._keep = parser.should_keep_alive()
+        keep = "keep-alive" if parser.get_http_version() == "1.0" else ""
+        self._queue.append((request, keep if self._keep else "close"))
+        self._begin()
+
+    # -- bytes out -----------------------------------------------------------------------------------------------
+
+    def _answer(self) -> None:
+        """Answer the queue for as long as the peer takes it, then refuse or end what is to be refused or ended."""
+        out, size, port = [], 0, self.port
+        while self._queue and not self.paused:
+            request, connection = self._queue.popleft()
+            if port.draining:
+                self._queue.clear()
+                self._keep, self._refused, connection = False, 0, "close"
+            response = port.dispatch.answer(request)
+            head_only = request.method == "HEAD"
+            out.append(encode(response, port.date, connection=connection, head_only=head_only))
+            size += len(out[-1])
+            if size > BATCH_BYTES:
+                self.write(b"".join(out))
+                out, size = [], 0
+        last = not self._queue and self._stopped()
+        if not self._queue and self._refused:
+            out.append(encode(refusal(self._refused), port.date, connection="close"))
+        elif not self._queue and self._expects:
+            self._expects = False
+            out.append(_CONTINUE)
+        self.write(b"".join(out))
+        if last:
+            self.finish()
+
+    def resumed(self) -> None:
+        """Answer on."""
+        self._answer()
+
+    def check(self, now: float) -> None:
+        """408 for a slow request; a connection that asks for nothing goes."""
+        limits = self.port.limits
+        if self._phase is _Phase.IDLE:
+            patience = (
+                min(QUIET_SECONDS, limits.idle_seconds)
+                if self.port.draining
+                else limits.idle_seconds
+            )
+            if now - self.active > patience:
+                self.finish()
+            return
+        slow = limits.header_seconds if self._phase is _Phase.HEAD else limits.body_seconds
+        if now - self._since > slow:
+            self._refused = 408
+            self._answer()
+
+    def cut(self) -> None:
+        """Close, though a request may be half read."""
+        self.transport.close()

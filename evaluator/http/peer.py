@@ -1,0 +1,148 @@
+"""One accepted connection as all protocols share it: back-pressure, its end, and what it belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, cast
+
+if TYPE_CHECKING:
+    from evaluator.http.dispatch import Dispatch
+    from evaluator.http.routes import Limits, Routes
+
+LINGER_SECONDS: Final = 2.0
+"""How long a connection that we ended may still send: closing at once would reset it, and our last words with it."""
+QUIET_SECONDS: Final = 1.0
+"""While draining, a kept-alive connection is closed after as long a silence: a request may be on its way."""
+BATCH_BYTES: Final = 65_536
+"""Responses are gathered into one write up to this; then the transport says whether the peer takes more."""
+
+
+@dataclass(slots=True, eq=False)
+class Port:
+    """What the connections of one listener have in common."""
+
+    routes: Routes
+    dispatch: Dispatch
+    limits: Limits
+    date: str
+    """The `date` header, renewed every second."""
+    peers: set[Peer] = field(default_factory=set)
+    draining: bool = False
+    emptied: asyncio.Event | None = None
+    """Set, while draining, once the last connection is gone."""
+
+    def leave(self, peer: Peer) -> None:
+        """Forget a connection that is lost."""
+        self.peers.discard(peer)
+        if self.emptied is not None and not self.peers:
+            self.emptied.set()
+
+
+class Peer(asyncio.Protocol):
+    """One connection. `paused` is True while the transport's buffer is full; nothing is read meanwhile, so nothing grows."""
+
+    __slots__ = (
+        "_left",
+        "_left_since",
+        "active",
+        "ended",
+        "loop",
+        "name",
+        "paused",
+        "port",
+        "transport",
+    )
+
+    def __init__(self, port: Port, loop: asyncio.AbstractEventLoop) -> None:
+        self.port = port
+        self.loop = loop
+        self.transport = cast("asyncio.Transport", None)
+        self.name = ""
+        self.active = loop.time()
+        """When the peer last asked for something."""
+        self.paused = False
+        self.ended: float | None = None
+        """When we said our last word; nothing that comes after is read."""
+        self._left = 0
+        self._left_since = 0.0
+
+    def adopt(self, transport: asyncio.Transport, name: str) -> None:
+        """Take the connection over."""
+        self.transport = transport
+        self.name = name
+        self.port.peers.add(self)
+
+    def write(self, output: bytes) -> None:
+        """Give `output` to the transport, which may pause us at once."""
+        if output and not self.transport.is_closing():
+            self.transport.write(output)
+
+    def finish(self) -> None:
+        """Say no more; the connection goes once the peer has read all, or the sweep ends it."""
+        if self.ended is not None or self.transport.is_closing():
+            return
+        self.ended = self.loop.time()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+
+    def pause_writing(self) -> None:
+        """The transport's buffer is full (asyncio calls this, perhaps in the middle of `write`)."""
+        self.paused = True
+        self._left = sys.maxsize
+        if not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """The peer has read enough (asyncio calls this)."""
+        self.paused = False
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+            self.resumed()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone (asyncio calls this)."""
+        self.port.leave(self)
+
+    def sweep(self, now: float) -> None:
+        """End what has lasted too long by `now` (loop.time()); called about once a second."""
+        if self.transport.is_closing():
+            # Closing waits for what is still to be written, which a peer that reads nothing never takes.
+            if self.paused and self._unread(now):
+                self.transport.abort()
+        elif self.ended is not None:
+            if now - self.ended > LINGER_SECONDS:
+                self.transport.abort() if self.paused else self.transport.close()
+        elif self.paused:
+            if self._unread(now):
+                self.transport.abort()
+        else:
+            self.check(now)
+
+    def _unread(self, now: float) -> bool:
+        """True once the peer has read nothing for too long, which is sooner if much waits for it."""
+        left, limits = self.transport.get_write_buffer_size(), self.port.limits
+        if left < self._left:
+            self._left, self._left_since = left, now
+            return False
+        patience = limits.body_seconds if left > limits.write_buffer_bytes else limits.idle_seconds
+        return now - self._left_since > patience
+
+    @abstractmethod
+    def resumed(self) -> None:
+        """Go on with what waited for the transport."""
+
+    @abstractmethod
+    def check(self, now: float) -> None:
+        """End what has lasted too long on a connection that reads and writes freely."""
+
+    def drain(self) -> None:
+        """The port is draining: ask the peer to go elsewhere. HTTP/1.1 says so with its next response."""
+
+    def cut(self) -> None:
+        """Drained long enough: end what is still open, as politely as the protocol can."""
+        self.transport.close()
