@@ -1,0 +1,188 @@
+"""What flagd's published schemas reject, the parser reports; what it reports beyond them is listed with a reason."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluator.flags.operators import BEYOND_SCHEMA as RULES_BEYOND_SCHEMA
+from evaluator.flags.operators import OPERATORS, UNLISTED
+from evaluator.flags.parse import parse
+from evaluator.flags.rules import check_rule
+from evaluator.flags.shapes import BEYOND_SCHEMA as SHAPES_BEYOND_SCHEMA
+from tests.contract.flagd_corpus import CASES, Case
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SCHEMAS = Path(
+    os.environ.get("FLAGD_SCHEMAS")
+    or Path(__file__).parents[3] / "shared" / "conformance" / "flagd-schemas"
+)
+BEYOND_SCHEMA = {**RULES_BEYOND_SCHEMA, **SHAPES_BEYOND_SCHEMA}
+NAMES = ("flagd", "flags", "targeting")
+
+pytestmark = pytest.mark.skipif(
+    not (SCHEMAS / "flagd.json").exists(), reason=f"no schemas of flagd at {SCHEMAS}"
+)
+
+
+@cache
+def validator(name: str) -> jsonschema_rs.Draft7Validator:
+    contents = {each: json.loads((SCHEMAS / f"{each}.json").read_bytes()) for each in NAMES}
+    registry = jsonschema_rs.Registry([(each["$id"], each) for each in contents.values()])
+    # flagd.json has an `$id` beside a `$ref`, where draft-07 ignores it.
+    base = contents[name]["$id"]
+    return jsonschema_rs.Draft7Validator(contents[name], registry=registry, base_uri=base)
+
+
+def codes(document: Any) -> set[str]:
+    return {each.code for each in parse(json.dumps(document).encode(), file="a.json").problems}
+
+
+def rule_codes(rule: Any) -> set[str]:
+    return {each.code for each in check_rule(rule, evaluators=("shared",))}
+
+
+def files(pattern: str) -> list[Any]:
+    paths = sorted((SCHEMAS / "test").glob(pattern))
+    return [pytest.param(path, id="/".join(path.parts[-3:])) for path in paths]
+
+
+@pytest.mark.parametrize("path", files("fla*/positive/*.json"))
+def test_the_parser_has_nothing_against_a_positive_file(path: Path) -> None:
+    assert validator("flagd").is_valid(json.loads(path.read_bytes()))
+    assert parse(path.read_bytes(), file=path.name).problems == ()
+
+
+@pytest.mark.parametrize("path", files("flags/negative/*.json"))
+def test_the_parser_reports_a_negative_file_unless_only_providers_refuse_it(path: Path) -> None:
+    problems = parse(path.read_bytes(), file=path.name).problems
+    assert not validator("flags").is_valid(json.loads(path.read_bytes()))
+    assert bool(problems) is (path.name != "with-array-flags.json")
+
+
+@pytest.mark.parametrize("path", files("targeting/positive/*.json"))
+def test_a_positive_rule_has_no_problem(path: Path) -> None:
+    rule = json.loads(path.read_bytes())
+    assert validator("targeting").is_valid(rule)
+    assert check_rule(rule, evaluators=("some-ref",)) == []
+
+
+@pytest.mark.parametrize("path", files("targeting/negative/*.json"))
+def test_a_negative_rule_is_reported(path: Path) -> None:
+    rule = json.loads(path.read_bytes())
+    assert not validator("targeting").is_valid(rule)
+    assert rule_codes(rule)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_schema_and_the_parser_judge_our_corpus_as_it_says(case: Case) -> None:
+    assert validator("flagd").is_valid(case.document) is case.accepted
+    assert codes(case.document) == case.codes
+
+
+@pytest.mark.parametrize("case", [each for each in CASES if each.accepted], ids=lambda c: c.name)
+def test_what_is_reported_beyond_the_schema_has_a_listed_reason(case: Case) -> None:
+    assert case.codes <= BEYOND_SCHEMA.keys()
+
+
+def test_the_corpus_has_a_case_for_every_definition() -> None:
+    definitions = {
+        definition
+        for name in ("flags", "targeting")
+        for definition in json.loads((SCHEMAS / f"{name}.json").read_bytes())["definitions"]
+    }
+    assert definitions == {case.definition for case in CASES}
+
+
+def test_every_reason_beyond_the_schema_that_one_document_can_give_is_in_the_corpus() -> None:
+    given_by = {code for case in CASES if case.accepted for code in case.codes}
+    # These need a bad place inside an array literal, a text that is no plain JSON, layers, or sheer size.
+    elsewhere = {
+        "unlisted-operator", "bad-argument", "bad-weight", "reference-position", "rule-too-deep", "rule-too-large",
+        "duplicate-key", "conflicting-key", "removes-nothing", "unusable-number", "too-many-problems",
+    }  # fmt: skip
+    assert BEYOND_SCHEMA.keys() - given_by == elsewhere
+
+
+scalars = st.sampled_from(
+    [None, True, False, 0, 1, -1, 25.0, 0.5, "", "on", "1.0.0", "=", "$flagd.x", "$flagd.timestamp"]
+)
+operators = st.sampled_from([*sorted(OPERATORS), *sorted(UNLISTED), "$ref", "bogus"])
+
+
+def composed(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    arguments = inner | st.lists(inner, max_size=4)
+    buckets = st.lists(st.lists(inner, max_size=3) | inner, max_size=3)
+    return (
+        st.dictionaries(operators, arguments, max_size=2)
+        | st.builds(lambda operator, args: {operator: args}, operators, arguments)
+        | st.builds(lambda args: {"fractional": args}, buckets)
+        | st.builds(lambda: {"$ref": "shared"})
+        | st.lists(inner, max_size=3)
+    )
+
+
+rules = st.recursive(scalars, composed, max_leaves=12)
+
+
+@settings(max_examples=1500)
+@given(rules)
+def test_a_generated_rule_is_reported_where_the_schema_rejects_it(rule: Any) -> None:
+    found = rule_codes(rule)
+    if validator("targeting").is_valid(rule):
+        assert found <= BEYOND_SCHEMA.keys()
+    else:
+        assert found
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from places(each, (*path, key))
+    elif isinstance(value, list):
+        for at, each in enumerate(value):
+            yield from places(each, (*path, at))
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> Any:
+    root = [copy.deepcopy(draw(st.sampled_from(CASES)).document)]
+    for _ in range(draw(st.integers(1, 3))):
+        *above, last = draw(st.sampled_from([path for path in places(root) if path]))
+        parent: Any = root
+        for step in above:
+            parent = parent[step]
+        match draw(st.sampled_from(["replace", "remove", "wrap", "rename", "insert"])):
+            case "remove" if above:
+                del parent[last]
+            case "wrap":
+                parent[last] = [parent[last]]
+            case "rename" if isinstance(parent, dict):
+                parent[draw(operators | st.text("a$.\n", max_size=3))] = parent.pop(last)
+            case "insert" if isinstance(parent[last], dict):
+                parent[last][draw(operators | st.text("a\n", max_size=2))] = draw(rules)
+            case _:
+                parent[last] = draw(rules)
+    return root[0]
+
+
+@settings(max_examples=1500)
+@given(mutated())
+def test_a_mutated_document_is_reported_where_the_schema_rejects_it(document: Any) -> None:
+    found = codes(document)
+    if validator("flagd").is_valid(document):
+        assert found <= BEYOND_SCHEMA.keys()
+    else:
+        assert found
