@@ -344,6 +344,9 @@ class Connection:
     def _on_window_update(self, stream_id: int, payload: bytes) -> None:
         if len(payload) != 4:
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE length")
+        if self._out.waiting_bytes:
+            # Clients that measure the line ping while they receive (gRPC's bandwidth estimator): that is no flood.
+            self._floods.noise = 0
         increment = UINT32.unpack(payload)[0] & MAX_STREAM_ID
         if not stream_id:
             self._widen(increment)

@@ -158,10 +158,8 @@ class Streams:
     # ------------------------------------------------------------------ bodies
 
     def spend(self, size: int) -> None:
-        """DATA has come, on whatever stream."""
+        """DATA has come, on whatever stream. It is credited at once, before the window can be used up; bodies have bounds of their own."""
         self._credit -= size
-        if self._credit < 0:
-            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "connection window")
         if self._credit < CONNECTION_WINDOW // 2:
             self._out.pieces.append(window_frame(0, CONNECTION_WINDOW - self._credit))
             self._credit = CONNECTION_WINDOW

@@ -1,0 +1,125 @@
+"""Both ends of an HTTP/2 connection in memory: raw frames, or the `h2` package as the client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import DataReceived
+
+from evaluator.http import frames
+from evaluator.http.connection import Connection, Event, RequestReceived
+from evaluator.http.frames import END_HEADERS, END_STREAM, frame, settings_frame
+from evaluator.http.hpack import encode_block
+from evaluator.http.routes import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HEAD = ((":method", "POST"), (":scheme", "http"), (":path", "/a.B/C"), (":authority", "host"))
+BLOCK = encode_block(HEAD)
+OK = encode_block([(":status", "200")])
+STATUS = encode_block([("grpc-status", "0")])
+GREETING = frames.PREFACE + settings_frame({})
+
+
+def headers_frame(stream_id: int, block: bytes = BLOCK, flags: int = END_HEADERS) -> bytes:
+    return frame(frames.HEADERS, flags, stream_id, block)
+
+
+def data_frame(stream_id: int, body: bytes = b"", flags: int = END_STREAM) -> bytes:
+    return frame(frames.DATA, flags, stream_id, body)
+
+
+def whole(stream_id: int, body: bytes = b"hello") -> bytes:
+    """A request in two frames."""
+    return headers_frame(stream_id) + data_frame(stream_id, body)
+
+
+def connected(limits: Limits | None = None) -> Connection:
+    """A connection after its greeting, our own already taken."""
+    connection = Connection(limits or Limits())
+    assert connection.receive(GREETING) == []
+    connection.take_output()
+    return connection
+
+
+def taken(connection: Connection) -> list[tuple[int, int, int, bytes]]:
+    """The frames in the output: type, flags, stream id, payload."""
+    return list(parsed(connection.take_output()))
+
+
+def parsed(output: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    while output:
+        word, flags, stream_id = frames.HEAD.unpack_from(output)
+        end = frames.HEAD_BYTES + (word >> 8)
+        yield word & 0xFF, flags, stream_id, output[frames.HEAD_BYTES : end]
+        output = output[end:]
+
+
+def errors(connection: Connection) -> list[tuple[str, int, int]]:
+    """RST_STREAM and GOAWAY in the output: what, stream (the last one, for GOAWAY), error."""
+    found = []
+    for kind, _, stream_id, payload in taken(connection):
+        if kind == frames.RST_STREAM:
+            found.append(("RST_STREAM", stream_id, int.from_bytes(payload)))
+        if kind == frames.GOAWAY:
+            last, error = payload[:4], payload[4:8]
+            found.append(("GOAWAY", int.from_bytes(last), int.from_bytes(error)))
+    return found
+
+
+class Pair:
+    """`h2` as the client of a Connection."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.server = Connection(limits or Limits())
+        self.client = H2Connection(H2Configuration(client_side=True))
+        self.client.initiate_connection()
+        self.events: list[Event] = []
+        """What the server saw."""
+        self.answers: list[Any] = []
+        """What the client saw."""
+        self.acknowledging = True
+        self.pump()
+
+    def pump(self) -> None:
+        """Carry bytes until both are silent."""
+        while True:
+            out, back = self.client.data_to_send(), self.server.take_output()
+            if not out and not back:
+                return
+            self.events += self.server.receive(out)
+            for answer in self.client.receive_data(back):
+                self.answers.append(answer)
+                size = getattr(answer, "flow_controlled_length", 0)
+                if size and self.acknowledging:
+                    self.client.acknowledge_received_data(size, getattr(answer, "stream_id", 0))
+
+    def request(self, body: bytes = b"hello", head: tuple[tuple[str, str], ...] = HEAD) -> int:
+        """Send a request as far as the windows allow; its stream id."""
+        stream_id: int = self.client.get_next_available_stream_id()
+        self.client.send_headers(stream_id, head)
+        self.write(stream_id, body)
+        return stream_id
+
+    def write(self, stream_id: int, body: bytes) -> None:
+        while True:
+            self.pump()
+            room = min(self.client.local_flow_control_window(stream_id), 16_384, len(body))
+            piece, body = body[:room], body[room:]
+            self.client.send_data(stream_id, piece, end_stream=not body)
+            if not body:
+                return self.pump()
+
+    def requests(self) -> list[RequestReceived]:
+        return [event for event in self.events if isinstance(event, RequestReceived)]
+
+    def received(self, kind: type) -> list[Any]:
+        """The client's events of one kind."""
+        return [event for event in self.answers if isinstance(event, kind)]
+
+    def body(self, stream_id: int) -> bytes:
+        """What the client has read on a stream."""
+        return b"".join(e.data for e in self.received(DataReceived) if e.stream_id == stream_id)
