@@ -118,10 +118,12 @@ class Store:
         self._stale = None
 
     def mark_stale(self, reason: str, since: float) -> None:
-        """What is served could not be confirmed since `since`; a set read back from disk may be older than this process."""
+        """What is served could not be confirmed since `since`; said again, the earliest moment stays."""
+        known = self._last_success if self._stale is None else self._stale.since
+        earliest = since if known is None else min(known, since)
         if self._last_success is not None:
-            self._last_success = min(self._last_success, since)
-        self._stale = Staleness(reason, since)
+            self._last_success = min(self._last_success, earliest)
+        self._stale = Staleness(reason, earliest)
 
     def age(self, now: float) -> float | None:
         """Seconds since what is served was last known to be current; None before the first success."""

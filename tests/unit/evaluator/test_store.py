@@ -4,7 +4,7 @@ import pytest
 
 from evaluator.flags.model import REVISION_KEY, FlagSet
 from evaluator.resolve import FlagType, resolve
-from evaluator.store import Snapshot, Store
+from evaluator.store import Snapshot, Staleness, Store
 
 from .server.fakes import NOW, flag, flag_set
 
@@ -97,3 +97,12 @@ def test_a_success_ends_staleness() -> None:
     store.mark_stale("the source is gone", NOW)
     store.swap(version(1), now=NOW)
     assert store.stale is None
+
+
+def test_staleness_said_again_has_the_new_reason_and_the_first_moment() -> None:
+    store = Store()
+    store.swap(version(1), now=NOW)
+    for seconds in (10, 20):
+        store.mark_stale(f"no answer for {seconds} s", NOW + seconds)
+    assert store.stale == Staleness("no answer for 20 s", NOW)
+    assert store.age(NOW + 20) == 20
