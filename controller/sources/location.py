@@ -25,7 +25,8 @@ class Transport(StrEnum):
 class Credentials:
     """What to prove oneself with; nothing in it is ever printed. Raises `Stalled` where it cannot be meant."""
 
-    username: str = ""
+    username: str = field(default="", repr=False)
+    """May itself be a token, where there is no password."""
     password: str = field(default="", repr=False)
     """A password or a token, for http and https."""
     ssh_key: str = field(default="", repr=False)
@@ -50,11 +51,11 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A repository's place, with no secret in `url` or `shown`."""
+    """A repository's place, with nobody's name or password in `url`, and no secret at all in `shown`."""
 
     transport: Transport
-    url: str
-    """What Git is given."""
+    url: str = field(repr=False)
+    """What Git is given; its query may hold a token."""
     shown: str
     """What people are shown."""
     path: Path | None = None

@@ -14,6 +14,7 @@ import threading
 from base64 import b64encode
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, cast
+from urllib.parse import quote
 
 from git.cmd import Git
 
@@ -51,7 +52,9 @@ _COMPLAINTS = (
 _BROKEN = re.compile(
     r"bad object|corrupt|loose object|inflate|unable to read|not a git repository: |bad config"
     r"|did not send all necessary objects|unresolved deltas|shallow file"
-    r"|is not a valid object|missing (blob|tree|commit)"
+    r"|is not a valid object|missing (blob|tree|commit)|reference broken|broken ref"
+    # Left by a git that was killed: whoever runs git on a mirror holds its lock, so nobody else is at work.
+    r"|\.lock': File exists"
 )
 
 
@@ -118,11 +121,12 @@ class GitProgram:
         if status == 127:
             return Stalled("GitMissing", "the program git is not installed")
         text = shown_complaint(complaint, self.credentials)
+        ours = "\n".join(line for line in complaint.splitlines() if not line.startswith("remote:"))
+        if _BROKEN.search(ours):
+            return BrokenMirrorError(text)
         for reason, pattern in _COMPLAINTS:
             if re.search(pattern, complaint, re.IGNORECASE):
                 return Failed(reason, f"{where}: {text}")
-        if _BROKEN.search(complaint):
-            return BrokenMirrorError(text)
         return Failed("GitOperationFailed", f"{where}: {text}")
 
 
@@ -172,10 +176,10 @@ def shown_complaint(text: str, credentials: Credentials | None) -> str:
     """Git's last words, fit to be shown: no URL's user part or query, no password however written, one line."""
     text = re.sub(r"(://)[^/@\s']+@", r"\1", text)
     text = re.sub(r"(://[^\s'?]+)\?[^\s']*", r"\1", text)
-    if credentials is not None and credentials.password:
+    if credentials is not None and (secret := credentials.password or credentials.username):
         pair = f"{credentials.username}:{credentials.password}".encode()
-        for secret in (credentials.password, b64encode(pair).decode()):
-            text = text.replace(secret, "***")
+        for hidden in (secret, quote(secret, safe=""), b64encode(pair).decode()):
+            text = text.replace(hidden, "***")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     chosen = [line for line in lines if re.match(r"(fatal|error|remote):", line)] or lines
     joined = "; ".join(chosen[-4:]) or "git gave no reason"

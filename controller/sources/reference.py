@@ -174,9 +174,11 @@ def _version(tag: str) -> semantic_version.Version | None:
 
 
 def _range(text: str) -> semantic_version.NpmSpec:
-    """Also what Flux's users write: commas for "and", a space after an operator, a `v` before a number."""
+    """Also what Flux's users write: commas for "and", a space after an operator, a `v` before a number, `-0` at an end."""
     plain = re.sub(r"([<>=~^])\s+(?=[\dv])", r"\1", text.replace(",", " "))
-    plain = re.sub(r"(?<![\w.+-])v(?=\d)", "", plain).strip()
+    plain = re.sub(r"(?<![\w.+-])v(?=\d)", "", plain)
+    # The library finds nothing between two prereleases; `<1.1.0-0` and `<1.1.0` leave out the same versions.
+    plain = re.sub(r"<(\d+\.\d+\.\d+)-0(?=\s|$)", r"<\1", " ".join(plain.split()))
     try:
         return semantic_version.NpmSpec(plain)
     except ValueError:
