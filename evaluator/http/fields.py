@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ _OF_A_CONNECTION = frozenset(
     {"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"}
 )
 
+_SHORT = 256
+
 UNDECLARED = -1
 """A content length that the request does not say."""
 
@@ -26,12 +29,23 @@ class Malformed(Exception):
 
 
 def _check_field(name: str, value: str) -> None:
+    if len(name) + len(value) <= _SHORT:
+        _check_short_field(name, value)
+    else:
+        _check_any_field(name, value)
+
+
+def _check_any_field(name: str, value: str) -> None:
     if not _NAME(name):
         raise Malformed("field name")
     if _BAD_VALUE(value):
         raise Malformed("field value")
     if name in _OF_A_CONNECTION or (name == "te" and value != "trailers"):
         raise Malformed(name)
+
+
+_check_short_field = lru_cache(maxsize=512)(_check_any_field)
+"""Clients repeat most fields of a call, though not all."""
 
 
 def check_request(headers: Headers) -> int:

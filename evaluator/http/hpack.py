@@ -38,6 +38,7 @@ _STATIC: Headers = tuple(
 """Appendix A; index 1 is first."""
 
 _STATIC_COUNT = len(_STATIC)
+_LAST_STATIC = 0x80 + _STATIC_COUNT
 _INDEX_OF_FIELD = {field: index for index, field in enumerate(_STATIC, 1)}
 _INDEX_OF_NAME = {name: index for index, (name, _) in reversed(list(enumerate(_STATIC, 1)))}
 
@@ -157,7 +158,10 @@ class Decoder:
         at, end, size, changed = 0, len(block), 0, False
         while at < end:
             first = block[at]
-            if first & 0x80:
+            if 0x80 < first <= _LAST_STATIC:
+                field = _STATIC[first - 0x81]
+                at += 1
+            elif first & 0x80:
                 index, at = _read_integer(block, at, 0x7F)
                 field = self._entry(index)
             elif first & 0xE0 == 0x20:
