@@ -103,11 +103,12 @@ BEYOND_SCHEMA: Final[Mapping[str, str]] = MappingProxyType(
         "nested-reference": "the schema allows it, flagd's single pass over the text does not expand it surely",
         "reference-cycle": "a schema cannot follow references; no flagd can expand it",
         "weight-too-large": "a schema cannot add; flagd serves no variant when the sum is beyond 2147483647",
+        "unusual-name": "the schema's pattern binds the keys of objects, not those in a list of flags",
         "rule-too-deep": "untrusted rules are bounded before they are compiled",
         "rule-too-large": "untrusted rules are bounded before they are compiled",
     }
 )
-"""What is reported of rules although flagd's schemas accept it: code to reason."""
+"""What is reported of rules and names although flagd's schemas accept it: code to reason."""
 
 _LONGEST_NAME: Final = 60
 _CANDIDATES: Final = 30

@@ -79,6 +79,11 @@ CASES = (
         {"flags": [{"key": "", **flags()["flags"]["a"]}]},
         "unusual-name",
     ),
+    good(
+        "flagsArray with a line break in a key",
+        {"flags": [{"key": "a\nb", **flags()["flags"]["a"]}]},
+        "unusual-name",
+    ),
     bad("flagsArray of text", {"flags": ["a"]}, "not-a-flag"),
     good("baseConfig with all", {**flags(), "$evaluators": {"e": VAR}, "metadata": {"flagSetId": "s"}}),
     bad("baseConfig with evaluators as a list", {**flags(), "$evaluators": []}, "not-an-object"),

@@ -136,7 +136,7 @@ def composed(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 rules = st.recursive(scalars, composed, max_leaves=12)
 
 
-@settings(max_examples=1500)
+@settings(max_examples=500)
 @given(rules)
 def test_a_generated_rule_is_reported_where_the_schema_rejects_it(rule: Any) -> None:
     found = rule_codes(rule)
@@ -154,6 +154,42 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     elif isinstance(value, list):
         for at, each in enumerate(value):
             yield from places(each, (*path, at))
+
+
+STRANGERS: tuple[Any, ...] = (
+    None, True, 1, -1, 0.5, "", "on", "1.0.0", "$flagd.x", "a\nb", [], [[]], [1], ["a"], [1, 2, 3, 4], {}, {"a": 1},
+    {"$ref": "shared"}, {"$ref": 1}, {"var": "x"}, {"var": "x", "a": 1}, {"==": [1, 1]},
+)  # fmt: skip
+
+
+def neighbours(document: Any) -> Iterator[Any]:
+    """Each document that differs in one place: something else there, nothing there, or another name for it."""
+    for *above, last in (path for path in places(document) if path):
+        for stranger in (*STRANGERS, ...):
+            changed = copy.deepcopy(document)
+            parent = changed
+            for step in above:
+                parent = parent[step]
+            former = parent.pop(last) if stranger is ... else parent[last]
+            if stranger is not ...:
+                parent[last] = copy.deepcopy(stranger)
+            yield changed
+            if isinstance(parent, dict) and stranger in ("", "a\nb", "$ref"):
+                del parent[last]
+                parent[stranger] = former
+                yield changed
+
+
+@pytest.mark.parametrize("case", [each for each in CASES if each.accepted], ids=lambda c: c.name)
+def test_one_fault_in_an_accepted_document_is_reported_where_the_schema_rejects_it(
+    case: Case,
+) -> None:
+    for document in neighbours(case.document):
+        found = codes(document)
+        if validator("flagd").is_valid(document):
+            assert found <= BEYOND_SCHEMA.keys(), document
+        else:
+            assert found, document
 
 
 @st.composite
@@ -178,7 +214,7 @@ def mutated(draw: st.DrawFn) -> Any:
     return root[0]
 
 
-@settings(max_examples=1500)
+@settings(max_examples=500)
 @given(mutated())
 def test_a_mutated_document_is_reported_where_the_schema_rejects_it(document: Any) -> None:
     found = codes(document)

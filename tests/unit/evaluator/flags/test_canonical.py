@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator.flags.canonical import canonical, digest, normal
-from evaluator.flags.model import PROVENANCE_KEYS, REVISION_KEY, Flag, FlagSet, State
+from evaluator.flags.model import ABSENT, PROVENANCE_KEYS, REVISION_KEY, Flag, FlagSet, State
+from evaluator.flags.parse import parse
 
 
 def flag(key: str = "banner", **parts: Any) -> Flag:
@@ -200,3 +201,46 @@ def test_neither_order_nor_spelling_changes_a_byte(one: FlagSet) -> None:
 def test_what_is_written_reads_back_as_the_same_value(value: Any) -> None:
     text = canonical(flag_set(flag(variants={"v": value})))
     assert normal(json.loads(text)["flags"]["banner"]["variants"]["v"]) == normal(value)
+
+
+exact = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@st.composite
+def parsable(draw: st.DrawFn) -> FlagSet:
+    variants = draw(st.dictionaries(st.text(min_size=1, max_size=4), exact, max_size=3))
+    one = flag(
+        draw(st.text(max_size=4)),
+        state=draw(st.sampled_from(State)),
+        variants=variants,
+        default_variant=draw(st.sampled_from([None, *variants])),
+        targeting=draw(exact | st.just(ABSENT)),
+        metadata=draw(
+            st.fixed_dictionaries({}, optional={REVISION_KEY: st.text(), "a": st.booleans()})
+        ),
+    )
+    return flag_set(one, evaluators={"e": draw(exact.filter(bool))}, metadata={"flagSetId": "s"})
+
+
+@settings(max_examples=200)
+@given(parsable())
+def test_the_parser_reads_a_written_set_back_as_it_was(original: FlagSet) -> None:
+    read = parse(canonical(original, provenance=True), file="a.json").flag_set
+    assert read == original
+    assert canonical(read, provenance=True) == canonical(original, provenance=True)
+
+
+@settings(max_examples=150)
+@given(flag_sets())
+def test_a_set_of_any_numbers_is_written_alike_once_it_was_read_back(original: FlagSet) -> None:
+    parsed = parse(canonical(original), file="a.json")
+    good = {key: each for key, each in original.flags.items() if key in parsed.flag_set.flags}
+    evaluators = {key: original.evaluators[key] for key in parsed.flag_set.evaluators}
+    assert not parsed.bad
+    assert digest(parsed.flag_set) == digest(FlagSet(good, evaluators))
