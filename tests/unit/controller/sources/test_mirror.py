@@ -4,7 +4,7 @@ import multiprocessing
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -143,6 +143,25 @@ def test_a_revision_that_moved_on_meanwhile_is_gone(tmp_path: Path, repository: 
     ):
         written(a_mirror(tmp_path, old), before, tmp_path / "1")
     assert setback.value.reason == "RevisionGone"
+
+
+def test_what_stays_damaged_fails_once_it_was_fetched_anew(
+    mirror: Mirror, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    into = tmp_path / "1"
+    tries: list[list[str]] = []
+
+    def half_written(*_: object) -> NoReturn:
+        tries.append([path.name for path in into.iterdir()])
+        (into / "folder").mkdir()
+        (into / "a.json").write_text("half")
+        raise KeyError("an object")
+
+    monkeypatch.setattr("controller.sources.mirror.write_commit", half_written)
+    with pytest.raises(Failed, match="cannot be read") as setback:
+        written(mirror, tip(repository), into)
+    assert setback.value.reason == "GitOperationFailed"
+    assert tries == [[], []]
 
 
 def test_a_limit_does_not_cost_the_mirror(

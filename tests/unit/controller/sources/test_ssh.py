@@ -6,7 +6,6 @@ import getpass
 import shutil
 import socket
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -18,6 +17,7 @@ from tests.repositories import Repository
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 
