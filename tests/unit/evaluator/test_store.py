@@ -106,3 +106,7 @@ def test_staleness_said_again_has_the_new_reason_and_the_first_moment() -> None:
         store.mark_stale(f"no answer for {seconds} s", NOW + seconds)
     assert store.stale == Staleness("no answer for 20 s", NOW)
     assert store.age(NOW + 20) == 20
+
+
+def test_a_digest_that_the_caller_has_is_taken_as_it_is() -> None:
+    assert Store().swap(version(1), now=NOW, content="sha256:known").digest == "sha256:known"

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v1
+from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2_grpc as v1_grpc
+
+from evaluator.settings import Settings
+from evaluator.store import Store
+from evaluator.wiring import Serving, serve
+
+from .server import fakes
+from .server.fakes import NOW, flag_set
+
+LOOPBACK = Settings(host="127.0.0.1", port=0, management_port=0, ofrep_port=0)
+
+
+async def started(settings: Settings = LOOPBACK) -> tuple[Store, Serving]:
+    store = Store()
+    serving = await serve(store, settings, clock=lambda: NOW)
+    store.swap(flag_set(*fakes.ALL), now=NOW)
+    return store, serving
+
+
+async def get(port: int, path: str) -> tuple[int, bytes]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+async def test_each_port_answers_what_is_its_own() -> None:
+    _, serving = await started()
+    status, body = await get(serving.ports.management, "/readyz")
+    elsewhere, _ = await get(serving.ports.ofrep, "/readyz")
+    await serving.stop()
+    assert (status, json.loads(body)["ready"], elsewhere) == (200, True, 404)
+
+
+async def test_a_port_that_is_taken_leaves_none_open() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        settings = Settings(
+            host="127.0.0.1", port=port, management_port=taken.getsockname()[1], ofrep_port=0
+        )
+        with pytest.raises(OSError, match="address already in use"):
+            await started(settings)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_v1s_bulk_and_events_reach_a_grpc_client_up_to_the_goodbye() -> None:
+    store, serving = await started()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{serving.ports.grpc}") as channel:
+        stub = v1_grpc.ServiceStub(channel)
+        everything = await stub.ResolveAll(v1.ResolveAllRequest(), timeout=10)
+        events: Any = aiter(stub.EventStream(v1.EventStreamRequest(), timeout=20))
+        kinds = [(await anext(events)).type]
+        store.swap(flag_set(fakes.BOOLEAN), now=NOW)
+        kinds.append((await anext(events)).type)
+        stopping = asyncio.create_task(serving.stop())
+        kinds.append((await anext(events)).type)
+        assert [event async for event in events] == []
+    await stopping
+    assert kinds == ["provider_ready", "configuration_change", "provider_shutdown"]
+    assert everything.flags["string"].string_value == "alpha"
+
+
+async def test_a_stream_deadline_reaches_a_grpc_client_as_its_status() -> None:
+    _, serving = await started(
+        Settings(host="127.0.0.1", port=0, management_port=0, ofrep_port=0, stream_deadline=0.05)
+    )
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{serving.ports.grpc}") as channel:
+        events = v1_grpc.ServiceStub(channel).EventStream(v1.EventStreamRequest(), timeout=20)
+        with pytest.raises(grpc.aio.AioRpcError, match="stream deadline exceeded") as caught:
+            [event async for event in events]
+    await serving.stop()
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
