@@ -59,7 +59,7 @@ def encode_text(value: str) -> bytes:
 
 
 def _number(value: float) -> bytes:
-    whole = int(value) if math.isfinite(value) else None
+    whole = value if isinstance(value, int) else int(value) if math.isfinite(value) else None
     if whole is None or whole != value or not _LEAST_INTEGER <= whole <= _MOST_INTEGER:
         return _float(real(value))
     return _head(0, whole) if whole >= 0 else _head(1, -1 - whole)

@@ -32,7 +32,7 @@ def fractional(values: Json, site: Site) -> Evaluate:
 
 
 def _general(arguments_of: Evaluate, site: Site) -> Evaluate:
-    key_of = _keys(site)
+    key_of, meter = _keys(site), site.metered()
 
     def distribute(argument: Json) -> Json:
         arguments = arguments_of(argument)
@@ -43,6 +43,7 @@ def _general(arguments_of: Evaluate, site: Site) -> Evaluate:
         buckets = read_buckets(entries)
         if hashed is None or buckets is None:
             return site.report(None)
+        meter.charge(len(hashed) >> 6)
         bucket = bucket_of(hashed, buckets.total)
         shown = hashed if isinstance(hashed, str) else hashed.hex()
         return site.report(buckets.result(bucket), bucket=bucket, of=buckets.total, hashed=shown)
@@ -100,12 +101,14 @@ def _quick(values: list[Json], site: Site) -> Evaluate | None:
     first = site.child(values[0], 0)
     general = _rest(entries, site)
     results, ends, total = buckets.results, buckets.ends, buckets.total
+    meter = site.metered()
     as_hashed = cbor.encode_text if site.bucketing is Bucketing.V3 else str
 
     def distribute(context: Json) -> Json:
         key = first(context)
         if key.__class__ is not str:
             return general(key, context)
+        meter.visit(key)
         return results[bisect_right(ends, bucket_of(as_hashed(key), total))]
 
     return distribute
@@ -123,12 +126,13 @@ def _rest(entries: list[Json], site: Site) -> Callable[[Json, Json], Json]:
 def _by_targeting_key(buckets: Buckets, site: Site) -> Evaluate:
     total = buckets.total
     prefix = b"\x82" + cbor.encode_text(site.flag_key)
-    is_text = site.bucketing is not Bucketing.V3
+    is_text, meter = site.bucketing is not Bucketing.V3, site.metered()
 
     def distribute(context: Json) -> Json:
         unit = context.get(TARGETING_KEY)
         if unit.__class__ is not str or not unit:
             return None
+        meter.visit(unit)
         hashed = site.flag_key + unit if is_text else prefix + cbor.encode_text(unit)
         return buckets.result(bucket_of(hashed, total))
 

@@ -49,9 +49,7 @@ def _result(node: Json, index: int, site: Site) -> Evaluate:
 
     def result(argument: Json) -> Json:
         value = evaluate(argument)
-        if isinstance(value, dict):
-            inert(value)
-        return value
+        return inert(value) if value.__class__ is dict else value
 
     return result
 

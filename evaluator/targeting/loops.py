@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from evaluator.targeting.site import Evaluate, Scope, Site, constant, failing
 from evaluator.targeting.values import RuleError, is_number, number, real, text
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.flags.model import Json
-
-_NODES_PER_STEP: Final = 10
 
 _Solvers: TypeAlias = "Callable[[tuple[Json, ...], Json, Json], tuple[Json, ...]]"
 """(solvers so far, outer value, element) → the solvers of the body."""
@@ -83,7 +81,7 @@ def filtered(values: Json, site: Site) -> Evaluate:
     if not isinstance(values, list) or len(values) < 2:
         return failing("filter needs a list and a rule")
     subject_of, meter = _subject(values[0], site), site.metered()
-    body, cost = site.body(values[1], 1, scoped=True), 1 + _size(values[1]) // _NODES_PER_STEP
+    body, cost = site.body(values[1], 1, scoped=True), _size(values[1])
 
     def keep(argument: Json) -> Json:
         subject = subject_of(argument)
@@ -103,7 +101,7 @@ def mapped(values: Json, site: Site) -> Evaluate:
         return failing("map needs a list and a rule")
     subject_of, meter = _subject(values[0], site), site.metered()
     body = site.body(values[1], 1, scoped=site.scoped)
-    cost = 1 + _size(values[1]) // _NODES_PER_STEP
+    cost = _size(values[1])
 
     def transform(argument: Json) -> Json:
         subject = subject_of(argument)
@@ -127,7 +125,7 @@ def reduced(values: Json, site: Site) -> Evaluate:
         if isinstance(values[1], dict)
         else failing("reduce needs a rule")
     )
-    cost = 1 + _size(values[1]) // _NODES_PER_STEP
+    cost = _size(values[1])
 
     def accumulate(argument: Json) -> Json:
         accumulator, name, convert = _accumulator(start(argument))
@@ -168,7 +166,7 @@ def quantified(
             return failing("a loop needs a list and a rule")
         subject_of, meter = _subject(values[0], site), site.metered()
         body = _condition(values[1] if len(values) > 1 else None, site)
-        cost = 1 + _size(values[1:]) // _NODES_PER_STEP
+        cost = _size(values[1:])
 
         def ask(argument: Json) -> bool:
             subject = subject_of(argument)

@@ -213,7 +213,22 @@ def _set(values: Json) -> Json:
         return target
     if not isinstance(name, str):
         raise RuleError("the name of a property must be text")
-    return {**target, name: inert(value)}
+    return {**target, name: value}
+
+
+def _compile_set(values: Json, site: Site) -> Evaluate:
+    """`set` runs its third argument as a rule once more."""
+    arguments_of, meter = site.child(values), site.metered()
+
+    def evaluate(argument: Json) -> Json:
+        arguments = arguments_of(argument)
+        _charge(meter, arguments)
+        if isinstance(arguments, list) and len(arguments) > 2 and isinstance(arguments[0], dict):
+            meter.visit(list(arguments[0]))
+            inert(arguments[2], meter)
+        return _set(arguments)
+
+    return evaluate
 
 
 def _beside(holds: Callable[[str, str], bool]) -> Callable[[Json], Json]:
@@ -316,7 +331,7 @@ EAGER: dict[str, Callable[[Json, Site], Evaluate]] = {
     "contains_all": _eager(_containing(all, otherwise=False)),
     "contains_any": _eager(_containing(any, otherwise=False)),
     "contains_none": _eager(_containing(lambda found: not any(found), otherwise=True)),
-    "set": _eager(_set),
+    "set": _compile_set,
     "starts_with": _eager(_beside(str.startswith), scans=False),
     "ends_with": _eager(_beside(str.endswith), scans=False),
     "sem_ver": _eager(sem_ver, scans=False),

@@ -28,7 +28,7 @@ Evaluate: TypeAlias = Callable[[Json], Json]
 """A compiled node. Its argument is the current value, or a Scope within a body that was substituted first."""
 
 STEPS: Final = 100_000
-"""What one evaluation may visit: elements of lists, weighed by the size of what is done with each."""
+"""What one evaluation may do in loops: nodes of a body, counted once per element; and elements of long lists elsewhere."""
 
 _FREE: Final = 256
 """Lists no longer than this cost nothing by themselves outside loops; the rule's own size bounds how many there are."""
@@ -50,6 +50,11 @@ class Meter:
         self.left -= steps
         if self.left < 0:
             raise RuleError("the rule takes too many steps with this context")
+
+    def name(self, value: Json) -> Json:
+        """Charge for looking up a name that was computed; return it."""
+        self.charge(1 + (len(value) >> 6 if isinstance(value, str) else 0))
+        return value
 
     def visit(self, value: Json) -> None:
         """Charge for reading `value` once through, where it is long."""
@@ -145,16 +150,19 @@ def is_static(node: Json) -> bool:
     return not isinstance(node, list) or all(is_static(item) for item in node)
 
 
-def inert(value: Json) -> Json:
+def inert(value: Json, meter: Meter | None = None) -> Json:
     """Pass `value` where flagd's engine would run it as a rule once more; RuleError if it could be one.
 
     It would run any object with one key that a context brings: mostly an unknown operator, at worst the client's own
-    rule. Both are refused here.
+    rule. Both are refused here. A meter lets lists be
+    looked through, whose elements the engine would run too.
     """
-    if isinstance(value, dict):
-        if len(value) == 1:
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, list) and meter is not None:
+            meter.charge(len(item))
+            pending.extend(item)
+        elif isinstance(item, dict) and len(item) == 1:
             raise RuleError("an object from the context stands where a rule is evaluated")
-    elif isinstance(value, list):
-        for item in value:
-            inert(item)
     return value

@@ -21,6 +21,9 @@ WHITE_SPACE: Final = (
 )
 """What Go trims; Python's own notion is wider."""
 
+MOST_DIGITS: Final = 4096
+"""Characters of a text that is read as a number."""
+
 _DECIMAL = re.compile(
     r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf(?:inity)?)|nan",
     re.IGNORECASE,
@@ -43,7 +46,9 @@ def is_number(value: Json) -> bool:
 
 
 def parse_float(text: str) -> float | None:
-    """Read `text` as Go's ParseFloat does, or None; out of range is an infinity."""
+    """Read `text` as Go's ParseFloat does, or None; out of range is an infinity. RuleError beyond MOST_DIGITS."""
+    if len(text) > MOST_DIGITS:
+        raise RuleError("a text is too long to be read as a number")
     if _DECIMAL.fullmatch(text):
         return float(text)
     if _HEXADECIMAL.fullmatch(text):

@@ -69,10 +69,12 @@ def variable(
         plain = _static(values, site)
     else:
         site.needs.flagd |= not site.in_body
-        name_of = site.child(values)
+        name_of, meter = site.child(values), site.metered()
 
         def plain(data: Json) -> Json:
-            return look_up(name_of(data), data)
+            name = name_of(data)
+            meter.name(name[0] if isinstance(name, list) and name else name)
+            return look_up(name, data)
 
     if site.trace is None:
         return plain
@@ -106,6 +108,7 @@ def _or(data: Json, key: str, default: Json) -> Json:
 def _scoped(values: Json, site: Site, *, subject: bool, condition: bool) -> Evaluate:
     """Within a substituted body: the solvers are asked first, then the element. A name's own expression is never substituted."""
     kept = isinstance(values, str) and (not values or values.startswith("."))
+    meter = site.metered()
     name_of = site.build(values, replace(site, scoped=False, in_body=True))
 
     def scoped(scope: Scope) -> Json:
@@ -115,7 +118,9 @@ def _scoped(values: Json, site: Site, *, subject: bool, condition: bool) -> Eval
                 if value is not None:
                     if condition and not isinstance(value, dict):
                         raise RuleError("a condition in a loop must be a rule, not a variable")
-                    return site.report(value if subject else inert(value), name=_shown(values))
+                    return site.report(
+                        value if subject else inert(value, meter), name=_shown(values)
+                    )
         value = look_up(name_of(scope.data), scope.data)
         return site.report(value, name=_shown(values))
 
@@ -141,9 +146,8 @@ def missing(values: Json, site: Site) -> Evaluate:
         names = [names] if isinstance(names, str) else names
         if not isinstance(names, list):
             raise RuleError("missing needs names")
-        meter.visit(names)
         data = _data(argument)
-        return [name for name in names if look_up(name, data) is None]
+        return [name for name in names if look_up(meter.name(name), data) is None]
 
     return lacking
 
@@ -163,9 +167,8 @@ def missing_some(values: Json, site: Site) -> Evaluate:
         enough, names = whole(number(arguments[0])), arguments[1]
         if not isinstance(names, list):
             raise RuleError("missing_some needs names")
-        meter.visit(names)
         data = _data(argument)
-        absent = [name for name in names if look_up(name, data) is None]
+        absent = [name for name in names if look_up(meter.name(name), data) is None]
         return absent if enough > len(names) - len(absent) else []
 
     return lacking

@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluator.flags.model import ABSENT, Bucketing, Flag, FlagSet, State
+from evaluator.resolve import (
+    BUCKETING_KEY,
+    CompiledFlagSet,
+    ErrorCode,
+    EvaluationReason,
+    FlagType,
+    Resolution,
+    compile_flag_set,
+    flag_type,
+    resolve,
+    resolve_all,
+)
+from evaluator.targeting.compile import OPERATORS as COMPILERS
+
+NOW = 1_700_000_000
+VARIANTS = {"on": True, "off": False}
+
+
+def compiled(**changes: Any) -> CompiledFlagSet:
+    fields: dict[str, Any] = {
+        "state": State.ENABLED,
+        "variants": VARIANTS,
+        "default_variant": "off",
+    }
+    flag = Flag(key="flag", **{**fields, **changes})
+    return compile_flag_set(FlagSet(flags={"flag": flag}, evaluators={"known": {"var": "beta"}}))
+
+
+def answer(wanted: FlagType | None = None, **changes: Any) -> Resolution:
+    context = changes.pop("context", {})
+    return resolve(compiled(**changes), "flag", wanted, context, NOW)
+
+
+def outcome(resolution: Resolution) -> tuple[Any, ...]:
+    return resolution.value, resolution.variant, str(resolution.reason), resolution.error_code
+
+
+ERROR = (ABSENT, None, "ERROR")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({}, (False, "off", "STATIC", None), id="no targeting"),
+        pytest.param({"targeting": {}}, (False, "off", "STATIC", None), id="empty targeting"),
+        pytest.param({"targeting": None}, (False, "off", "DEFAULT", None), id="null targeting"),
+        pytest.param({"targeting": "on"}, (True, "on", "TARGETING_MATCH", None), id="a literal"),
+        pytest.param({"targeting": {"var": "gone"}}, (False, "off", "DEFAULT", None), id="null"),
+        pytest.param(
+            {"default_variant": None}, (ABSENT, None, "DEFAULT", None), id="no default variant"
+        ),
+        pytest.param(
+            {"default_variant": None, "targeting": None},
+            (ABSENT, None, "DEFAULT", None),
+            id="null and no default variant",
+        ),
+        pytest.param(
+            {"state": State.DISABLED, "targeting": "on"},
+            (ABSENT, None, "DISABLED", None),
+            id="disabled",
+        ),
+        pytest.param({"targeting": "gone"}, (*ERROR, ErrorCode.GENERAL), id="no such variant"),
+        pytest.param({"targeting": ["on"]}, (*ERROR, ErrorCode.GENERAL), id="a list"),
+        pytest.param({"targeting": {"a": 1, "b": 2}}, (*ERROR, ErrorCode.GENERAL), id="an object"),
+        pytest.param({"targeting": {"no": []}}, (*ERROR, ErrorCode.PARSE_ERROR), id="unknown"),
+        pytest.param(
+            {"targeting": {"/": [1, 0]}}, (*ERROR, ErrorCode.PARSE_ERROR), id="an infinity"
+        ),
+        pytest.param(
+            {"targeting": {"merge": [{"/": [1, 0]}]}},
+            (*ERROR, ErrorCode.PARSE_ERROR),
+            id="an infinity in a list",
+        ),
+        pytest.param(
+            {"targeting": {"$ref": "gone"}}, (*ERROR, ErrorCode.PARSE_ERROR), id="unknown reference"
+        ),
+        pytest.param(
+            {"targeting": {"if": [{"$ref": "known"}, "on"]}, "context": {"beta": 1}},
+            (True, "on", "TARGETING_MATCH", None),
+            id="a reference",
+        ),
+        pytest.param(
+            {"default_variant": "gone"}, (*ERROR, ErrorCode.TYPE_MISMATCH), id="default is gone"
+        ),
+    ],
+)
+def test_a_flag_comes_to_its_outcome(changes: dict[str, Any], expected: tuple[Any, ...]) -> None:
+    assert outcome(answer(**changes)) == expected
+
+
+@pytest.mark.parametrize(
+    ("result", "variant"),
+    [
+        pytest.param(True, "true", id="true"),
+        pytest.param(False, "false", id="false"),
+        pytest.param(1, "1", id="an integer"),
+        pytest.param(1.0, "1", id="an integral float"),
+        pytest.param(-1.5, "-1.5", id="a float"),
+        pytest.param(1e21, "1e+21", id="a large float"),
+        pytest.param(1e20, "100000000000000000000", id="a less large float"),
+        pytest.param(2**63, "9223372036854776000", id="a large integer"),
+        pytest.param(1e-7, "1e-7", id="a small float"),
+        pytest.param("null", "null", id="the text null"),
+        pytest.param(" on ", " on ", id="inner white space"),
+        pytest.param('o"n', "o\\n", id="a quote leaves its backslash"),
+        pytest.param("<b>", "\\u003cb\\u003e", id="what Go escapes"),
+        pytest.param("a\nb", "a\\nb", id="a line feed"),
+    ],
+)
+def test_a_result_names_a_variant_by_its_json_text(result: Any, variant: str) -> None:
+    changes = {"variants": {variant: "found"}, "default_variant": variant, "targeting": result}
+    assert outcome(answer(**changes))[:3] == ("found", variant, "TARGETING_MATCH")
+
+
+@pytest.mark.parametrize("name", ["<b>", "a&b", 'a"b', "a\\b", "a\nb"])
+def test_a_variant_whose_name_json_escapes_is_never_matched(name: str) -> None:
+    resolution = answer(variants={name: 1}, default_variant=name, targeting=name)
+    assert resolution.error_code is ErrorCode.GENERAL
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted", "expected"),
+    [
+        pytest.param(True, FlagType.BOOLEAN, True, id="a boolean"),
+        pytest.param(1, FlagType.BOOLEAN, ABSENT, id="a number is no boolean"),
+        pytest.param("x", FlagType.STRING, "x", id="text"),
+        pytest.param(1.9, FlagType.INTEGER, 1, id="truncated"),
+        pytest.param(-1.9, FlagType.INTEGER, -1, id="truncated toward zero"),
+        pytest.param(2**53 + 1, FlagType.INTEGER, 2**53, id="as a float64"),
+        pytest.param(1e19, FlagType.INTEGER, ABSENT, id="beyond 64 bits"),
+        pytest.param(10**400, FlagType.FLOAT, ABSENT, id="beyond floats"),
+        pytest.param(True, FlagType.INTEGER, ABSENT, id="a boolean is no integer"),
+        pytest.param("1", FlagType.INTEGER, ABSENT, id="text is no integer"),
+        pytest.param(1, FlagType.FLOAT, 1.0, id="widened"),
+        pytest.param({"a": 1}, FlagType.OBJECT, {"a": 1}, id="an object"),
+        pytest.param([1], FlagType.OBJECT, ABSENT, id="a list is no object"),
+        pytest.param([1], None, [1], id="any type"),
+        pytest.param(None, None, ABSENT, id="null is no value"),
+    ],
+)
+def test_a_value_is_given_as_the_wanted_type(
+    value: Any, wanted: FlagType | None, expected: Any
+) -> None:
+    resolution = answer(wanted, variants={"off": value})
+    assert resolution.value == expected
+    assert type(resolution.value) is type(expected)
+    mismatch = None if expected is not ABSENT else ErrorCode.TYPE_MISMATCH
+    assert resolution.error_code is mismatch
+
+
+def test_an_unknown_key_is_not_found() -> None:
+    resolution = resolve(compiled(), "other", None, {}, NOW)
+    assert outcome(resolution) == (*ERROR, ErrorCode.FLAG_NOT_FOUND)
+
+
+@pytest.mark.parametrize(
+    "targeting",
+    [ABSENT, "on", {"if": [{"var": "x"}, "on", None]}, {"no": []}, "gone", "a<b"],
+    ids=str,
+)
+def test_equal_questions_get_the_very_same_answer(targeting: Any) -> None:
+    flags = compiled(targeting=targeting, variants={**VARIANTS, "a\\u003cb": True})
+    first, second = (resolve(flags, "flag", FlagType.BOOLEAN, {"x": 1}, NOW) for _ in range(2))
+    assert first is second
+
+
+def test_the_flags_own_properties_replace_the_clients() -> None:
+    rule = {"cat": [{"var": "$flagd.flagKey"}, "-", {"var": "$flagd.timestamp"}]}
+    name = f"flag-{NOW}"
+    context = {"$flagd": {"flagKey": "forged", "timestamp": 1}}
+    resolution = answer(targeting=rule, variants={name: 1}, default_variant=None, context=context)
+    assert resolution.variant == name
+    assert context == {"$flagd": {"flagKey": "forged", "timestamp": 1}}
+
+
+def test_the_whole_context_holds_the_flags_properties() -> None:
+    rule = {"if": [{"==": [{"var": {"cat": ["$flagd", ".timestamp"]}}, NOW]}, "on"]}
+    assert answer(targeting=rule).variant == "on"
+
+
+def test_set_metadata_is_patched_by_the_flags_own() -> None:
+    plain = Flag("plain", State.ENABLED, VARIANTS, "on")
+    own = Flag("own", State.ENABLED, VARIANTS, "on", metadata={"version": 2})
+    flag_set = FlagSet(flags={"plain": plain, "own": own}, metadata={"version": 1, "team": "a"})
+    flags = compile_flag_set(flag_set)
+    found = {key: resolution.metadata for key, resolution in resolve_all(flags, {}, NOW)}
+    assert found == {"plain": {"version": 1, "team": "a"}, "own": {"version": 2, "team": "a"}}
+
+
+def test_the_generation_of_bucketing_is_named_when_asked_for() -> None:
+    flag_set = compiled().flag_set
+    flags = compile_flag_set(flag_set, bucketing=Bucketing.V3, expose_bucketing=True)
+    assert resolve(flags, "flag", None, {}, NOW).metadata == {BUCKETING_KEY: "v3"}
+
+
+def test_all_flags_are_resolved_in_key_order() -> None:
+    flags = {key: Flag(key, State.ENABLED, VARIANTS, "on") for key in ("b", "a", "c")}
+    found = compile_flag_set(FlagSet(flags=flags))
+    assert [key for key, _ in resolve_all(found, {}, NOW)] == ["a", "b", "c"] == list(found.flags)
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (True, FlagType.BOOLEAN),
+        ("x", FlagType.STRING),
+        (1, FlagType.FLOAT),
+        (0.5, FlagType.FLOAT),
+        ({}, FlagType.OBJECT),
+        ([], None),
+        (None, None),
+    ],
+    ids=str,
+)
+def test_a_flag_has_the_type_of_its_default_variant(value: Any, expected: FlagType | None) -> None:
+    assert flag_type(Flag("flag", State.ENABLED, {"only": value}, "only")) is expected
+
+
+def test_a_flag_without_a_default_variant_has_no_type() -> None:
+    assert flag_type(Flag("flag", State.ENABLED, VARIANTS)) is None
+
+
+def test_a_rule_too_large_once_expanded_is_a_parse_error() -> None:
+    rule: Any = True
+    for _ in range(60):
+        rule = {"!": [rule]}
+    assert answer(targeting=rule).error_code is ErrorCode.PARSE_ERROR
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+OPERATORS = st.sampled_from([*sorted(COMPILERS), "nonsense"])
+RULES = st.recursive(
+    JSON | st.sampled_from([{"var": "a"}, {"var": ""}, {"var": "b.0"}, {"var": "current"}]),
+    lambda inner: st.builds(
+        lambda name, values: {name: values}, OPERATORS, st.lists(inner, max_size=4) | inner
+    ),
+    max_leaves=12,
+)
+
+
+@given(rule=RULES, a=JSON, b=JSON, key=JSON, bucketing=st.sampled_from(Bucketing))
+def test_no_rule_and_no_context_raise_an_error(
+    rule: Any, a: Any, b: Any, key: Any, bucketing: Bucketing
+) -> None:
+    flag = Flag("flag", State.ENABLED, VARIANTS, "off", targeting=rule)
+    flags = compile_flag_set(FlagSet(flags={"flag": flag}), bucketing=bucketing)
+    context = {"a": a, "b": b, "targetingKey": key}
+    resolution = resolve(flags, "flag", FlagType.BOOLEAN, context, NOW)
+    assert (resolution.reason is EvaluationReason.ERROR) is (resolution.error_code is not None)
