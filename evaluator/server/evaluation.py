@@ -136,6 +136,8 @@ class Evaluation:
             if kind is None:
                 return
             entry = messages.encode_bulk_entry(key, kind, resolution)
+            if entry is None:
+                return
             known = (entry, self._metrics.tally(key, resolution))
             if resolution.error_code is None:
                 remember(self._entries, resolution, known)

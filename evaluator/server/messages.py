@@ -56,8 +56,14 @@ _ANY_FIELD: Final = {
     FlagType.OBJECT: ("object_value", EMPTY),
 }
 """Where a bulk answer holds a flag's value, and what it holds there without one."""
-_UNENCODABLE: Final = (EncodeError, ValueError, TypeError, OverflowError, RecursionError)
-_UNENCODABLE_TEXT: Final = "Error parsing input or configuration"
+_UNENCODABLE: Final = (
+    EncodeError,
+    DecodeError,
+    ValueError,
+    TypeError,
+    OverflowError,
+    RecursionError,
+)
 _MALFORMED: Final = "malformed request"
 
 
@@ -128,13 +134,16 @@ def encode_answer(version: str, wanted: FlagType, resolution: Resolution) -> byt
         if resolution.value is not ABSENT:
             _put(response, "value", resolution.value)
         _put_struct(response.metadata, resolution.metadata)
-        return bytes(response.SerializeToString())
+        return _readable(response)
     except _UNENCODABLE as error:
-        raise RpcError(Code.DATA_LOSS, _UNENCODABLE_TEXT) from error
+        raise RpcError(Code.DATA_LOSS, "Error parsing input or configuration") from error
 
 
-def encode_bulk_entry(key: str, kind: FlagType, resolution: Resolution) -> bytes:
-    """A v1 ResolveAllResponse with one flag. Responses concatenated are the response with all of them."""
+def encode_bulk_entry(key: str, kind: FlagType, resolution: Resolution) -> bytes | None:
+    """A v1 ResolveAllResponse with one flag. Responses concatenated are the response with all of them.
+
+    None for a value that protobuf cannot hold: flagd leaves such a flag out, too.
+    """
     response = v1.ResolveAllResponse()
     entry = response.flags[key]
     entry.reason = resolution.reason
@@ -143,9 +152,9 @@ def encode_bulk_entry(key: str, kind: FlagType, resolution: Resolution) -> bytes
     try:
         _put(entry, field, zero if resolution.value is ABSENT else resolution.value)
         _put_struct(entry.metadata, resolution.metadata)
-        return bytes(response.SerializeToString())
-    except _UNENCODABLE as error:
-        raise RpcError(Code.DATA_LOSS, _UNENCODABLE_TEXT) from error
+        return _readable(response)
+    except _UNENCODABLE:
+        return None
 
 
 def encode_bulk_metadata(metadata: Mapping[str, Any]) -> bytes:
@@ -160,6 +169,13 @@ def encode_event(kind: str, content: Mapping[str, Any]) -> bytes:
     response = v2.EventStreamResponse(type=kind)
     _put_struct(response.data, content)
     return response.SerializeToString()
+
+
+def _readable(response: Any) -> bytes:
+    """Serialised, and read back once: protobuf writes what is nested deeper than the 100 levels that clients read."""
+    message: bytes = response.SerializeToString()
+    type(response).FromString(message)
+    return message
 
 
 def _put(message: Any, field: str, value: Any) -> None:

@@ -203,6 +203,27 @@ def test_bulk_reflects_the_selector_and_is_empty_where_it_selects_nothing() -> N
     assert MessageToDict(response.metadata) == {"flagSetId": "bank"}
 
 
+def deep(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+def test_an_object_deeper_than_protobuf_goes_is_an_error_of_its_own() -> None:
+    served = world(fakes.STRING, flag("deep", {"d": deep(200)}, "d"))
+    with pytest.raises(RpcError) as caught:
+        ask(served, "v2", "Object", "deep")
+    assert caught.value.code is Code.DATA_LOSS
+    assert set(bulk(served).flags) == {"string"}
+
+
+def test_bytes_that_are_no_bulk_request_are_an_invalid_argument() -> None:
+    with pytest.raises(RpcError) as caught:
+        world().evaluation.resolve_all(call(), b"\x0a\xff")
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
 def test_both_versions_are_routed_and_only_v1_has_bulk() -> None:
     served = world()
     table = routes(served.evaluation, EventStreams(served.store, fakes.FakeTimers()))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v2
@@ -8,6 +8,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from evaluator.flags.model import REVISION_KEY, FlagSet
 from evaluator.http.routes import Request, Response
+from evaluator.resolve import EvaluationReason, Resolution
+from evaluator.server import metrics
 from evaluator.server.evaluation import METHODS
 from evaluator.server.management import routes
 
@@ -28,6 +30,10 @@ def samples(served: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], floa
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }  # fmt: skip
+
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_alive_is_always_answered() -> None:
@@ -97,6 +103,16 @@ def test_keys_that_nobody_defined_add_no_labels() -> None:
     for number in range(1, 200):
         post(served, f"unknown-{number}")
     assert len(samples(served)) == before
+
+
+def test_answers_kept_are_bounded_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MAX_REMEMBERED", 2)
+    kept: dict[Resolution, metrics.Encoded] = {}
+    for _ in range(5):
+        one = Resolution(True, "on", EvaluationReason.STATIC)
+        metrics.remember(kept, one, (b"", metrics.Tally()))
+        assert one in kept
+        assert len(kept) <= 2
 
 
 def test_a_removed_flag_and_a_removed_variant_take_their_labels_along() -> None:
