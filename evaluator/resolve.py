@@ -106,7 +106,7 @@ class CompiledFlag:
         if flag.state is State.DISABLED or flag.targeting is ABSENT or flag.targeting == {}:
             return
         try:
-            expanded = flags.expander.expand(flag.targeting)
+            expanded = flags.expanded(flag.targeting)
         except RuleTooLarge as excess:
             self.run = failing(str(excess))
             return
@@ -213,6 +213,10 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
     def expander(self) -> Expander:
         """Expands the rules' references to the set's evaluators."""
         return Expander(self.flag_set.evaluators)
+
+    def expanded(self, rule: Json) -> Json:
+        """`rule` with its references expanded; where the set has no evaluators, as it is. Raises RuleTooLarge."""
+        return self.expander.expand(rule) if self.flag_set.evaluators else rule
 
 
 def compile_flag_set(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from evaluator.targeting.fractional import fractional
@@ -13,6 +13,7 @@ from evaluator.targeting.site import (
     STEPS,
     Context,
     Evaluate,
+    Plan,
     Site,
     Trace,
     constant,
@@ -65,7 +66,7 @@ def compile_rule(
     """
     if _too_deep(rule):
         return Rule(failing(f"the rule is nested deeper than {DEEPEST}"), reads_flagd=False)
-    site = Site(build=_build, flag_key=flag_key, bucketing=bucketing, trace=trace)
+    site = Site(Plan(_build, flag_key, bucketing, trace))
     root = _build(rule, site)
     if not site.needs.meter:
         return Rule(root, site.needs.flagd)
@@ -106,7 +107,7 @@ def _operator(node: dict[str, Json], site: Site) -> Evaluate:
     compiler = OPERATORS.get(name)
     if compiler is None:
         return failing(f"unknown operator {name!r}")
-    place = replace(site, path=(*site.path, name))
+    place = site.at(name)
     evaluate = compiler(values, place)
     if site.trace is None or name in _REPORT_THEMSELVES:
         return evaluate

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from evaluator.targeting.site import Evaluate, Scope, Site, constant, failing
@@ -30,8 +29,7 @@ def _subject(node: Json, site: Site) -> Evaluate:
     if not isinstance(node, dict):
         return constant(None)
     if len(node) == 1 and "var" in node:
-        place = replace(site, path=(*site.path, 0, "var"))
-        return variable(node["var"], place, subject=True)
+        return variable(node["var"], site.at(0, "var"), subject=True)
     return site.child(node, 0)
 
 
@@ -71,8 +69,7 @@ def _condition(node: Json, site: Site) -> Evaluate:
     if not isinstance(node, dict):
         return failing("a condition in a loop must be a rule")
     if len(node) == 1 and "var" in node:
-        place = replace(site, path=(*site.path, 1, "var"), in_body=True, scoped=True)
-        return variable(node["var"], place, condition=True)
+        return variable(node["var"], site.element(1, "var", scoped=True), condition=True)
     return site.body(node, 1, scoped=True)
 
 

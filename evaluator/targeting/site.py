@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from evaluator.flags.model import Json
@@ -76,8 +76,8 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """One place in a rule. Operators' compilers get it with their arguments."""
+class Plan:
+    """What holds for a whole rule while it is compiled."""
 
     build: Callable[[Json, Site], Evaluate]
     flag_key: str
@@ -85,20 +85,51 @@ class Site:
     trace: Trace | None
     meter: Meter = field(default_factory=Meter)
     needs: Needs = field(default_factory=Needs)
-    path: Path = ()
-    in_body: bool = False
-    """The current value is an element of a list, not the evaluation context."""
-    scoped: bool = False
-    """Closures get a Scope."""
+
+
+class Site:
+    """One place in a rule. Operators' compilers get it with their arguments.
+
+    in_body: the current value is an element of a list, not the evaluation context. scoped: closures get a Scope.
+    """
+
+    __slots__ = (
+        "bucketing",
+        "flag_key",
+        "in_body",
+        "meter",
+        "needs",
+        "path",
+        "plan",
+        "scoped",
+        "trace",
+    )
+
+    def __init__(
+        self, plan: Plan, path: Path = (), *, in_body: bool = False, scoped: bool = False
+    ) -> None:
+        self.plan = plan
+        self.path = path
+        self.in_body = in_body
+        self.scoped = scoped
+        self.bucketing, self.flag_key = plan.bucketing, plan.flag_key
+        self.meter, self.needs, self.trace = plan.meter, plan.needs, plan.trace
+
+    def at(self, *steps: str | int) -> Site:
+        """The place `steps` below here."""
+        return Site(self.plan, self.path + steps, in_body=self.in_body, scoped=self.scoped)
+
+    def element(self, *steps: str | int, scoped: bool) -> Site:
+        """The place below here that is evaluated with each element of a list."""
+        return Site(self.plan, self.path + steps, in_body=True, scoped=scoped)
 
     def child(self, node: Json, *steps: str | int) -> Evaluate:
         """Compile `node`, which stands `steps` below here."""
-        return self.build(node, replace(self, path=self.path + steps))
+        return self.plan.build(node, self.at(*steps))
 
     def body(self, node: Json, *steps: str | int, scoped: bool) -> Evaluate:
         """Compile what is evaluated with each element of a list."""
-        place = replace(self, path=self.path + steps, in_body=True, scoped=scoped)
-        return self.build(node, place)
+        return self.plan.build(node, self.element(*steps, scoped=scoped))
 
     def metered(self) -> Meter:
         """Return the meter, noting that the rule needs one."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from evaluator.targeting.site import Evaluate, Scope, Site, failing, inert, is_static
@@ -109,7 +108,7 @@ def _scoped(values: Json, site: Site, *, subject: bool, condition: bool) -> Eval
     """Within a substituted body: the solvers are asked first, then the element. A name's own expression is never substituted."""
     kept = isinstance(values, str) and (not values or values.startswith("."))
     meter = site.metered()
-    name_of = site.build(values, replace(site, scoped=False, in_body=True))
+    name_of = site.body(values, scoped=False)
 
     def scoped(scope: Scope) -> Json:
         if not kept:

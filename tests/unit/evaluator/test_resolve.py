@@ -230,7 +230,7 @@ def test_a_flag_without_a_default_variant_has_no_type() -> None:
     assert flag_type(Flag("flag", State.ENABLED, VARIANTS)) is None
 
 
-def test_a_rule_too_large_once_expanded_is_a_parse_error() -> None:
+def test_a_rule_too_deep_once_expanded_is_a_parse_error() -> None:
     rule: Any = True
     for _ in range(60):
         rule = {"!": [rule]}
