@@ -18,7 +18,7 @@ from evaluator.http.peer import BATCH_BYTES, QUIET_SECONDS, Peer, Port
 from evaluator.http.routes import Headers, Request, Response, header
 
 if TYPE_CHECKING:
-    import asyncio
+    from collections.abc import Callable
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _BODILESS: Final = frozenset({204, 304})
@@ -57,12 +57,12 @@ class Http1Peer(Peer):
     """One HTTP/1.1 connection. Methods named on_* are httptools' callbacks."""
 
     __slots__ = (
-        "_body", "_expects", "_fields", "_head_size", "_keep", "_parser", "_phase", "_queue", "_refused", "_since",
-        "_size", "_spliced", "_target",
+        "_body", "_expects", "_fields", "_head_size", "_keep", "_keeps", "_method", "_parser", "_phase", "_queue", "_refused", "_since",
+        "_size", "_spliced", "_target", "_version",
     )  # fmt: skip
 
-    def __init__(self, port: Port, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(port, loop)
+    def __init__(self, port: Port, clock: Callable[[], float]) -> None:
+        super().__init__(port, clock)
         self._parser: Any = httptools.HttpRequestParser(self)
         self._queue: deque[tuple[Request, str]] = deque()
         """Requests to answer, each with the `connection` header that its response shall have."""
@@ -126,6 +126,8 @@ class Http1Peer(Peer):
 
     def _begin(self) -> None:
         self._target = b""
+        self._version = self._method = ""
+        self._keeps = True
         self._fields: list[tuple[str, str]] = []
         self._body: list[bytes] = []
         self._head_size = self._size = 0
@@ -140,7 +142,7 @@ class Http1Peer(Peer):
             return
         self._begin()
         self._phase = _Phase.HEAD
-        self._since = self.active = self.loop.time()
+        self._since = self.active = self.clock()
 
     def on_url(self, piece: bytes) -> None:
         """A piece of the request target."""
@@ -164,23 +166,22 @@ class Http1Peer(Peer):
         if self._spliced:
             self._spliced = False
             return
-        self._phase = _Phase.BODY
-        self._since = self.loop.time()
-        version, hosts = (
-            self._parser.get_http_version(),
-            [v for n, v in self._fields if n == "host"],
-        )
-        if len(hosts) > 1 or (version == "1.1" and not hosts):
+        parser, self._phase, self._since = self._parser, _Phase.BODY, self.clock()
+        # Read here: the parser that completes the message may be a fresh one.
+        self._version, self._method = parser.get_http_version(), parser.get_method().decode()
+        self._keeps = parser.should_keep_alive() and self._method != "CONNECT"
+        hosts = [value for name, value in self._fields if name == "host"]
+        if len(hosts) > 1 or (self._version == "1.1" and not hosts):
             self._refuse(400)
         headers = tuple(self._fields)
         length, limit = header(headers, "content-length"), self.port.limits.body_bytes
         if limit and length is not None and int(length) > limit:
             self._refuse(413)
         self._expects = (
-            version == "1.1" and (header(headers, "expect") or "").lower() == "100-continue"
+            self._version == "1.1" and (header(headers, "expect") or "").lower() == "100-continue"
         )
         framed = (length or "0") != "0" or header(headers, "transfer-encoding") is not None
-        self._spliced = framed and self._parser.should_upgrade()
+        self._spliced = framed and parser.should_upgrade()
 
     def on_body(self, piece: bytes) -> None:
         """A piece of the body."""
@@ -194,14 +195,14 @@ class Http1Peer(Peer):
         """The end of a request."""
         if self._spliced:
             return
-        parser = self._parser
-        method = parser.get_method().decode("latin-1") if not parser.should_upgrade() else ""
         self._phase = _Phase.IDLE
         self._expects = False
         path, query = split_target(self._target.decode("latin-1"))
-        request = Request(method, path, query, tuple(self._fields), b"".join(self._body), self.name)
-        self._keep = parser.should_keep_alive()
-        keep = "keep-alive" if parser.get_http_version() == "1.0" else ""
+        request = Request(
+            self._method, path, query, tuple(self._fields), b"".join(self._body), self.name
+        )
+        self._keep = self._keeps
+        keep = "keep-alive" if self._version == "1.0" else ""
         self._queue.append((request, keep if self._keep else "close"))
         self._begin()
 

@@ -31,7 +31,7 @@ from evaluator.http.routes import Code, Headers, Request, Response, RpcError, he
 from evaluator.http.rpc import Rpc, ServerStream, Streaming, Unary, choose, deadline, is_grpc
 
 if TYPE_CHECKING:
-    import asyncio
+    from collections.abc import Callable
 
 _log = logging.getLogger(__name__)
 _KNOWN: Final = 64
@@ -56,8 +56,8 @@ class Http2Peer(Peer):
         "connection",
     )  # fmt: skip
 
-    def __init__(self, port: Port, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(port, loop)
+    def __init__(self, port: Port, clock: Callable[[], float]) -> None:
+        super().__init__(port, clock)
         self.connection = Connection(port.limits)
         self._waiting: deque[RequestReceived] = deque()
         """Requests to answer."""
@@ -81,7 +81,7 @@ class Http2Peer(Peer):
         """Take in what `data` completes, and answer it (asyncio calls this)."""
         if self.ended is not None:
             return
-        self._heard = self.loop.time()
+        self._heard = self.clock()
         self._batching = True
         events = self.connection.receive(data)
         for event in events:
@@ -192,7 +192,7 @@ class Http2Peer(Peer):
         stream_id, call = event.stream_id, rpc.call
         stream = ServerStream(self, stream_id, None)
         try:
-            stream.deadline = deadline(call.headers, self.loop.time())
+            stream.deadline = deadline(call.headers, self.clock())
             request = only_message(event.body, rpc.encoding, self.port.limits.body_bytes)
             self._streams[stream_id] = stream
             rpc.handler(call, request, stream)
@@ -290,7 +290,7 @@ class Http2Peer(Peer):
 
     def drain(self) -> None:
         """Ask for no more streams, and by a PING learn when the peer has read that."""
-        self._left_at = self.loop.time()
+        self._left_at = self.clock()
         self.connection.goaway(last=False)
         self.connection.ping()
         self.write(self.connection.take_output())

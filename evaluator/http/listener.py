@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from evaluator.http.dispatch import Dispatch
+from evaluator.http.frames import PREFACE
 from evaluator.http.http1 import Http1Peer
 from evaluator.http.http2 import Http2Peer
 from evaluator.http.peer import Peer, Port
@@ -16,8 +17,6 @@ from evaluator.http.routes import Limits, Routes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""What an HTTP/2 client sends first (RFC 9113, 3.4)."""
 SWEEP_SECONDS: Final = 1.0
 _BACKLOG: Final = 4096
 _wall_date = partial(formatdate, usegmt=True)
@@ -28,8 +27,8 @@ class _Greeting(Peer):
 
     __slots__ = ("_first", "_since")
 
-    def __init__(self, port: Port, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(port, loop)
+    def __init__(self, port: Port, clock: Callable[[], float]) -> None:
+        super().__init__(port, clock)
         self._first = b""
         self._since: float | None = None
 
@@ -46,10 +45,10 @@ class _Greeting(Peer):
         first = self._first + data
         if len(first) < len(PREFACE) and PREFACE.startswith(first):
             self._first = first
-            self._since = self.loop.time() if self._since is None else self._since
+            self._since = self.clock() if self._since is None else self._since
             return
         kind = Http2Peer if first.startswith(PREFACE) else Http1Peer
-        successor = kind(self.port, self.loop)
+        successor = kind(self.port, self.clock)
         self.port.peers.discard(self)
         successor.adopt(self.transport, self.name)
         self.transport.set_protocol(successor)
@@ -98,7 +97,7 @@ class Listener:
     async def start(self, host: str, port: int) -> int:
         """Listen, and return the bound port (0 takes a free one). Raises OSError if the address cannot be had."""
         loop = asyncio.get_running_loop()
-        factory = partial(_Greeting, self._port, loop)
+        factory = partial(_Greeting, self._port, loop.time)
         self._server = await loop.create_server(factory, host, port, backlog=_BACKLOG)
         self._sweeping = loop.call_later(SWEEP_SECONDS, self._sweep_on, loop)
         return cast("int", self._server.sockets[0].getsockname()[1])

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from evaluator.http.dispatch import Dispatch
     from evaluator.http.routes import Limits, Routes
 
@@ -48,20 +50,21 @@ class Peer(asyncio.Protocol):
         "_left",
         "_left_since",
         "active",
+        "clock",
         "ended",
-        "loop",
         "name",
         "paused",
         "port",
         "transport",
     )
 
-    def __init__(self, port: Port, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, port: Port, clock: Callable[[], float]) -> None:
         self.port = port
-        self.loop = loop
+        self.clock = clock
+        """The loop's."""
         self.transport = cast("asyncio.Transport", None)
         self.name = ""
-        self.active = loop.time()
+        self.active = clock()
         """When the peer last asked for something."""
         self.paused = False
         self.ended: float | None = None
@@ -84,7 +87,7 @@ class Peer(asyncio.Protocol):
         """Say no more; the connection goes once the peer has read all, or the sweep ends it."""
         if self.ended is not None or self.transport.is_closing():
             return
-        self.ended = self.loop.time()
+        self.ended = self.clock()
         if self.transport.can_write_eof():
             self.transport.write_eof()
         else:

@@ -1,0 +1,188 @@
+"""gRPC calls as grpcio's client sees them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+
+from evaluator.http.framing import MESSAGE_CHARACTERS
+from evaluator.http.routes import Call, Code, Limits, MessageStream, Routes, RpcError
+from tests.unit.evaluator.http.serving import ROUTES, say_the_last, serving, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@asynccontextmanager
+async def channel(
+    routes: Routes = ROUTES, limits: Limits | None = None
+) -> AsyncIterator[grpc.Channel]:
+    """A blocking channel: its calls belong into a thread."""
+    async with serving(routes, limits) as (_, port):
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as opened:
+            yield opened
+
+
+async def unary(opened: grpc.Channel, path: str, message: bytes = b"", **options: object) -> bytes:
+    call = opened.unary_unary(path, None, None)
+    return await asyncio.to_thread(call, message, timeout=20, **options)  # type: ignore[arg-type] # options of the call
+
+
+def streaming(opened: grpc.Channel, path: str) -> Any:
+    return opened.unary_stream(path, None, None)
+
+
+async def failure(opened: grpc.Channel, path: str, message: bytes = b"") -> tuple[str, str]:
+    with pytest.raises(grpc.RpcError) as caught:
+        await unary(opened, path, message)
+    return caught.value.code().name, caught.value.details() or ""
+
+
+@pytest.mark.parametrize("compression", list(grpc.Compression), ids=lambda c: c.name)
+@pytest.mark.parametrize("size", [0, 1, 16_384, 900_000])
+async def test_a_message_comes_back(size: int, compression: grpc.Compression) -> None:
+    if compression is grpc.Compression.Deflate and size:
+        pytest.skip("not an encoding that we know: test_an_unknown_encoding_is_unimplemented")
+    async with channel() as opened:
+        message = bytes(size)
+        assert await unary(opened, "/t.T/Echo", message, compression=compression) == message
+
+
+async def test_an_unknown_encoding_is_unimplemented() -> None:
+    async with channel() as opened:
+        with pytest.raises(grpc.RpcError) as caught:
+            await unary(opened, "/t.T/Echo", bytes(1000), compression=grpc.Compression.Deflate)
+        assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_a_hundred_calls_at_once_are_each_answered() -> None:
+    async with channel() as opened:
+        messages = [b"%d" % number for number in range(100)]
+        assert await asyncio.gather(*(unary(opened, "/t.T/Echo", m) for m in messages)) == messages
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "expected"),
+    [
+        ("/t.T/Refuse", b"", ("NOT_FOUND", "flag 'ß' is 100% missing\n")),
+        ("/t.T/Fail", b"", ("INTERNAL", "internal error")),
+        ("/t.T/No", b"", ("UNIMPLEMENTED", "unknown method /t.T/No")),
+        ("/t.T/Echo", bytes(5000), ("RESOURCE_EXHAUSTED", "request too large")),
+    ],
+)
+async def test_a_failed_call_has_its_status(
+    path: str, message: bytes, expected: tuple[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with channel(limits=Limits(body_bytes=1000)) as opened:
+        assert await failure(opened, path, message) == expected
+        assert await unary(opened, "/t.T/Echo", b"on it goes") == b"on it goes"
+    assert ("ValueError: a bug" in caplog.text) is (path == "/t.T/Fail")
+
+
+async def test_a_bomb_is_not_inflated() -> None:
+    async with channel(limits=Limits(body_bytes=100_000)) as opened:
+        with pytest.raises(grpc.RpcError) as caught:
+            await unary(opened, "/t.T/Echo", bytes(3_000_000), compression=grpc.Compression.Gzip)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_a_status_message_is_cut_to_what_clients_take() -> None:
+    def verbose(call: Call, message: bytes) -> bytes:
+        raise RpcError(Code.INVALID_ARGUMENT, "x" * 100_000)
+
+    async with channel(Routes(unary={"/t.T/Verbose": verbose})) as opened:
+        code, details = await failure(opened, "/t.T/Verbose")
+    assert (code, len(details)) == ("INVALID_ARGUMENT", MESSAGE_CHARACTERS)
+
+
+async def test_a_stream_sends_its_messages_and_ends() -> None:
+    async with channel() as opened:
+        call = streaming(opened, "/t.T/Count")
+        received = await asyncio.to_thread(lambda: list(call(b"abc", timeout=20)))
+    assert received == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [
+        (RpcError(Code.UNAVAILABLE, "later"), grpc.StatusCode.UNAVAILABLE),
+        (ValueError("a bug"), grpc.StatusCode.INTERNAL),
+    ],
+)
+@pytest.mark.parametrize("sent", [0, 1])
+async def test_a_stream_that_its_handler_refuses_has_its_status(
+    raised: Exception, code: grpc.StatusCode, sent: int
+) -> None:
+    def start(call: Call, message: bytes, stream: MessageStream) -> None:
+        for _ in range(sent):
+            stream.send(b"x")
+        raise raised
+
+    logging.disable()
+    async with channel(Routes(streams={"/t.T/S": start})) as opened:
+        call = streaming(opened, "/t.T/S")
+        with pytest.raises(grpc.RpcError) as caught:
+            await asyncio.to_thread(lambda: list(call(b"", timeout=20)))
+    logging.disable(logging.NOTSET)
+    assert caught.value.code() is code
+
+
+async def test_a_client_that_cancels_ends_its_stream() -> None:
+    ended = asyncio.Event()
+
+    def start(call: Call, message: bytes, stream: MessageStream) -> None:
+        stream.on_closed = ended.set
+        stream.send(b"hello")
+
+    async with channel(Routes(streams={"/t.T/S": start})) as opened:
+        call = streaming(opened, "/t.T/S")(b"", timeout=20)
+        assert await asyncio.to_thread(next, call) == b"hello"
+        call.cancel()
+        async with asyncio.timeout(20):
+            await ended.wait()
+
+
+async def test_a_client_that_does_not_read_gets_only_the_newest_then() -> None:
+    streams: list[MessageStream] = []
+    async with channel(Routes(streams={"/t.T/S": lambda *call: streams.append(call[2])})) as opened:
+        call = streaming(opened, "/t.T/S")(b"", timeout=20)
+        await until(lambda: streams)
+        stream, state = streams[0], 0
+        while stream.writable:
+            state += 1
+            stream.send(b"%d " % state + bytes(50_000))
+            await asyncio.sleep(0.005)
+        stream.on_writable = partial(say_the_last, stream)
+        received = await asyncio.to_thread(lambda: [message.split()[0] for message in call])
+    assert received == [*(b"%d" % number for number in range(1, state + 1)), b"newest"]
+
+
+async def test_a_restart_under_load_loses_no_call_and_serves_none_twice() -> None:
+    served: Counter[bytes] = Counter()
+
+    def counted(call: Call, message: bytes) -> bytes:
+        served[message] += 1
+        return message
+
+    routes = Routes(unary={"/t.T/Echo": counted})
+    async with serving(routes) as (old, port):
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as opened:
+            calls = [
+                asyncio.create_task(unary(opened, "/t.T/Echo", b"%d" % n, wait_for_ready=True))
+                for n in range(2000)
+            ]
+            await until(lambda: len(served) >= 500)
+            drained = asyncio.create_task(old.drain(10))
+            await asyncio.sleep(0)
+            async with serving(routes, port=port):
+                answers = await asyncio.gather(*calls)
+            await drained
+    assert answers == [b"%d" % n for n in range(2000)]
+    assert set(served.values()) == {1}
