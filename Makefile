@@ -38,6 +38,9 @@ oracles: .oracles/v2/.ready .oracles/v3/.ready ## the published Python cores, ea
 	$(BIN)/uv pip install -q --python .oracles/$*/bin/python --require-hashes -r $<
 	@touch $@
 
+bench: setup oracles ## every measurement; wire also needs h2load and wrk
+	@for name in evaluation footprint swap commit wire; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+
 lock: setup ## pin again what pyproject.toml allows
 	$(COMPILE) --upgrade requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) --upgrade --extra controller --group dev pyproject.toml -o requirements/dev.txt

@@ -19,7 +19,11 @@ PEERS = {generation: Path(f".oracles/{generation}/bin/python") for generation in
 
 DEFINITIONS = {
     "flags": {
-        "static": {"state": "ENABLED", "variants": {"on": True, "off": False}, "defaultVariant": "on"},
+        "static": {
+            "state": "ENABLED",
+            "variants": {"on": True, "off": False},
+            "defaultVariant": "on",
+        },
         "targeting": {
             "state": "ENABLED",
             "variants": {"on": True, "off": False},
@@ -34,7 +38,13 @@ DEFINITIONS = {
         },
     }
 }
-CONTEXT = {"targetingKey": "user-1", "tier": "gold", "email": "a@example.com", "age": 7, "beta": True}
+CONTEXT = {
+    "targetingKey": "user-1",
+    "tier": "gold",
+    "email": "a@example.com",
+    "age": 7,
+    "beta": True,
+}
 
 OURS = """
 import json, sys, timeit
@@ -43,7 +53,8 @@ from evaluator.flags.model import Bucketing
 from evaluator.resolve import FlagType, compile_flag_set, resolve
 definitions, context, generation = json.loads(sys.stdin.read())
 flags = compile_flag_set(parse(json.dumps(definitions).encode(), file="f.json").flag_set, bucketing=Bucketing(generation))
-call = lambda key: resolve(flags, key, FlagType.BOOLEAN, context, 0)
+wanted = FlagType.BOOLEAN
+call = "resolve(flags, key, wanted, context, 0)"
 """
 THEIRS = """
 import json, sys, timeit
@@ -53,14 +64,14 @@ definitions, context, generation = json.loads(sys.stdin.read())
 core = FlagdCore()
 core.set_flags(json.dumps(definitions))
 given = EvaluationContext(context.pop("targetingKey"), context)
-call = lambda key: core.resolve_boolean_value(key, False, given)
+call = "core.resolve_boolean_value(key, False, given)"
 """
 MEASURE = """
 answers = {}
 for key in definitions["flags"]:
-    timer = timeit.Timer(lambda: call(key))
+    timer = timeit.Timer(call, globals=globals())
     count, _ = timer.autorange()
-    answers[key] = [min(timer.repeat(3, count)) / count * 1e9, call(key).value]
+    answers[key] = [min(timer.repeat(3, count)) / count * 1e9, eval(call).value]
 print(json.dumps(answers))
 """
 
@@ -93,7 +104,9 @@ def main() -> None:
                 raise SystemExit(f"{key}: the two do not agree, so their times mean nothing")
             ours = median([round_[0][key][0] for round_ in rounds])
             theirs = median([round_[1][key][0] for round_ in rounds])
-            rows.append({"flag": key, "ours ns": ours, "peer ns": theirs, "times faster": theirs / ours})
+            rows.append(
+                {"flag": key, "ours ns": ours, "peer ns": theirs, "times faster": theirs / ours}
+            )
         keep(f"evaluation, bucketing {generation}", rows)
 
 

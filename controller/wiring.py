@@ -23,7 +23,7 @@ from controller.flagsets.compose import Composition, FailurePolicy, Provenance, 
 from controller.flagsets.lastgood import LastGood, Saved
 from controller.runtime.setbacks import Setback
 from controller.sources.git import open_source
-from evaluator.flags.model import Bucketing
+from evaluator.flags.model import DIGEST_KEY, Bucketing
 from evaluator.wiring import InvalidSettingError, Ports, Settings, Store, from_env, serve
 
 if TYPE_CHECKING:
@@ -222,7 +222,10 @@ class Local:
         """Follow the source until cancelled."""
         saved = await asyncio.to_thread(self.pipeline.restore)
         if saved is not None:
-            self.store.swap(saved.flag_set, now=saved.saved_at.timestamp())
+            digest = saved.flag_set.metadata.get(DIGEST_KEY)
+            self.store.swap(
+                saved.flag_set, now=saved.saved_at.timestamp(), content=str(digest or "") or None
+            )
             self.tell(Restored(saved))
         async for _ in self.pipeline.source.changes():
             await self._look()
@@ -241,7 +244,8 @@ class Local:
         if built is None:
             return
         if built.composition.accepted:
-            self.store.swap(built.composition.flag_set, now=moment)
+            made = built.composition
+            self.store.swap(made.flag_set, now=moment, content=made.digest)
         self.tell(built)
 
     def _source_down(self, setback: Setback) -> None:
@@ -256,7 +260,7 @@ async def open_local(
     options: LocalOptions, settings: Settings, tell: Callable[[LocalEvent], None]
 ) -> AsyncIterator[tuple[Local, Ports]]:
     """Ports open and stages wired; run the Local to follow the source."""
-    store = Store(bucketing=options.bucketing)
+    store = Store(bucketing=options.bucketing, source=options.source)
     async with open_pipeline(options) as pipeline:
         serving = await serve(store, settings)
         try:

@@ -101,7 +101,7 @@ class Client:
 def connect(port: int) -> Client:
     """A client, subscribed."""
     provider = FlagdProvider(host="127.0.0.1", port=port, resolver_type=ResolverType.RPC)
-    api.set_provider(provider)
+    api.set_provider_and_wait(provider)
     return Client()
 
 

@@ -10,9 +10,8 @@ from controller.wiring import Restored, RevisionBuilt, SourceDown, SourceUp, now
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from controller.wiring import LocalEvent
+    from controller.wiring import LocalEvent, Ports
     from evaluator.flags.problems import Problem
-    from evaluator.wiring import Ports
 
 
 class Report(Protocol):

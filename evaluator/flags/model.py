@@ -26,7 +26,7 @@ class Absent(Enum):
 ABSENT: Final = Absent.ABSENT
 
 PROVENANCE_PREFIX: Final = "flagstaff.dev/"
-"""Set and flag metadata keys under this prefix say where content came from; no digest covers them."""
+"""Set and flag metadata keys under this prefix are ours: definitions may not use them."""
 
 REVISION_KEY: Final = "flagstaff.dev/revision"
 DIGEST_KEY: Final = "flagstaff.dev/digest"
@@ -36,6 +36,7 @@ HELD_FROM_KEY: Final = "flagstaff.dev/held-from"
 PROVENANCE_KEYS: Final = frozenset(
     {REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, HELD_FROM_KEY}
 )
+"""These say where content came from; no digest covers them."""
 
 
 class State(StrEnum):

@@ -140,7 +140,7 @@ def test_lenient_lets_warnings_pass(repository: Repository) -> None:
     assert once(repository.path, "--lenient").returncode == 0
 
 
-@pytest.mark.parametrize("arguments", [(), ("--ref", "nowhere"), ("--path", "nowhere")])
+@pytest.mark.parametrize("arguments", [(), ("--ref", "nowhere")])
 def test_once_without_a_source_exits_3(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     path = tmp_path / "nothing"
     if arguments:
@@ -148,6 +148,12 @@ def test_once_without_a_source_exits_3(tmp_path: Path, arguments: tuple[str, ...
     done = once(path, *arguments)
     assert done.returncode == 3
     assert json.loads(done.stdout)["state"] == "down"
+
+
+def test_no_matching_file_is_a_problem_that_names_the_path(repository: Repository) -> None:
+    done = once(repository.path, "--path", "nowhere")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["problems"][0]["file"] == "nowhere"
 
 
 def test_an_empty_repository_waits_and_serves_its_first_commit(tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""An evaluator in a process of its own, without a source: what the wire benchmarks load.
+
+    python -m benchmarks.serving NUMBER_OF_FLAGS
+
+Prints the ports as JSON once it is ready, and ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+import uvloop
+
+from evaluator.flags import parse
+from evaluator.wiring import Settings, Store, serve
+
+
+def document(flags: int) -> bytes:
+    """`static` and `targeting`, and as many others as make up the number."""
+    both = {"on": True, "off": False}
+    made = {
+        f"flag-{index}": {"state": "ENABLED", "variants": both, "defaultVariant": "on"}
+        for index in range(flags - 2)
+    }
+    made["static"] = {"state": "ENABLED", "variants": both, "defaultVariant": "on"}
+    made["targeting"] = {
+        "state": "ENABLED",
+        "variants": {"a": "one", "b": "two"},
+        "defaultVariant": "b",
+        "targeting": {"if": [{"==": [{"var": "tier"}, "gold"]}, "a", "b"]},
+    }
+    return json.dumps({"flags": made}).encode()
+
+
+async def main(flags: int) -> None:
+    """Serve until standard input ends."""
+    store = Store()
+    store.swap(parse(document(flags), file="flags.json").flag_set, now=0.0)
+    settings = Settings(host="127.0.0.1", port=0, ofrep_port=0, management_port=0)
+    serving = await serve(store, settings)
+    ports = serving.ports
+    print(
+        json.dumps({"grpc": ports.grpc, "ofrep": ports.ofrep, "management": ports.management}),
+        flush=True,
+    )
+    await asyncio.to_thread(sys.stdin.read)
+    await serving.stop()
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main(int(sys.argv[1])))
