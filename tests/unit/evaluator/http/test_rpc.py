@@ -45,11 +45,9 @@ async def failure(opened: grpc.Channel, path: str, message: bytes = b"") -> tupl
     return caught.value.code().name, caught.value.details() or ""
 
 
-@pytest.mark.parametrize("compression", list(grpc.Compression), ids=lambda c: c.name)
+@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
 @pytest.mark.parametrize("size", [0, 1, 16_384, 900_000])
 async def test_a_message_comes_back(size: int, compression: grpc.Compression) -> None:
-    if compression is grpc.Compression.Deflate and size:
-        pytest.skip("not an encoding that we know: test_an_unknown_encoding_is_unimplemented")
     async with channel() as opened:
         message = bytes(size)
         assert await unary(opened, "/t.T/Echo", message, compression=compression) == message
