@@ -29,12 +29,14 @@ from evaluator.http.hpack import encode_block
 from evaluator.http.peer import BATCH_BYTES, QUIET_SECONDS, Peer, Port
 from evaluator.http.routes import Code, Headers, Request, Response, RpcError, header
 from evaluator.http.rpc import Rpc, ServerStream, Streaming, Unary, choose, deadline, is_grpc
+from evaluator.http.streams import BODIES_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _log = logging.getLogger(__name__)
 _KNOWN: Final = 64
+_KNOWN_BYTES: Final = 4_096
 _BODILESS: Final = frozenset({204, 304})
 
 
@@ -150,7 +152,17 @@ class Http2Peer(Peer):
                 if connection.is_open(event.stream_id):
                     size += self._serve(event)
             self.write(connection.take_output())
+        if waiting:
+            self._refuse_excess()
         self.write(connection.take_output())
+
+    def _refuse_excess(self) -> None:
+        """What waits is kept within bounds too; a refused stream is safe to try again."""
+        kept = sum(len(event.body) for event in self._waiting)
+        while kept > BODIES_BYTES:
+            event = self._waiting.pop()
+            kept -= len(event.body)
+            self.connection.reset(event.stream_id, ErrorCode.REFUSED_STREAM)
 
     def _serve(self, event: RequestReceived) -> int:
         """Answer one request; about how many bytes that took."""
@@ -172,7 +184,8 @@ class Http2Peer(Peer):
         if len(self._known) >= _KNOWN:
             self._known.clear()
         rpc = choose(self.port.routes, headers, self.name)
-        self._known[id(headers)] = headers, rpc
+        if sum(len(value) for _, value in headers) <= _KNOWN_BYTES:
+            self._known[id(headers)] = headers, rpc
         return rpc
 
     def _unary(self, event: RequestReceived, rpc: Unary) -> int:

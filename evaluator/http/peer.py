@@ -105,7 +105,8 @@ class Peer(asyncio.Protocol):
         self.paused = False
         if not self.transport.is_closing():
             self.transport.resume_reading()
-            self.resumed()
+            if self.ended is None:
+                self.resumed()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone (asyncio calls this)."""
@@ -113,18 +114,16 @@ class Peer(asyncio.Protocol):
 
     def sweep(self, now: float) -> None:
         """End what has lasted too long by `now` (loop.time()); called about once a second."""
-        if self.transport.is_closing():
-            # Closing waits for what is still to be written, which a peer that reads nothing never takes.
-            if self.paused and self._unread(now):
-                self.transport.abort()
-        elif self.ended is not None:
-            if now - self.ended > LINGER_SECONDS:
-                self.transport.abort() if self.paused else self.transport.close()
-        elif self.paused:
+        if self.paused:
+            # Also when we have ended it: what was said last is still to be read.
             if self._unread(now):
                 self.transport.abort()
-        else:
+        elif self.transport.is_closing():
+            return
+        elif self.ended is None:
             self.check(now)
+        elif now - self.ended > LINGER_SECONDS:
+            self.transport.close()
 
     def _unread(self, now: float) -> bool:
         """True once the peer has read nothing for too long, which is sooner if much waits for it."""

@@ -279,6 +279,27 @@ def test_a_peer_that_reads_slowly_is_not_cut_off() -> None:
     assert not one.pipe.aborted
 
 
+def test_a_last_response_is_not_cut_short_for_a_peer_that_reads_slowly() -> None:
+    one = line()
+    one.pipe.fills_after = 1
+    one.feed(request("/large", headers="connection: close\r\n"))
+    for waiting in range(100_000, 50_000, -10_000):
+        one.pipe.waiting = waiting
+        one.wait(10)
+    one.peer.resume_writing()
+    assert not one.pipe.closed
+    one.wait(0.5)
+    assert one.pipe.closed
+
+
+def test_a_refusal_is_said_once() -> None:
+    one = line()
+    one.pipe.fills_after = 1
+    assert status(one.feed(b"rubbish\r\n\r\n")) == 400
+    one.peer.resume_writing()
+    assert one.pipe.take() == b""
+
+
 def test_draining_ends_a_connection_with_its_next_response() -> None:
     one = line()
     one.feed(request()[:10])
