@@ -12,7 +12,7 @@ import time
 import uvloop
 
 from benchmarks.results import keep, median, percentile
-from evaluator.flags import FlagSet, parse
+from evaluator.flags import FlagSet, digest, parse
 from evaluator.resolve import FlagType, resolve
 from evaluator.wiring import Store
 
@@ -38,15 +38,16 @@ def document(version: int) -> bytes:
     return json.dumps({"flags": {f"flag-{index}": flag for index in range(10_000)}}).encode()
 
 
-def read(content: bytes) -> FlagSet:
-    """Parse, as a pipeline does, in a thread beside the serving loop."""
-    return parse(content, file="flags.json").flag_set
+def read(content: bytes) -> tuple[FlagSet, str]:
+    """Parse and digest, as a pipeline does, in a thread beside the serving loop."""
+    flag_set = parse(content, file="flags.json").flag_set
+    return flag_set, digest(flag_set)
 
 
 async def measure() -> dict[str, float]:
     """One reading and swap, with an evaluation every turn of the loop beside it."""
     store = Store()
-    store.swap(read(document(1)), now=0.0)
+    store.swap(read(document(1))[0], now=0.0)
     pauses: list[float] = []
     done = asyncio.Event()
 
@@ -64,9 +65,9 @@ async def measure() -> dict[str, float]:
     await asyncio.sleep(0.1)
     pauses.clear()
     started = time.perf_counter()
-    flag_set = await asyncio.to_thread(read, document(2))
+    flag_set, content = await asyncio.to_thread(read, document(2))
     parsed = time.perf_counter()
-    store.swap(flag_set, now=1.0)
+    store.swap(flag_set, now=1.0, content=content)
     swapped = time.perf_counter()
     await asyncio.sleep(0.05)
     done.set()

@@ -24,24 +24,29 @@ if TYPE_CHECKING:
 _EXACT: Final = 2**53
 """Up to here every whole number is a float64."""
 
+# Not orjson: its spelling of floats differs between releases, and a digest must outlive them.
+_text: Final = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+).encode
+
 
 def canonical(flag_set: FlagSet, *, provenance: bool = False) -> bytes:
     """Return the set as one JSON document; with `provenance`, where it came from is told too.
 
     Raises ValueError for a number that is no finite float64, or text that is no Unicode; the parser admits neither.
     """
-    document: dict[str, Json] = {
-        "flags": {key: _flag(flag, provenance) for key, flag in flag_set.flags.items()}
-    }
+    parts = []
     if flag_set.evaluators:
-        document["$evaluators"] = normal(dict(flag_set.evaluators))
-    if metadata := _metadata(flag_set.metadata, provenance):
-        document["metadata"] = metadata
-    # Not orjson: its spelling of floats differs between releases, and a digest must outlive them.
-    text = json.dumps(
-        document, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+        parts.append('"$evaluators":' + _text(normal(dict(flag_set.evaluators))))
+    # A flag at a time: one call over a large set would keep every other thread from running for as long as it takes.
+    flags = (
+        f"{_text(key)}:{_text(_flag(flag, provenance))}"
+        for key, flag in sorted(flag_set.flags.items())
     )
-    return text.encode()
+    parts.append('"flags":{' + ",".join(flags) + "}")
+    if metadata := _metadata(flag_set.metadata, provenance):
+        parts.append('"metadata":' + _text(metadata))
+    return ("{" + ",".join(parts) + "}").encode()
 
 
 def digest(flag_set: FlagSet) -> str:
