@@ -253,7 +253,3 @@ class Http1Peer(Peer):
         if now - self._since > slow:
             self._refused = 408
             self._answer()
-
-    def cut(self) -> None:
-        """Close, though a request may be half read."""
-        self.transport.close()
