@@ -20,18 +20,17 @@ from evaluator.resolve import (
 )
 from evaluator.server import messages
 from evaluator.server.metrics import remember
-from evaluator.server.selection import InvalidSelectorError, selection
+from evaluator.server.selection import select
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from evaluator.flags.model import Json
-    from evaluator.http.routes import Call, Headers, UnaryHandler
+    from evaluator.http.routes import Call, UnaryHandler
     from evaluator.resolve import CompiledFlagSet, Resolution
     from evaluator.server.context import ContextSources
     from evaluator.server.events import EventStreams
     from evaluator.server.metrics import Encoded, Metrics
-    from evaluator.server.selection import Selection
     from evaluator.store import Snapshot, Store
 
 METHODS: Final = {
@@ -62,14 +61,6 @@ def routes(evaluation: Evaluation, events: EventStreams) -> Routes:
         f"/flagd.evaluation.{version}.Service/EventStream": events.open for version in ("v1", "v2")
     }
     return Routes(unary=unary, streams=streams)
-
-
-def select(headers: Headers) -> Selection:
-    """The request's selection; raises RpcError INVALID_ARGUMENT."""
-    try:
-        return selection(headers)
-    except InvalidSelectorError as error:
-        raise RpcError(Code.INVALID_ARGUMENT, str(error)) from error
 
 
 class Evaluation:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from evaluator.flags.diff import diff
 from evaluator.flags.model import FlagSet
 from evaluator.http.routes import Code, RpcError
-from evaluator.server.evaluation import select
 from evaluator.server.messages import encode_event
+from evaluator.server.selection import select
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from evaluator.http.routes import header
+from evaluator.http.routes import Code, RpcError, header
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,3 +61,11 @@ def selection(headers: Headers) -> Selection:
             f'invalid selector key "{key}", valid keys: "{_FLAG_SET_ID}", "{_SOURCE}"'
         )
     return Selection(key, value)
+
+
+def select(headers: Headers) -> Selection:
+    """`selection` for an RPC: raises RpcError INVALID_ARGUMENT instead."""
+    try:
+        return selection(headers)
+    except InvalidSelectorError as error:
+        raise RpcError(Code.INVALID_ARGUMENT, str(error)) from error
