@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from controller.artifacts.archive import pack, unpack
+from controller.artifacts.durable import as_failed
 from controller.artifacts.storage import Storage
 from controller.flagsets.compose import Composition, FailurePolicy, Provenance, compose
 from controller.flagsets.lastgood import LastGood, Saved
@@ -118,7 +119,11 @@ class Pipeline:
     last_good: LastGood
     options: LocalOptions
     flag_set: FlagSet | None = None
+    tried: Revision | None = field(default=None, init=False)
+    """The revision that the source was at when last asked, whatever became of it."""
     _built: Revision | None = field(default=None, init=False)
+    _kept: bool = field(default=True, init=False)
+    """False while the disk lacks the last good flag set."""
 
     def restore(self) -> Saved | None:
         """Take up the last good flag set from disk, if there is one."""
@@ -129,8 +134,9 @@ class Pipeline:
 
     async def advance(self) -> RevisionBuilt | None:
         """One pass; None where the source still is at the revision that was built last. Raises Setback."""
-        revision = await self.source.resolve()
+        self.tried = revision = await self.source.resolve()
         if revision == self._built:
+            await self._keep()
             return None
         commit, tree = await self._artifact(revision)
         provenance = Provenance(
@@ -144,16 +150,21 @@ class Pipeline:
             previous=self.flag_set,
             policy=self.options.policy,
             lenient=self.options.lenient,
+            skipped=commit.skipped,
         )
         self._built = revision
         if composition.accepted:
             self.flag_set = composition.flag_set
-            await self._keep(composition)
+            self._kept = False
+        await self._keep()
         return RevisionBuilt(commit, composition)
 
     async def _artifact(self, revision: Revision) -> tuple[Commit, dict[str, bytes]]:
         """Stages 1 and 2; what stage 3 reads has been through the archive, as it will be in a cluster."""
-        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="flagstaff-tree-"))
+        try:
+            folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="flagstaff-tree-"))
+        except OSError as error:
+            raise as_failed(error, f"a folder for the files of {revision}") from error
         try:
             commit = await self.source.fetch(revision, folder)
             archive = await asyncio.to_thread(pack, folder)
@@ -167,13 +178,19 @@ class Pipeline:
             committed_at=commit.committed_at.isoformat(),
             subject=commit.subject,
         )
-        return commit, unpack(await asyncio.to_thread(self.storage.open, artifact))
+        stored = await asyncio.to_thread(self.storage.open, artifact)
+        return commit, await asyncio.to_thread(unpack, stored)
 
-    async def _keep(self, composition: Composition) -> None:
+    async def _keep(self) -> None:
+        """Save the last good flag set unless it is; a disk that refuses is asked again at the next pass."""
+        if self._kept or self.flag_set is None:
+            return
         try:
-            await asyncio.to_thread(self.last_good.save, composition.flag_set, now())
+            await asyncio.to_thread(self.last_good.save, self.flag_set, now())
         except Setback as setback:
             log.warning("last good was not saved: %s", setback.message)
+        else:
+            self._kept = True
 
 
 @contextlib.asynccontextmanager
@@ -216,7 +233,8 @@ class Local:
     pipeline: Pipeline
     store: Store
     tell: Callable[[LocalEvent], None]
-    _down: bool = field(default=False, init=False)
+    _down: tuple[str, Revision | None] | None = field(default=None, init=False)
+    """What was told of a source that is down: the reason, and the revision that it was at."""
 
     async def run(self) -> None:
         """Follow the source until cancelled."""
@@ -236,8 +254,8 @@ class Local:
         except Setback as setback:
             self._source_down(setback)
             return
-        if self._down:
-            self._down = False
+        if self._down is not None:
+            self._down = None
             self.tell(SourceUp("the source can be read again"))
         moment = now().timestamp()
         self.store.mark_success(moment)
@@ -250,8 +268,9 @@ class Local:
 
     def _source_down(self, setback: Setback) -> None:
         self.store.mark_stale(setback.message, now().timestamp())
-        if not self._down:
-            self._down = True
+        down = (setback.reason, self.pipeline.tried)
+        if down != self._down:
+            self._down = down
             self.tell(SourceDown(setback.reason, setback.message))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
@@ -33,6 +34,17 @@ class Report(Protocol):
         """Anything that happened."""
 
 
+def _write(out: TextIO, line: str) -> None:
+    """Write a line and flush; a full disk keeps it waiting for the next one. Raises OSError where nobody reads any more."""
+    try:
+        out.write(line + "\n")
+        out.flush()
+    except OSError as error:
+        # Serving must not end because what it says cannot be kept.
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+            raise
+
+
 class JsonReport:
     """One object a line, flushed, for programs."""
 
@@ -40,8 +52,7 @@ class JsonReport:
         self._out = out
 
     def _say(self, **fields: Any) -> None:
-        self._out.write(json.dumps(fields, ensure_ascii=False) + "\n")
-        self._out.flush()
+        _write(self._out, json.dumps(fields, ensure_ascii=False))
 
     def listening(self, ports: Ports, source: str) -> None:
         """Say nothing: programs wait for `ready`."""
@@ -93,8 +104,7 @@ class TextReport:
         self._out = out
 
     def _say(self, line: str) -> None:
-        self._out.write(line + "\n")
-        self._out.flush()
+        _write(self._out, line)
 
     def listening(self, ports: Ports, source: str) -> None:
         """Say where clients connect."""

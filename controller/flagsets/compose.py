@@ -11,6 +11,7 @@ from controller.flagsets.blame import concerns_all, users
 from controller.flagsets.holding import Holding
 from controller.flagsets.layers import DEFAULT_PATHS, PathRefused, select
 from controller.flagsets.provenance import PLACES, Provenance, without_forgeries
+from controller.flagsets.unread import unread
 from evaluator.flags.canonical import digest
 from evaluator.flags.diff import Diff, diff
 from evaluator.flags.layer import read_layer
@@ -64,13 +65,18 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     policy: FailurePolicy = FailurePolicy.PER_FLAG,
     lenient: bool = False,
     default_flag_set_id: str | None = None,
+    skipped: Collection[str] = (),
 ) -> Composition:
     """Read the layers `paths` (base first) of `tree`, merge them, and hold back what is bad.
 
-    Unless `lenient`, warnings count as errors. Never raises for what a tree may hold.
+    Unless `lenient`, warnings count as errors. `skipped` is what the tree lists and does not hold, as
+    Commit.skipped has it. Never raises for what a tree may hold.
     """
+    paths = paths or DEFAULT_PATHS
+    if lacking := unread(skipped, tree, paths):
+        return _refused(previous, lacking)
     try:
-        named = [select(tree, path) for path in paths or DEFAULT_PATHS]
+        named = [select(tree, path) for path in paths]
     except PathRefused as refusal:
         return _refused(previous, [_path_problem(refusal)])
     layers = [read_layer((name, tree[name]) for name in names) for names in named]

@@ -1,0 +1,54 @@
+"""Definitions that a tree lists and that nobody read, such as symlinks and submodules. Pure.
+
+A layer that lacks one of its files would silently lose that file's flags, so it is an error that holds the whole set, as a file
+that cannot be parsed does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from controller.flagsets.layers import PathRefused, fixed_prefix, normalise, select
+from evaluator.flags.problems import Problem, Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_ADVICE: Final = "a plain file with a plain name is needed in its place"
+
+
+def unread(skipped: Iterable[str], names: Iterable[str], paths: Sequence[str]) -> list[Problem]:
+    """One error for each of `skipped` that `paths` mean or lead through; `names` are the files that were read.
+
+    `skipped` is as a commit has it: `flags/evil.json: symlink, not followed`.
+    """
+    reasons = dict(_parted(each) for each in skipped)
+    if not reasons:
+        return []
+    listed = {*names, *reasons}
+    meant = {name for path in paths for name in _meant(listed, path)}
+    through = [f"{_prefix(path)}/" for path in paths]
+    return [
+        Problem(name, 0, 0, Severity.ERROR, "not-a-file", f"{reason}; {_ADVICE}")
+        for name, reason in sorted(reasons.items())
+        if name in meant or any(prefix.startswith(f"{name}/") for prefix in through)
+    ]
+
+
+def _parted(skipped: str) -> tuple[str, str]:
+    name, _, reason = skipped.rpartition(": ")
+    return name, reason
+
+
+def _meant(listed: set[str], path: str) -> list[str]:
+    try:
+        return select(listed, path)
+    except PathRefused:
+        return []
+
+
+def _prefix(path: str) -> str:
+    try:
+        return normalise(fixed_prefix(path))
+    except PathRefused:
+        return ""

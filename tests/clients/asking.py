@@ -1,0 +1,16 @@
+"""Questions over OFREP, by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+from typing import Any
+
+
+def served(port: int, key: str = "banner") -> Any:
+    """The value that is served now. Raises OSError where nobody answers, KeyError for an error."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    with contextlib.closing(connection):
+        connection.request("POST", f"/ofrep/v1/evaluate/flags/{key}", body="{}")
+        return json.load(connection.getresponse())["value"]

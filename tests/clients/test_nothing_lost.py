@@ -1,0 +1,206 @@
+"""Disks that are full and processes that are killed: the last good value is served, and nothing served is ever lost."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import random
+import resource
+import signal
+import socket
+import subprocess
+import threading
+import time
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from tests.clients.asking import served
+from tests.clients.server import until
+from tests.clients.up import FLAGSTAFF, Up, banner, up
+from tests.repositories import Repository
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    made = Repository(tmp_path / "repository")
+    made.commit("first", flags__json=banner("plain"))
+    return made
+
+
+class Disk(Protocol):
+    """A folder whose disk can be filled under a running process, and emptied again."""
+
+    folder: Path
+
+    def fill(self, process: subprocess.Popen[str]) -> None: ...
+    def empty(self, process: subprocess.Popen[str]) -> None: ...
+
+
+class SmallDisk:
+    """A file system that runs out of bytes, or of files (ENOSPC)."""
+
+    def __init__(self, folder: Path, *, each: int) -> None:
+        self.folder = folder
+        self._each = each
+
+    def fill(self, process: subprocess.Popen[str]) -> None:
+        (self.folder / "filler").mkdir()
+        with contextlib.suppress(OSError):
+            for number in range(1_000_000):
+                (self.folder / "filler" / str(number)).write_bytes(b"x" * self._each)
+
+    def empty(self, process: subprocess.Popen[str]) -> None:
+        for file in (self.folder / "filler").iterdir():
+            file.unlink()
+
+
+class Limited:
+    """A process that may write no file (EFBIG): what a quota does, and needs no privilege."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def fill(self, process: subprocess.Popen[str]) -> None:
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+
+    def empty(self, process: subprocess.Popen[str]) -> None:
+        resource.prlimit(
+            process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        )
+
+
+@pytest.fixture(params=["space", "files", "quota"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if request.param == "quota":
+        yield Limited(folder)
+        return
+    size = "size=1m" if request.param == "space" else "size=1m,nr_inodes=64"
+    mount = ["mount", "-t", "tmpfs", "-o", size, "none", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system is not permitted here")
+    try:
+        yield SmallDisk(folder, each=4096 if request.param == "space" else 0)
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("url", ["{}", "file://{}"], ids=["in-place", "mirrored"])
+def test_a_full_state_folder_keeps_the_last_good_served_until_there_is_room(
+    repository: Repository, disk: Disk, url: str, tmp_path: Path
+) -> None:
+    state = ("--state-dir", str(disk.folder / "state"), "--interval", "0.2")
+    running = Up(url.format(repository.path), *state)
+    with contextlib.closing(contextlib.ExitStack()) as stack:
+        stack.callback(running.stop)
+        port = running.ready()["ofrep"]
+        disk.fill(running.process)
+        commit = repository.commit("party", flags__json=banner("party"))
+        message = running.source("down")["message"]
+        assert served(port) == "Welcome"
+        disk.empty(running.process)
+        running.source("up")
+        running.revision(commit)
+        assert served(port) == "Hooray"
+    assert any(os.strerror(number) in message for number in (errno.ENOSPC, errno.EFBIG))
+    with up(tmp_path / "gone", *state) as running:
+        assert served(running.ready()["ofrep"]) == "Hooray"
+
+
+def test_a_full_temporary_folder_is_a_source_that_is_down_and_not_the_end(
+    repository: Repository, disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(disk.folder))
+    with up(repository, "--state-dir", str(tmp_path / "state"), "--interval", "0.2") as running:
+        port = running.ready()["ofrep"]
+        disk.fill(running.process)
+        commit = repository.commit("party", flags__json=banner("party"))
+        assert commit in running.source("down")["message"]
+        assert served(port) == "Welcome"
+        disk.empty(running.process)
+        running.revision(commit)
+        assert served(port) == "Hooray"
+
+
+def test_a_report_that_cannot_be_written_does_not_end_the_serving(repository: Repository) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    others = ("--port", "0", "--management-port", "0")
+    command = [FLAGSTAFF, "up", str(repository.path), "--json", "--ofrep-port", str(port), *others]
+    with open("/dev/full", "w") as full, subprocess.Popen(command, stdout=full) as process:
+        try:
+            assert until(lambda: value_or_none(port) == "Welcome")
+            repository.commit("party", flags__json=banner("party"))
+            assert until(lambda: value_or_none(port) == "Hooray")
+        finally:
+            process.terminate()
+
+
+def value_or_none(port: int) -> object:
+    with contextlib.suppress(OSError, KeyError):
+        return served(port)
+    return None
+
+
+def numbered(number: int) -> str:
+    flag = {"state": "ENABLED", "variants": {"now": number}, "defaultVariant": "now"}
+    return json.dumps({"flags": {"banner": flag}})
+
+
+class Committer:
+    """Commits 1, 2, 3, … as the flag's value, and a broken definition after each, until the block ends."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.last = 0
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            self.last += 1
+            self._repository.commit(flags__json=numbered(self.last))
+            self._repository.commit(flags__json=numbered(-self.last)[:-5])
+
+    def __enter__(self) -> Committer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def test_a_process_killed_at_any_moment_restarts_with_nothing_older_than_it_served(
+    tmp_path: Path,
+) -> None:
+    repository = Repository(tmp_path / "repository")
+    repository.commit(flags__json=numbered(0))
+    state = tmp_path / "state"
+    moments = random.Random(20261121)
+    seen, errors = 0, ""
+    with Committer(repository) as committing:
+        for life in range(15):
+            running = Up(repository.path, "--state-dir", str(state))
+            try:
+                if life % 3 == 2:
+                    time.sleep(moments.uniform(0.2, 0.9))
+                    continue
+                port = running.ready()["ofrep"]
+                assert seen <= served(port) <= committing.last
+                time.sleep(moments.uniform(0, 0.3))
+                seen = served(port)
+            finally:
+                errors += running.stop(signal.SIGKILL)
+    with up(tmp_path / "gone", "--state-dir", str(state)) as running:
+        assert 0 < seen <= served(running.ready()["ofrep"]) <= committing.last
+    assert errors == ""
+    assert not list(state.rglob("*.damaged"))
