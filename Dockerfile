@@ -1,0 +1,41 @@
+# syntax=docker/dockerfile:1
+# docker build --target controller -t flagstaff-controller .
+# docker build --target evaluator  -t flagstaff-evaluator .
+
+FROM python:3.11-slim AS build
+WORKDIR /src
+# The wheel's builder is one of the pinned tools of development; none of them gets into an image.
+COPY requirements/dev.txt requirements/
+RUN pip install --no-cache-dir --require-hashes -r requirements/dev.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY controller controller
+COPY evaluator evaluator
+RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /dist .
+
+FROM python:3.11-slim AS base
+ENV PYTHONUNBUFFERED=1
+# ssh wants an account and a home folder, where its known_hosts is mounted.
+RUN useradd --uid 65532 --user-group --create-home flagstaff
+
+# The sidecar's libraries and nothing else: no Git, no Kubernetes. So far it lints; it serves once it has a source of its own.
+FROM base AS evaluator
+COPY requirements/evaluator.txt /tmp/requirements.txt
+RUN pip install --no-cache-dir --require-hashes -r /tmp/requirements.txt && rm /tmp/requirements.txt
+RUN --mount=from=build,source=/dist,target=/dist pip install --no-cache-dir --no-deps /dist/*.whl
+USER 65532:65532
+WORKDIR /home/flagstaff
+EXPOSE 8013 8014 8016
+ENTRYPOINT ["flagstaff"]
+
+# docker run -p 8013:8013 -p 8016:8016 flagstaff-controller up https://… --host 0.0.0.0
+FROM base AS controller
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends git openssh-client \
+    && rm -rf /var/lib/apt/lists/*
+COPY requirements/controller.txt /tmp/requirements.txt
+RUN pip install --no-cache-dir --require-hashes -r /tmp/requirements.txt && rm /tmp/requirements.txt
+RUN --mount=from=build,source=/dist,target=/dist pip install --no-cache-dir --no-deps /dist/*.whl
+USER 65532:65532
+WORKDIR /home/flagstaff
+EXPOSE 8013 8014 8016
+ENTRYPOINT ["flagstaff"]
