@@ -70,4 +70,5 @@ def sem_ver(values: Json) -> bool | None:
 def _version(value: Json) -> Version | None:
     if isinstance(value, str):
         return parse_version(value)
-    return parse_version(fixed(real(value))) if is_number(value) else None
+    # Go writes a number of a million or more with an exponent, which is no version.
+    return parse_version(fixed(real(value))) if is_number(value) and value < 1e6 else None
