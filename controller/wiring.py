@@ -118,6 +118,8 @@ class Pipeline:
     storage: Storage
     last_good: LastGood
     options: LocalOptions
+    shown: str
+    """The source as people may see it: without a name, password or token."""
     flag_set: FlagSet | None = None
     tried: Revision | None = field(default=None, init=False)
     """The revision that the source was at when last asked, whatever became of it."""
@@ -199,14 +201,16 @@ async def open_pipeline(options: LocalOptions) -> AsyncIterator[Pipeline]:
     temporary = options.state_dir is None
     root = options.state_dir or Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="flagstaff-"))
     try:
+        source = open_source(
+            options.source,
+            reference=options.reference,
+            mirror_root=root / "mirrors",
+            interval=options.interval,
+            paths=options.paths,
+        )
         yield Pipeline(
-            source=open_source(
-                options.source,
-                reference=options.reference,
-                mirror_root=root / "mirrors",
-                interval=options.interval,
-                paths=options.paths,
-            ),
+            source=source,
+            shown=source.location.shown,
             storage=Storage(root / "artifacts"),
             last_good=LastGood(root / "flagset.json"),
             options=options,
@@ -279,8 +283,8 @@ async def open_local(
     options: LocalOptions, settings: Settings, tell: Callable[[LocalEvent], None]
 ) -> AsyncIterator[tuple[Local, Ports]]:
     """Ports open and stages wired; run the Local to follow the source."""
-    store = Store(bucketing=options.bucketing, source=options.source)
     async with open_pipeline(options) as pipeline:
+        store = Store(bucketing=options.bucketing, source=pipeline.shown)
         serving = await serve(store, settings)
         try:
             yield Local(pipeline, store, tell), serving.ports

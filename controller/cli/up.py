@@ -103,7 +103,7 @@ async def _serve(options: LocalOptions, arguments: argparse.Namespace, report: R
             management_port=arguments.management_port,
         )
         async with open_local(options, settings, tell) as (local, ports):
-            report.listening(ports, options.source)
+            report.listening(ports, local.pipeline.shown)
             await _until_signalled(local.run())
     except (OSError, InvalidSettingError) as error:
         print(f"flagstaff up: cannot serve: {error}", file=sys.stderr)

@@ -32,6 +32,7 @@ _CODED_MARGIN = 65_536
 """A header block may be this much longer than its fields may be, and still only its stream fails."""
 _SHORT_FRAGMENT = 256
 _KNOWN_REQUESTS = 64
+_KNOWN_BYTES = 4096
 _MANY_FIELDS = 64
 _SELF_DEPENDENT = 0x100
 """Beyond the eight flags of a frame: its priority named its own stream."""
@@ -244,7 +245,8 @@ class Inbox:
         length = self._lengths.get(headers)
         if length is None:
             length = fields.check_request(headers)
-            if len(headers) <= _MANY_FIELDS:
+            size = sum(len(name) + len(value) for name, value in headers)
+            if len(headers) <= _MANY_FIELDS and size <= _KNOWN_BYTES:
                 if len(self._lengths) >= _KNOWN_REQUESTS:
                     self._lengths.clear()
                 self._lengths[headers] = length

@@ -172,3 +172,13 @@ def test_a_port_in_use_is_a_clear_error(repository: Repository) -> None:
         code = other.process.wait(20)
         assert code == 2
         assert str(port) in other.stop()
+
+
+def test_a_password_in_the_source_is_shown_nowhere(tmp_path: Path) -> None:
+    command = [FLAGSTAFF, "up", "https://ada:s3cret@127.0.0.1:1/flags.git", "--once"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=30, cwd=tmp_path
+    )
+    assert done.returncode == 3
+    assert "127.0.0.1" in done.stdout
+    assert "s3cret" not in done.stdout + done.stderr
