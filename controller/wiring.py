@@ -68,6 +68,8 @@ class LocalOptions:
     """Warnings do not hold a flag back."""
     policy: FailurePolicy = FailurePolicy.PER_FLAG
     bucketing: Bucketing = Bucketing.V2
+    show_bucketing: bool = False
+    """Name the generation of `fractional` in every answer's metadata."""
     state_dir: Path | None = None
     """Where mirror, artifacts and last good outlive the process; None: a temporary folder."""
 
@@ -284,7 +286,11 @@ async def open_local(
 ) -> AsyncIterator[tuple[Local, Ports]]:
     """Ports open and stages wired; run the Local to follow the source."""
     async with open_pipeline(options) as pipeline:
-        store = Store(bucketing=options.bucketing, source=pipeline.shown)
+        store = Store(
+            bucketing=options.bucketing,
+            expose_bucketing=options.show_bucketing,
+            source=pipeline.shown,
+        )
         serving = await serve(store, settings)
         try:
             yield Local(pipeline, store, tell), serving.ports

@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.model import ABSENT, EMPTY, Bucketing, Json, Scalar, State
+from evaluator.flags.model import ABSENT, BUCKETING_KEY, EMPTY, Bucketing, Json, Scalar, State
 from evaluator.flags.references import Expander, RuleTooLarge
 from evaluator.targeting import RuleError, compile_rule
 from evaluator.targeting.names import variant_name
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from evaluator.flags.model import Absent, Flag, FlagSet
-
-BUCKETING_KEY: Final = "flagstaff.dev/bucketing"
 
 
 class EvaluationReason(StrEnum):
@@ -222,8 +220,13 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
 def compile_flag_set(
     flag_set: FlagSet, *, bucketing: Bucketing = Bucketing.V2, expose_bucketing: bool = False
 ) -> CompiledFlagSet:
-    """Make a flag set ready for evaluation. expose_bucketing: name the generation in every answer's metadata."""
-    return CompiledFlagSet(flag_set, bucketing, expose_bucketing=expose_bucketing)
+    """Make a flag set ready for evaluation.
+
+    bucketing: for a set that does not pin a generation of its own. expose_bucketing: name it in every answer's metadata.
+    """
+    pinned = flag_set.metadata.get(BUCKETING_KEY)
+    generation = Bucketing(pinned) if pinned in set(Bucketing) else bucketing
+    return CompiledFlagSet(flag_set, generation, expose_bucketing=expose_bucketing)
 
 
 def resolve(

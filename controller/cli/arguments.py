@@ -32,7 +32,7 @@ def add_build_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--bucketing", choices=[generation.value for generation in Bucketing], default="v2",
-        help="generation of fractional (default v2, as the flagd server)",
+        help="generation of fractional (default v2, as the flagd server) for a set that does not pin its own",
     )  # fmt: skip
 
 
@@ -48,6 +48,7 @@ def local_options(arguments: argparse.Namespace) -> LocalOptions:
         policy=FailurePolicy(arguments.failure_policy),
         bucketing=Bucketing(arguments.bucketing),
         state_dir=state_dir,
+        show_bucketing=getattr(arguments, "show_bucketing", False),
     )
 
 

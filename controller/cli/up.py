@@ -57,6 +57,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--once", action="store_true", help="one pass without serving; exit 0, 1 or 3"
     )
+    parser.add_argument(
+        "--show-bucketing",
+        action="store_true",
+        help="name the generation of fractional in every answer's metadata",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.set_defaults(run=run)
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.model import (
     AUTHOR_KEY,
+    BUCKETING_KEY,
     COMMITTED_AT_KEY,
     DIGEST_KEY,
     PROVENANCE_PREFIX,
     REVISION_KEY,
+    Bucketing,
 )
 from evaluator.flags.problems import Problem, Severity
 from evaluator.flags.text import json_path
@@ -62,7 +64,7 @@ def without_forgeries(flag_set: FlagSet, layers: Sequence[Layer]) -> tuple[FlagS
 
     The warning is placed in the uppermost of `layers` that has the key.
     """
-    problems = [_problem(layers, None, key) for key in _forged(flag_set.metadata)]
+    problems = [_problem(layers, None, key) for key in _forged_in_set(flag_set.metadata)]
     flags = dict(flag_set.flags)
     for name, flag in flag_set.flags.items():
         if forged := _forged(flag.metadata):
@@ -70,12 +72,20 @@ def without_forgeries(flag_set: FlagSet, layers: Sequence[Layer]) -> tuple[FlagS
             problems += [_problem(layers, name, key) for key in forged]
     if not problems:
         return flag_set, []
-    metadata = _genuine(flag_set.metadata)
-    return replace(flag_set, flags=MappingProxyType(flags), metadata=metadata), problems
+    forged = _forged_in_set(flag_set.metadata)
+    metadata = {key: value for key, value in flag_set.metadata.items() if key not in forged}
+    return replace(
+        flag_set, flags=MappingProxyType(flags), metadata=MappingProxyType(metadata)
+    ), problems
 
 
 def _forged(metadata: Mapping[str, Scalar]) -> list[str]:
     return sorted(key for key in metadata if key.startswith(PROVENANCE_PREFIX))
+
+
+def _forged_in_set(metadata: Mapping[str, Scalar]) -> list[str]:
+    pinned = metadata.get(BUCKETING_KEY) in set(Bucketing)
+    return [key for key in _forged(metadata) if key != BUCKETING_KEY or not pinned]
 
 
 def _genuine(metadata: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
@@ -87,6 +97,8 @@ def _problem(layers: Sequence[Layer], flag: str | None, key: str) -> Problem:
     document, path = _place(layers, flag, key)
     line, column = document.place(path, key=True)
     message = f'"{key}" is written by Flagstaff alone and is left out; take it out of the metadata'
+    if key == BUCKETING_KEY:
+        message = f'"{key}" is left out; write "v2" or "v3", and in the set\'s metadata only'
     return Problem(
         document.file, line, column, Severity.WARNING, "reserved-key", message, json_path(path), flag
     )  # fmt: skip

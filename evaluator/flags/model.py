@@ -32,6 +32,8 @@ REVISION_KEY: Final = "flagstaff.dev/revision"
 DIGEST_KEY: Final = "flagstaff.dev/digest"
 AUTHOR_KEY: Final = "flagstaff.dev/author"
 COMMITTED_AT_KEY: Final = "flagstaff.dev/committed-at"
+BUCKETING_KEY: Final = "flagstaff.dev/bucketing"
+"""In set metadata: the set's own generation of `fractional`, `v2` or `v3`, whatever the process prefers. Content, not provenance."""
 HELD_FROM_KEY: Final = "flagstaff.dev/held-from"
 PROVENANCE_KEYS: Final = frozenset(
     {REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, HELD_FROM_KEY}

@@ -48,6 +48,9 @@ __all__ = [
     "Writable",
 ]
 
+_TYPE, _FLAGS = 3, 4  # where they stand in a frame's head
+_HEADERS = bytes([frames.HEADERS])
+
 
 class Connection:
     """One connection. Sends on a stream that is not open do nothing: the peer may have closed it meanwhile.
@@ -88,8 +91,9 @@ class Connection:
 
     @property
     def header_block_open(self) -> bool:
-        """A header block has begun and waits for its CONTINUATION."""
-        return self._inbox.block_open
+        """A header block has begun and waits for its CONTINUATION, or for the rest of its first frame."""
+        begun = self._greeted and self._pending[_TYPE:_FLAGS] == _HEADERS
+        return begun or self._inbox.block_open
 
     @property
     def waiting_bytes(self) -> int:

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluator.flags.model import ABSENT, Bucketing, Flag, FlagSet, State
+from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, Flag, FlagSet, State
 from evaluator.resolve import (
-    BUCKETING_KEY,
     CompiledFlagSet,
     ErrorCode,
     EvaluationReason,
@@ -200,6 +199,15 @@ def test_the_generation_of_bucketing_is_named_when_asked_for() -> None:
     flag_set = compiled().flag_set
     flags = compile_flag_set(flag_set, bucketing=Bucketing.V3, expose_bucketing=True)
     assert resolve(flags, "flag", None, {}, NOW).metadata == {BUCKETING_KEY: "v3"}
+
+
+@pytest.mark.parametrize(
+    ("pinned", "expected"), [("v3", Bucketing.V3), ("v2", Bucketing.V2), ("v9", Bucketing.V2)]
+)
+def test_a_set_may_pin_its_generation_of_bucketing(pinned: str, expected: Bucketing) -> None:
+    other = Bucketing.V3 if expected is Bucketing.V2 and pinned == "v2" else Bucketing.V2
+    flags = compile_flag_set(FlagSet(metadata={BUCKETING_KEY: pinned}), bucketing=other)
+    assert flags.bucketing is expected
 
 
 def test_all_flags_are_resolved_in_key_order() -> None:

@@ -285,6 +285,13 @@ def test_provenance_cannot_be_forged_by_a_definition() -> None:
     assert made.flag_set.flags["a"].metadata == {"team": "a"}
 
 
+@pytest.mark.parametrize(("pinned", "problems"), [("v2", 0), ("v3", 0), ("v9", 1)])
+def test_a_set_may_pin_its_bucketing_and_nothing_else(pinned: str, problems: int) -> None:
+    made = composed(document({"a": flag()}, metadata={"flagstaff.dev/bucketing": pinned}))
+    assert len(made.problems) == problems
+    assert made.flag_set.metadata.get("flagstaff.dev/bucketing") == (None if problems else pinned)
+
+
 def test_a_forged_flag_is_bad_unless_lenient() -> None:
     made = composed(document({"a": flag(metadata={HELD_FROM: "x"}), "b": flag()}))
     assert set(made.flag_set.flags) == {"b"}

@@ -357,6 +357,22 @@ def test_an_open_header_block_is_seen_until_its_end() -> None:
     assert not connection.header_block_open
 
 
+def test_a_header_block_is_open_from_the_type_of_its_first_frame_to_its_last_byte() -> None:
+    connection = connected()
+    request = headers_frame(1)
+    seen = []
+    for byte in request:
+        connection.receive(bytes([byte]))
+        seen.append(connection.header_block_open)
+    assert seen == [False] * 3 + [True] * (len(request) - 4) + [False]
+
+
+def test_a_body_that_has_begun_is_no_open_header_block() -> None:
+    connection = connected()
+    connection.receive(headers_frame(1) + data_frame(1, b"hello")[:10])
+    assert not connection.header_block_open
+
+
 def test_a_header_block_may_come_byte_by_byte() -> None:
     connection = connected()
     parts = [headers_frame(1, b"", flags=END_STREAM)]
