@@ -1,0 +1,367 @@
+"""Requests that are malformed, huge or slow get the protocol's error, and a well-behaved client beside them notices nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import random
+import struct
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from hpack import Decoder, Encoder
+from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v2
+from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2_grpc as v2_grpc
+
+from tests.clients.server import until
+from tests.clients.up import banner, up
+from tests.repositories import Repository
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, CONTINUATION = 0, 1, 3, 4, 6, 7, 9
+END_STREAM, END_HEADERS = 1, 4
+PROTOCOL_ERROR, FRAME_SIZE_ERROR, CANCEL, COMPRESSION_ERROR, CALM = 1, 6, 8, 9, 11
+RESOLVE = "/flagd.evaluation.v2.Service/ResolveString"
+QUESTION = b"POST /ofrep/v1/evaluate/flags/banner HTTP/1.1\r\nhost: x\r\n"
+PATIENCE = 20.0
+
+
+@pytest.fixture(scope="module")
+def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
+    repository = Repository(tmp_path_factory.mktemp("repository"))
+    repository.commit(flags__json=banner("plain"))
+    with up(repository) as running:
+        found = running.ready()
+        yield found
+        assert running.process.poll() is None
+        assert running.stop() == "", "nothing that a peer sends is an error of ours"
+
+
+@dataclass
+class WellBehaved:
+    """A client that asks on one connection each for gRPC and OFREP, over and over."""
+
+    ports: dict[str, int]
+    answers: int = 0
+    failures: list[str] = field(default_factory=list)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports["ofrep"], timeout=PATIENCE)
+        channel = grpc.insecure_channel(f"127.0.0.1:{self.ports['grpc']}")
+        asked = v2.ResolveStringRequest(flag_key="banner")
+        with contextlib.closing(connection), channel:
+            stub = v2_grpc.ServiceStub(channel)
+            while not self.over.wait(0.005):
+                try:
+                    connection.request("POST", "/ofrep/v1/evaluate/flags/banner", body="{}")
+                    over_ofrep = json.load(connection.getresponse())["value"]
+                    over_grpc = stub.ResolveString(asked, timeout=PATIENCE).value
+                    assert (over_ofrep, over_grpc) == ("Welcome", "Welcome")
+                except Exception as error:  # noqa: BLE001 - whatever it is, the test shows it
+                    self.failures.append(repr(error))
+                    return
+                self.answers += 1
+
+
+@pytest.fixture(autouse=True)
+def well_behaved(ports: dict[str, int]) -> Iterator[WellBehaved]:
+    """Served before, during and after whatever the test does, on the same two connections."""
+    client = WellBehaved(ports)
+    thread = threading.Thread(target=client.run)
+    thread.start()
+    until(lambda: client.answers or client.failures)
+    yield client
+    so_far = client.answers
+    until(lambda: client.answers > so_far + 1 or client.failures)
+    client.over.set()
+    thread.join()
+    assert client.failures == []
+    assert client.answers > so_far
+
+
+def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
+    """RFC 9113, 4.1."""
+    return (
+        struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream_id) + payload
+    )
+
+
+GREETING = PREFACE + frame(SETTINGS, 0, 0)
+
+
+def decoded(encoded: bytes) -> dict[Any, Any]:
+    return dict(Decoder().decode(encoded))
+
+
+def block(path: str = RESOLVE, content_type: str = "application/grpc", **more: str) -> bytes:
+    fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "x")]
+    fields += [("content-type", content_type), ("te", "trailers")]
+    fields += [(name.replace("_", "-"), value) for name, value in more.items()]
+    encoded: bytes = Encoder().encode(fields)
+    return encoded
+
+
+def call(body: bytes, **more: str) -> bytes:
+    """A gRPC call whose body is `body`."""
+    return (
+        GREETING
+        + frame(HEADERS, END_HEADERS, 1, block(**more))
+        + frame(DATA, END_STREAM, 1, body)
+    )  # fmt: skip
+
+
+def message(content: bytes, *, length: int | None = None, compressed: int = 0) -> bytes:
+    size = len(content) if length is None else length
+    return struct.pack(">BI", compressed, size) + content
+
+
+class Line:
+    """One raw connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def status(self) -> int:
+        """Of the next HTTP/1.1 response."""
+        line = await asyncio.wait_for(self.reader.readline(), PATIENCE)
+        return int(line.split()[1])
+
+    async def frames(self) -> AsyncIterator[tuple[int, int, bytes]]:
+        """Kind, stream and payload of each frame that comes, until the connection ends."""
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await asyncio.wait_for(self.reader.readexactly(9), PATIENCE)
+                payload = await self.reader.readexactly(int.from_bytes(head[:3], "big"))
+                yield head[3], int.from_bytes(head[5:9], "big"), payload
+
+    async def first(self, kind: int) -> bytes:
+        """The payload of the first frame of `kind`."""
+        async for found, _, payload in self.frames():
+            if found == kind:
+                return payload
+        raise AssertionError(f"the connection ended without a frame of kind {kind}")
+
+    async def went_away(self) -> int:
+        """The error code of the GOAWAY that ends the connection."""
+        return int.from_bytes((await self.first(GOAWAY))[4:8], "big")
+
+    async def drip(self, piece: bytes) -> None:
+        """Send `piece` five times a second, for as long as the connection takes it."""
+        with contextlib.suppress(ConnectionError):
+            while not self.writer.is_closing():
+                self.send(piece)
+                await self.writer.drain()
+                await asyncio.sleep(0.2)
+
+
+@contextlib.asynccontextmanager
+async def line(port: int, first: bytes = b"") -> AsyncIterator[Line]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(first)
+        yield Line(reader, writer)
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+FRAMES = [
+    pytest.param(frame(DATA, END_STREAM, 0, b"x"), PROTOCOL_ERROR, id="body-of-no-stream"),
+    pytest.param(frame(PING, 0, 0, b"short"), FRAME_SIZE_ERROR, id="short-ping"),
+    pytest.param(frame(HEADERS, 4, 2, block()), PROTOCOL_ERROR, id="the-server's-stream"),
+    pytest.param(frame(HEADERS, 5, 1, b"\xff" * 40), COMPRESSION_ERROR, id="no-hpack"),
+    pytest.param(b"\xff\xff\xff" + bytes(6), FRAME_SIZE_ERROR, id="16-megabyte-frame"),
+    pytest.param(frame(CONTINUATION, 4, 1, block()), PROTOCOL_ERROR, id="continues-nothing"),
+    pytest.param(frame(PING, 0, 0, bytes(8)) * 5000, CALM, id="ping-flood"),
+]
+
+
+@pytest.mark.parametrize(("sent", "error"), FRAMES)
+async def test_a_malformed_frame_ends_its_own_connection_with_the_protocols_code(
+    ports: dict[str, int], sent: bytes, error: int
+) -> None:
+    async with line(ports["grpc"], GREETING + sent) as hostile:
+        assert await hostile.went_away() == error
+
+
+CALLS = [
+    pytest.param(call(b""), 13, id="no-message"),
+    pytest.param(call(b"\0\0"), 13, id="half-a-prefix"),
+    pytest.param(call(message(b"abc", length=4_000_000_000)), 13, id="length-too-long"),
+    pytest.param(call(message(b"") * 2), 13, id="two-messages"),
+    pytest.param(call(message(b"x", compressed=1)), 13, id="compressed-by-nothing"),
+    pytest.param(call(message(b"x", compressed=1), grpc_encoding="gzip"), 13, id="no-gzip"),
+    pytest.param(call(message(b"x", compressed=1), grpc_encoding="zip"), 12, id="unknown-encoding"),
+    pytest.param(call(message(b"\xff" * 20)), 3, id="no-protobuf"),
+    pytest.param(call(message(b"\x0a\x02\xff\xfe")), 3, id="a-key-that-is-not-UTF-8"),
+    pytest.param(call(message(b""), path="/flagd.evaluation.v2.Service/Nope"), 12, id="no-method"),
+    pytest.param(call(message(b""), grpc_timeout="soon", path=RESOLVE.replace("ResolveString", "EventStream")), 13, id="no-timeout"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sent", "status"), CALLS)
+async def test_a_malformed_call_ends_with_a_status_and_its_connection_goes_on(
+    ports: dict[str, int], sent: bytes, status: int
+) -> None:
+    async with line(ports["grpc"], sent) as hostile:
+        fields = decoded(await hostile.first(HEADERS))
+        assert fields["grpc-status"] == str(status)
+        hostile.send(frame(PING, 0, 0, b"12345678"))
+        assert await hostile.first(PING) == b"12345678"
+
+
+def test_a_huge_message_is_resource_exhausted(ports: dict[str, int]) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{ports['grpc']}") as channel:
+        asked = v2.ResolveStringRequest(flag_key="k" * 5_000_000)
+        with pytest.raises(grpc.RpcError) as raised:
+            v2_grpc.ServiceStub(channel).ResolveString(asked, timeout=PATIENCE)
+        assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+CHUNK = b"%x\r\n%s\r\n" % (100_000, bytes(100_000))
+REQUESTS = [
+    pytest.param(b"content-length: 9000000000\r\n\r\n", 413, id="huge-length"),
+    pytest.param(b"transfer-encoding: chunked\r\n\r\n" + CHUNK * 11, 413, id="huge-chunks"),
+    pytest.param(b"x: " + b"y" * 1_100_000 + b"\r\n\r\n", 431, id="huge-header"),
+    pytest.param(b"x: y\r\n" * 300_000 + b"\r\n", 431, id="many-headers"),
+    pytest.param(b"content-length: 1\r\n\r\n{", 400, id="half-a-body"),
+    pytest.param(b"content-length: 3\r\n\r\n[1]", 400, id="no-object"),
+    pytest.param(b"content-length: 8\r\n\r\n\"\xff\xff\xff\xff\xff\xff\"", 400, id="no-UTF-8"),
+    pytest.param(b"content-length: 20000\r\n\r\n" + b"[" * 20_000, 400, id="10000-deep"),
+    pytest.param(b"content-length: -1\r\n\r\n", 400, id="negative-length"),
+    pytest.param(b"content-length: 1\r\ncontent-length: 2\r\n\r\n{}", 400, id="two-lengths"),
+    pytest.param(b"transfer-encoding: chunked\r\n\r\nzz\r\n", 400, id="no-chunk"),
+    pytest.param(b"no colon here\r\n\r\n", 400, id="no-header"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rest", "status"), REQUESTS)
+async def test_a_malformed_or_huge_request_gets_its_status(
+    ports: dict[str, int], rest: bytes, status: int
+) -> None:
+    async with line(ports["ofrep"], QUESTION + rest) as hostile:
+        assert await hostile.status() == status
+
+
+async def test_a_context_that_cannot_be_read_gets_ofreps_error_body(ports: dict[str, int]) -> None:
+    async with line(ports["ofrep"], QUESTION + b"content-length: 1\r\n\r\n{") as hostile:
+        text = (await asyncio.wait_for(hostile.reader.readuntil(b"}"), PATIENCE)).decode()
+    body = json.loads(text.partition("\r\n\r\n")[2])
+    assert (body["key"], body["errorCode"]) == ("banner", "INVALID_CONTEXT")
+
+
+async def test_a_huge_body_over_http2_is_413(ports: dict[str, int]) -> None:
+    head = block("/ofrep/v1/evaluate/flags/banner", "application/json", content_length="9000000")
+    body = frame(DATA, 0, 1, bytes(16_384)) * 64
+    async with line(ports["ofrep"], GREETING + frame(HEADERS, END_HEADERS, 1, head) + body) as it:
+        fields = decoded(await it.first(HEADERS))
+    assert fields[":status"] == "413"
+
+
+@pytest.mark.parametrize("name", ["grpc", "ofrep", "management"])
+@pytest.mark.parametrize("greeting", [b"", GREETING, QUESTION], ids=["none", "http2", "http1"])
+async def test_garbage_ends_its_connection_on_every_port(
+    ports: dict[str, int], name: str, greeting: bytes
+) -> None:
+    noise = random.Random(name).randbytes(50_000)
+    async with line(ports[name], greeting + b"\0\xff" + noise) as hostile:
+        if greeting == GREETING:
+            assert await hostile.went_away() in {PROTOCOL_ERROR, FRAME_SIZE_ERROR}
+        else:
+            assert await hostile.status() == 400
+        await asyncio.wait_for(hostile.reader.read(), PATIENCE)
+
+
+async def test_200_idle_connections_on_each_port_are_kept_and_hurt_nobody(
+    ports: dict[str, int], well_behaved: WellBehaved
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        idle = [
+            await stack.enter_async_context(line(port, first))
+            for port in ports.values()
+            for first in (b"", GREETING) * 100
+        ]
+        so_far = well_behaved.answers
+        await asyncio.to_thread(until, lambda: well_behaved.answers > so_far + 20)
+        for each in idle[1::2]:
+            each.send(frame(PING, 0, 0, b"12345678"))
+            assert await each.first(PING) == b"12345678"
+
+
+async def test_whoever_asks_much_and_reads_nothing_is_not_waited_for(
+    ports: dict[str, int], well_behaved: WellBehaved
+) -> None:
+    bulk = b"POST /ofrep/v1/evaluate/flags HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"
+    async with contextlib.AsyncExitStack() as stack:
+        for _ in range(20):
+            greedy = await stack.enter_async_context(line(ports["ofrep"], bulk * 5_000))
+            greedy.writer.transport.pause_reading()  # type: ignore[attr-defined] # of ReadTransport
+        so_far = well_behaved.answers
+        await asyncio.to_thread(until, lambda: well_behaved.answers > so_far + 20)
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """A request that never ends: what comes at once, and what then drips."""
+
+    port: str
+    first: bytes
+    piece: bytes
+    ending: Callable[[Line], Any]
+    wanted: object
+
+
+def part(content: bytes) -> bytes:
+    return frame(CONTINUATION, 0, 1, content)
+
+
+async def reset(hostile: Line) -> int:
+    return int.from_bytes(await hostile.first(RST_STREAM), "big")
+
+
+async def nothing(hostile: Line) -> bytes:
+    with contextlib.suppress(ConnectionError):
+        return await asyncio.wait_for(hostile.reader.read(), PATIENCE)
+    return b""
+
+
+SLOW = {
+    "head": Slow("ofrep", QUESTION + b"x: ", b"y", Line.status, 408),
+    "headers": Slow("ofrep", QUESTION, b"x: y\r\n", Line.status, 408),
+    "body": Slow("ofrep", QUESTION + b"content-length: 900\r\n\r\n", b" ", Line.status, 408),
+    "chunks": Slow("ofrep", QUESTION + b"transfer-encoding: chunked\r\n\r\n", b"1\r\n \r\n", Line.status, 408),
+    "preface": Slow("grpc", PREFACE[:3], b"", nothing, b""),
+    "block": Slow("grpc", GREETING + frame(HEADERS, 0, 1, block()[:9]), part(b""), Line.went_away, CALM),
+    "frame": Slow("grpc", GREETING + frame(HEADERS, END_HEADERS, 1, block())[:12], b"\x82", Line.went_away, CALM),
+    "message": Slow("grpc", GREETING + frame(HEADERS, END_HEADERS, 1, block()), frame(DATA, 0, 1, b"\0"), reset, CANCEL),
+}  # fmt: skip
+
+
+async def ended(ports: dict[str, int], slow: Slow) -> object:
+    async with line(ports[slow.port], slow.first) as hostile:
+        dripping = asyncio.create_task(hostile.drip(slow.piece))
+        try:
+            return await slow.ending(hostile)
+        finally:
+            dripping.cancel()
+
+
+async def test_whoever_sends_slowly_is_told_so_and_ended(ports: dict[str, int]) -> None:
+    """Side by side, ten of each kind: a slow request takes seconds to be known as one."""
+    kinds = list(SLOW) * 10
+    found = await asyncio.gather(*(ended(ports, SLOW[kind]) for kind in kinds))
+    assert list(zip(kinds, found, strict=True)) == [(kind, SLOW[kind].wanted) for kind in kinds]
