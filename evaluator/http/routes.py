@@ -83,6 +83,39 @@ class Response:
     headers: Headers = ()
 
 
+class ByteStream(Protocol):
+    """The body of a response that is sent as it comes. The rules are MessageStream's; what is sent is bytes, not messages."""
+
+    on_writable: Callable[[], None] | None
+    """Called once flow control and the transport take more, after `writable` was False."""
+    on_closed: Callable[[], None] | None
+    """Called once when the response has ended for whatever reason but `close`."""
+
+    @property
+    def writable(self) -> bool:
+        """True while open and nothing sent before is still waiting in a buffer of ours."""
+
+    @property
+    def closed(self) -> bool:
+        """True once ended by either side."""
+
+    def send(self, piece: bytes) -> None:
+        """Send the next bytes of the body."""
+
+    def close(self) -> None:
+        """End the body well; harmless if it has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A plain HTTP response whose body lasts: headers at once, then whatever `start` sends, for as long as it likes."""
+
+    status: int
+    headers: Headers
+    start: Callable[[ByteStream], None]
+    """Called once the headers are sent: keeps the ByteStream, sets its callbacks, returns at once."""
+
+
 class MessageStream(Protocol):
     """A server stream, open. All calls happen on the loop; none blocks.
 
@@ -126,6 +159,11 @@ class Routes:
     unary: Mapping[str, UnaryHandler] = field(default_factory=dict)
     """By RPC path, `/package.Service/Method`."""
     streams: Mapping[str, StreamHandler] = field(default_factory=dict)
+    json_unary: Mapping[str, UnaryHandler] = field(default_factory=dict)
+    """The same calls with messages in protobuf's JSON mapping, for Connect; a path that is missing has no JSON."""
+    json_streams: Mapping[str, StreamHandler] = field(default_factory=dict)
+    idempotent: frozenset[str] = frozenset()
+    """RPC paths without side effects: Connect may GET them."""
     http: Mapping[tuple[str, str], HttpHandler] = field(default_factory=dict)
     """By (method, exact path), or (method, prefix ending in `/*`): the longest match wins. An unknown path is 404, a known
     path with another method 405 with `allow`."""
