@@ -1,0 +1,177 @@
+"""What README and docs say of names, against the code that has them."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import json
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from controller.cli import VERBS
+from evaluator import settings
+from evaluator.http.routes import Limits
+from evaluator.server import metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).parents[2]
+PAGES: Final = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md"))
+)
+LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CODE: Final = re.compile(r"[a-z]+(?:-[a-z0-9]+)+")
+CODE_FOLDERS: Final = ("evaluator/flags", "controller/flagsets")
+NO_CODES: Final = {"utf-8"}
+"""Constants that look like a problem's code and are none."""
+MOST_LINES: Final = {"README.md": 200, "docs/architecture.md": 120}
+
+
+def text(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def anchors(page: Path) -> set[str]:
+    """GitHub's: a heading in lower case, its punctuation gone, dashes for spaces."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_relative_link_leads_somewhere(page: str) -> None:
+    lost = []
+    for link in LINK.findall(text(page)):
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / name if name else ROOT / page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            lost.append(link)
+    assert not lost
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "CHANGELOG.md"])
+def test_a_page_is_no_longer_than_a_reader_takes(page: str) -> None:
+    assert text(page).count("\n") <= MOST_LINES.get(page, 150)
+
+
+def options(verb: str) -> set[str]:
+    parser = argparse.ArgumentParser()
+    importlib.import_module(f"controller.cli.{verb}").configure(parser)
+    return {name for action in parser._actions for name in action.option_strings}
+
+
+def commands(page: str) -> Iterator[tuple[str, list[str]]]:
+    """Every `flagstaff VERB …` of the page, with the long options that it is given."""
+    joined = re.sub(r"\\\n\s*", "", text(page))
+    joined = re.sub(r"\n {6,}(?=\[--)", " ", joined)
+    for words in re.findall(r"flagstaff (\w+[^\n`]*)", joined):
+        verb = words.split()[0]
+        if verb in VERBS:
+            yield verb, re.findall(r"(?<![\w-])--[a-z][a-z-]*", words.split(" | ")[0])
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_option_of_a_printed_command_is_an_option_of_its_verb(page: str) -> None:
+    wrong = [
+        (verb, option)
+        for verb, given in commands(page)
+        for option in given
+        if option not in options(verb)
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_option_that_is_named_alone_is_an_option_of_some_verb(page: str) -> None:
+    known = {option for verb in VERBS for option in options(verb)}
+    assert set(re.findall(r"`(--[a-z][a-z-]*)[^`]*`", text(page))) <= known
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_every_verb_is_in_the_documents(verb: str) -> None:
+    assert any(verb == named for page in PAGES for named, _ in commands(page))
+
+
+@pytest.mark.parametrize("option", sorted(options("up") - {"-h", "--help"}))
+def test_every_option_of_up_is_on_its_page(option: str) -> None:
+    assert f"`{option}`" in text("docs/up.md")
+
+
+def test_the_newest_version_of_the_changelog_is_the_packages() -> None:
+    newest = re.search(r"^## \[(.+?)\]", text("CHANGELOG.md"), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == tomllib.loads(text("pyproject.toml"))["project"]["version"]
+
+
+def test_the_environment_variables_on_the_page_are_those_that_are_read() -> None:
+    read = Path(settings.__file__).read_text(encoding="utf-8")
+    variables = re.compile(r"\b(?:FLAGD|FLAGSTAFF)_[A-Z_]+\b")
+    assert set(variables.findall(text("docs/serving.md"))) == set(variables.findall(read))
+
+
+def strings(folder: str) -> Iterator[str]:
+    for path in sorted((ROOT / folder).glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+def test_the_problem_codes_on_the_page_are_those_of_the_code() -> None:
+    told = re.findall(
+        r"^\| `([a-z0-9-]+)` \| (?:E|W|E/W) \|", text("docs/definitions.md"), re.MULTILINE
+    )
+    found = {
+        word for folder in CODE_FOLDERS for word in strings(folder) if CODE.fullmatch(word)
+    } - NO_CODES
+    assert told == sorted(found)
+
+
+def test_the_limits_on_the_page_are_the_defaults() -> None:
+    section = text("docs/serving.md").partition("## Limits")[2].partition("\n## ")[0]
+    numbers = {
+        int(n.replace(",", "")) for n in re.findall(r"^\| [^|]+ \| ([\d,]+)", section, re.MULTILINE)
+    }
+    limits = Limits()
+    counted = {limits.body_bytes, limits.streams_per_connection, limits.connections}
+    timed = {limits.header_seconds, limits.body_seconds, limits.idle_seconds}
+    counted |= {limits.header_bytes, limits.resets_per_second, limits.write_buffer_bytes >> 20}
+    assert numbers == {*counted, *(int(seconds) for seconds in timed)}
+
+
+def test_every_metric_is_on_the_page() -> None:
+    names = re.findall(
+        r'"((?:flagstaff|feature_flag_flagd)_\w+)"',
+        Path(metrics.__file__).read_text(encoding="utf-8"),
+    )
+    page = text("docs/serving.md")
+    assert names
+    assert [name for name in names if f"`{name}" not in page] == []
+
+
+def test_every_event_of_the_schema_is_on_the_page_with_its_fields() -> None:
+    schema = json.loads(text("docs/up-events.schema.json"))
+    page = text("docs/up.md")
+    for name in [each["$ref"].rpartition("/")[2] for each in schema["oneOf"]]:
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
+        fields = set(schema["definitions"][name]["required"]) - {"event"}
+        assert {field for field in fields if f"`{field}`" not in row} == set()
+
+
+def test_a_printed_command_can_be_read_by_a_shell() -> None:
+    printed = [
+        line.strip().removeprefix("$ ")
+        for page in PAGES
+        for line in re.sub(r"\\\n\s*", "", text(page)).splitlines()
+        if line.startswith("    $ ")
+    ]
+    assert printed
+    assert all(shlex.split(line) for line in printed)
