@@ -38,9 +38,11 @@ class Buckets:
 def bucket_of(hashed: str | bytes, total: int) -> int:
     """The bucket, 0 <= bucket < total, of a text (hashed as UTF-8) or of bytes: murmur3 x86 32, seed 0, scaled."""
     try:
-        return mmh3.hash(hashed, 0, False) * total >> 32
+        # Encoded here: given a lone surrogate, mmh3 itself crashes the process.
+        raw = hashed.encode() if isinstance(hashed, str) else hashed
     except UnicodeEncodeError:
         raise RuleError("fractional is given text that is no Unicode") from None
+    return mmh3.hash(raw, 0, False) * total >> 32
 
 
 def read_buckets(entries: list[Json]) -> Buckets | None:

@@ -136,6 +136,8 @@ def test_a_variant_whose_name_json_escapes_is_never_matched(name: str) -> None:
         pytest.param(-1.9, FlagType.INTEGER, -1, id="truncated toward zero"),
         pytest.param(2**53 + 1, FlagType.INTEGER, 2**53, id="as a float64"),
         pytest.param(1e19, FlagType.INTEGER, ABSENT, id="beyond 64 bits"),
+        pytest.param(2.0**63, FlagType.INTEGER, ABSENT, id="just beyond 64 bits"),
+        pytest.param(-(2.0**63), FlagType.INTEGER, -(2**63), id="the least of 64 bits"),
         pytest.param(10**400, FlagType.FLOAT, ABSENT, id="beyond floats"),
         pytest.param(True, FlagType.INTEGER, ABSENT, id="a boolean is no integer"),
         pytest.param("1", FlagType.INTEGER, ABSENT, id="text is no integer"),

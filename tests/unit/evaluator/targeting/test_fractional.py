@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.flags.model import Bucketing
-from evaluator.targeting import compile_rule
+from evaluator.targeting import RuleError, compile_rule
 from evaluator.targeting.bucketing import MOST_WEIGHT, bucket_of, read_buckets
 
 V2, V3 = Bucketing.V2, Bucketing.V3
@@ -128,3 +128,9 @@ def test_within_a_loop_the_element_is_the_context() -> None:
     compiled = compile_rule(rule, bucketing=V2, flag_key="flag")
     expected = "ab"[bucket_of("user-1", 100) // 50]
     assert compiled({"users": [KEYED, {}, 5]}) == [expected, None, None]
+
+
+@pytest.mark.parametrize("bucketing", Bucketing)
+def test_text_that_is_no_unicode_is_the_rules_error(bucketing: Bucketing) -> None:
+    with pytest.raises(RuleError, match="Unicode"):
+        fractional([{"var": "key"}, *HALVES], {"key": "\ud800"}, bucketing)

@@ -326,6 +326,8 @@ SEMANTIC_VERSIONS: list[tuple[Any, Any]] = [
         (None, "=", "1.0.0", None),
         (True, "=", "1.0.0", None),
         ("1.0.0\n", "=", "1.0.0", None),
+        ("1.0.0+" + "a" * 250, "=", "1.0.0", True),
+        ("1.0.0+" + "a" * 251, "=", "1.0.0", None),
     ]
 ] + [({"sem_ver": ["1.0.0", "="]}, None), ({"sem_ver": "1.0.0"}, None)]
 TABLES = {
