@@ -8,14 +8,31 @@ Setback
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.api.conditions import Condition
+
 
 class Setback(Exception):
     """A step could not be done; `reason` is CamelCase and stable, `message` is for people and holds no secret."""
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(
+        self,
+        reason: str,
+        message: str,
+        *,
+        status: Mapping[str, Any] | None = None,
+        details: tuple[Condition, ...] = (),
+    ) -> None:
+        """`status` and `details` are what was found out all the same; the rest of the object's status stays."""
         super().__init__(message)
         self.reason = reason
         self.message = message
+        self.status: Mapping[str, Any] = status or {}
+        self.details = details
 
 
 class Stalled(Setback):

@@ -1,0 +1,1 @@
+"""Our kinds: what users write, what we answer. Models and names, nothing that acts."""

@@ -1,0 +1,63 @@
+"""Conditions, as kstatus reads them (https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus).
+
+`Ready` sums up. `Reconciling` and `Stalled` are there only while they are True, and never both. What else a kind has to say
+stands in positive details, such as `ArtifactInStorage`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+READY: Final = "Ready"
+RECONCILING: Final = "Reconciling"
+STALLED: Final = "Stalled"
+
+TRUE: Final = "True"
+FALSE: Final = "False"
+UNKNOWN: Final = "Unknown"
+
+MESSAGE_CHARACTERS: Final = 1_000
+"""What a condition's message may have: the API server takes more, but nobody reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One line of an object's state."""
+
+    type: str
+    status: str
+    """`True`, `False` or `Unknown`."""
+    reason: str
+    """CamelCase and stable: scripts match it."""
+    message: str = ""
+
+
+def find(conditions: Iterable[Mapping[str, Any]], kind: str) -> Mapping[str, Any] | None:
+    """The condition of type `kind` in a status, or None."""
+    return next((each for each in conditions if each.get("type") == kind), None)
+
+
+def short(message: str) -> str:
+    """`message` as far as a condition holds it."""
+    return (
+        message if len(message) <= MESSAGE_CHARACTERS else message[: MESSAGE_CHARACTERS - 1] + "…"
+    )
+
+
+def written(
+    condition: Condition, before: Mapping[str, Any] | None, *, generation: int, now: str
+) -> dict[str, Any]:
+    """`condition` as a status holds it; the transition's time moves only with its status."""
+    kept = before is not None and before.get("status") == condition.status
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": short(condition.message),
+        "lastTransitionTime": before.get("lastTransitionTime", now) if before and kept else now,
+        "observedGeneration": generation,
+    }

@@ -1,0 +1,87 @@
+"""What all kinds share: group, names, and an object as the API server has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GROUP: Final = "flagstaff.dev"
+VERSION: Final = "v1beta1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+OPENFEATURE_GROUP: Final = "core.openfeature.dev"
+
+REQUESTED_AT: Final = "reconcile.fluxcd.io/requestedAt"
+"""Flux's annotation: a new value asks for a reconcile now; status.lastHandledReconcileAt says that it was done."""
+
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectKey:
+    """Which object: enough to find it again, whatever became of it."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One object as it was last seen; `spec` and `status` are as the API server sent them, and are not to be changed."""
+
+    key: ObjectKey
+    uid: str
+    generation: int
+    resource_version: str
+    spec: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+    status: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
+    annotations: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    owners: tuple[Mapping[str, Any], ...] = ()
+    """metadata.ownerReferences."""
+    deleting: bool = False
+    api_version: str = API_VERSION
+    created: str = ""
+    """metadata.creationTimestamp."""
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Self:
+        """Read an object's body. Whatever is malformed below `spec` stays as it is, for the kind's own reader to judge."""
+        meta = body["metadata"]
+        spec, status = body.get("spec"), body.get("status")
+        return cls(
+            key=ObjectKey(body["kind"], meta.get("namespace") or "", meta["name"]),
+            uid=meta.get("uid", ""),
+            generation=meta.get("generation", 0),
+            resource_version=meta.get("resourceVersion", ""),
+            spec=spec if isinstance(spec, dict) else NOTHING,
+            status=status if isinstance(status, dict) else NOTHING,
+            annotations=meta.get("annotations") or NOTHING,
+            labels=meta.get("labels") or NOTHING,
+            owners=tuple(meta.get("ownerReferences") or ()),
+            deleting=bool(meta.get("deletionTimestamp")),
+            api_version=body.get("apiVersion", API_VERSION),
+            created=meta.get("creationTimestamp", ""),
+        )
+
+    @property
+    def namespace(self) -> str:
+        """The object's namespace."""
+        return self.key.namespace
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return self.key.name
+
+    @property
+    def suspended(self) -> bool:
+        """Whether its user asked for it to be left alone."""
+        return self.spec.get("suspend") is True

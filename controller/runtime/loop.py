@@ -1,0 +1,216 @@
+"""The loop that all kinds share: the newest object, a reconcile, one write of status."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from controller.api.meta import Resource
+from controller.runtime.queue import DEFAULT_WORKERS, KeyedQueue
+from controller.runtime.setbacks import Failed, Setback
+from controller.runtime.settle import News, Outcome, Settled, progressing, settle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from datetime import datetime
+
+    from controller.api.meta import ObjectKey
+
+log = logging.getLogger(__name__)
+
+SLOW_SECONDS: Final = 2.0
+"""A reconcile that takes longer says `Reconciling` meanwhile."""
+
+
+class Reconciler(Protocol):
+    """Brings one kind's objects from found to wanted."""
+
+    async def reconcile(self, resource: Resource, now: datetime) -> Outcome:
+        """Do what is to be done, whatever was done before. Raises Setback."""
+
+    def forget(self, key: ObjectKey) -> None:
+        """The object is gone: let go of what was kept for it. Must not fail."""
+
+
+class Writer(Protocol):
+    """What the loop writes to the cluster."""
+
+    async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
+        """Make `status` the object's, and return it as it is now; None if it is gone. Raises Failed."""
+
+    async def say(self, resource: Resource, news: News) -> None:
+        """Post one Event about the object. Never raises: an Event is not worth a reconcile."""
+
+
+class Observer(Protocol):
+    """Who counts what the loop does."""
+
+    def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
+        """A reconcile ended: `result` is `success` or the setback's kind in lower case."""
+
+    def status_written(self, key: ObjectKey) -> None:
+        """A status was written."""
+
+
+class Objects:
+    """The newest state of every object that was seen, by key. Versions are compared, so news that come late change nothing."""
+
+    def __init__(self) -> None:
+        self._known: dict[ObjectKey, Resource] = {}
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(tuple(self._known.values()))
+
+    def get(self, key: ObjectKey) -> Resource | None:
+        """The object as last seen, or None."""
+        return self._known.get(key)
+
+    def of_kind(self, kind: str) -> list[Resource]:
+        """All objects of `kind`, in no order."""
+        return [each for each in self._known.values() if each.key.kind == kind]
+
+    def learn(self, resource: Resource) -> bool:
+        """Take `resource` in; False if a newer state is known."""
+        known = self._known.get(resource.key)
+        if known is not None and known.uid == resource.uid and _older(resource, known):
+            return False
+        self._known[resource.key] = resource
+        return True
+
+    def forget(self, key: ObjectKey) -> None:
+        """The object is gone."""
+        self._known.pop(key, None)
+
+
+def _older(one: Resource, other: Resource) -> bool:
+    try:
+        return int(one.resource_version) < int(other.resource_version)
+    except ValueError:
+        return False
+
+
+class Loop:
+    """Workers for one kind."""
+
+    def __init__(
+        self,
+        reconciler: Reconciler,
+        objects: Objects,
+        writer: Writer,
+        *,
+        now: Callable[[], datetime],
+        queue: KeyedQueue[ObjectKey],
+        observer: Observer,
+    ) -> None:
+        self._reconciler = reconciler
+        self._objects = objects
+        self._writer = writer
+        self._now = now
+        self._observer = observer
+        self.queue = queue
+
+    def wake(self, key: ObjectKey, delay: float = 0.0) -> None:
+        """Look at `key` in `delay` seconds."""
+        self.queue.put(key, delay)
+
+    def gone(self, key: ObjectKey) -> None:
+        """The object was deleted."""
+        self.queue.forget(key)
+        self._reconciler.forget(key)
+
+    async def run(self, workers: int = DEFAULT_WORKERS) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(workers):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            key = await self.queue.take()
+            try:
+                await self._look(key)
+            except Exception:
+                log.exception("%s: the loop itself failed", key)
+                self.queue.put_after_failure(key)
+            finally:
+                self.queue.done(key)
+
+    async def _look(self, key: ObjectKey) -> None:
+        resource = self._objects.get(key)
+        if resource is None or resource.deleting or resource.suspended:
+            return
+        started = asyncio.get_running_loop().time()
+        result = await self._reconcile(resource)
+        # What was written meanwhile, by us or by the user, is what the new status is compared with.
+        latest = self._objects.get(key)
+        if latest is None or latest.uid != resource.uid:
+            return
+        settled = settle(_judged(resource, latest), result, self._now())
+        kind = "success" if isinstance(result, Outcome) else type(result).__name__.lower()
+        self._observer.reconciled(key, kind, asyncio.get_running_loop().time() - started)
+        await self._write(latest, settled)
+        self._schedule(key, settled)
+
+    async def _reconcile(self, resource: Resource) -> Outcome | Setback:
+        slow: list[asyncio.Task[None]] = []
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(
+            SLOW_SECONDS, lambda: slow.append(loop.create_task(self._say_slow(resource)))
+        )
+        try:
+            return await self._reconciler.reconcile(resource, self._now())
+        except Setback as setback:
+            return setback
+        except Exception as error:
+            log.exception("%s: the reconcile failed in a way that nobody foresaw", resource.key)
+            return Failed("InternalError", f"{type(error).__name__}; the controller's log has more")
+        finally:
+            timer.cancel()
+            # A write that is under way is waited for: what is written next must come after it.
+            await asyncio.gather(*slow)
+
+    async def _say_slow(self, resource: Resource) -> None:
+        status = progressing(resource, "reconciliation in progress", self._now())
+        try:
+            if status != resource.status:
+                await self._store(resource, status)
+        except Setback as setback:
+            log.warning("%s: %s", resource.key, setback.message)
+
+    async def _write(self, resource: Resource, settled: Settled) -> None:
+        if settled.status != resource.status:
+            await self._store(resource, settled.status)
+        for news in settled.news:
+            await self._writer.say(resource, news)
+
+    async def _store(self, resource: Resource, status: Mapping[str, Any]) -> None:
+        written = await self._writer.write_status(resource, status)
+        self._observer.status_written(resource.key)
+        if written is not None:
+            self._objects.learn(written)
+
+    def _schedule(self, key: ObjectKey, settled: Settled) -> None:
+        if settled.retry:
+            self.queue.put_after_failure(key)
+            return
+        self.queue.succeeded(key)
+        if settled.requeue_after is not None:
+            self.queue.put(key, settled.requeue_after)
+
+
+def _judged(resource: Resource, latest: Resource) -> Resource:
+    """`latest` with the generation and the request that the reconcile saw: a newer one is judged by the next reconcile."""
+    return Resource(
+        key=latest.key,
+        uid=latest.uid,
+        generation=resource.generation,
+        resource_version=latest.resource_version,
+        spec=resource.spec,
+        status=latest.status,
+        annotations=resource.annotations,
+        labels=latest.labels,
+        owners=latest.owners,
+        api_version=latest.api_version,
+        created=latest.created,
+    )

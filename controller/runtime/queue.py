@@ -1,0 +1,131 @@
+"""Keys that are to be looked at: each once, not before its time, and never by two at once."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+Key = TypeVar("Key", bound="Hashable")
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long a key waits after it failed: doubling, jittered. Flux's defaults, in seconds."""
+
+    first: float = 0.75
+    most: float = 900.0
+    jitter: float = 0.2
+    """The share of the delay by which it is shortened at random, so that keys that failed together come back apart."""
+
+    def delay(self, failures: int, random: float) -> float:
+        """Seconds to wait after `failures` in a row (1 or more); `random` is from 0 to 1."""
+        delay = min(self.most, self.first * 2.0 ** min(failures - 1, 60))
+        return delay * (1.0 - self.jitter * random)
+
+
+class KeyedQueue(Generic[Key]):
+    """A queue of keys for one pool of workers on one loop.
+
+    A key that is put again before its time moves forward, never back. A key that is put while a worker has it comes again after.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+        backoff: Backoff | None = None,
+    ) -> None:
+        self._clock = clock
+        self._random = random
+        self._backoff = backoff or Backoff()
+        self._due: dict[Key, float] = {}
+        self._heap: list[tuple[float, int, Key]] = []
+        self._count = 0
+        self._taken: set[Key] = set()
+        self._failures: dict[Key, int] = {}
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        """Keys that are due now."""
+        now = self._clock()
+        return sum(due <= now for due in self._due.values())
+
+    def put(self, key: Key, delay: float = 0.0) -> None:
+        """Look at `key` in `delay` seconds, or earlier if that was settled already."""
+        due = self._clock() + delay
+        known = self._due.get(key)
+        if known is not None and known <= due:
+            return
+        self._due[key] = due
+        self._count += 1
+        heapq.heappush(self._heap, (due, self._count, key))
+        self._changed.set()
+
+    def put_after_failure(self, key: Key) -> float:
+        """Look at `key` again after its backoff, in seconds, which is returned."""
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        delay = self._backoff.delay(failures, self._random())
+        self.put(key, delay)
+        return delay
+
+    def succeeded(self, key: Key) -> None:
+        """The next failure is the first again."""
+        self._failures.pop(key, None)
+
+    def forget(self, key: Key) -> None:
+        """The key's object is gone."""
+        self._due.pop(key, None)
+        self._failures.pop(key, None)
+
+    async def take(self) -> Key:
+        """Wait for a key whose time has come; `done` must follow."""
+        while True:
+            wait = self._next()
+            if isinstance(wait, _Found):
+                return wait.key
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(wait):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    def done(self, key: Key) -> None:
+        """A worker has let go of `key`."""
+        self._taken.discard(key)
+        self._changed.set()
+
+    def _next(self) -> _Found[Key] | float | None:
+        """A key to take, or the seconds until there may be one; None: not before something changes."""
+        now = self._clock()
+        kept: list[tuple[float, int, Key]] = []
+        found: _Found[Key] | float | None = None
+        while self._heap and found is None:
+            due, _, key = self._heap[0]
+            if self._due.get(key) != due:
+                heapq.heappop(self._heap)
+            elif due > now:
+                found = due - now
+            elif key in self._taken:
+                kept.append(heapq.heappop(self._heap))
+            else:
+                heapq.heappop(self._heap)
+                del self._due[key]
+                self._taken.add(key)
+                found = _Found(key)
+        for entry in kept:
+            heapq.heappush(self._heap, entry)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Found(Generic[Key]):
+    key: Key
+
+
+DEFAULT_WORKERS: Final = 8
