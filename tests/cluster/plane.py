@@ -1,0 +1,196 @@
+"""A real etcd, kube-apiserver and kube-controller-manager on loopback, started in seconds and stopped with the run."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import secrets
+import signal
+import socket
+import subprocess
+import time
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+READY_SECONDS: Final = 60.0
+_DIES_WITH_US: Final = ("setpriv", "--pdeathsig", "KILL", "--")
+"""What we start ends with us, even when we are killed."""
+_CONTROLLERS: Final = (
+    "deployment-controller,replicaset-controller,statefulset-controller,daemonset-controller,garbage-collector-controller,"
+    "namespace-controller,job-controller,serviceaccount-controller,disruption-controller"
+)
+
+
+class Plane:
+    """One control plane in one folder. `kubeconfig` is its administrator's."""
+
+    def __init__(self, assets: Path, folder: Path) -> None:
+        self.assets = assets
+        self.folder = folder
+        self.kubeconfig = folder / "kubeconfig"
+        self.token = secrets.token_hex(16)
+        self._programs: dict[str, subprocess.Popen[bytes]] = {}
+        self._commands: dict[str, list[str]] = {}
+        self._ports = free_ports(4)
+
+    @property
+    def url(self) -> str:
+        """The API server's address."""
+        return f"https://127.0.0.1:{self._ports[2]}"
+
+    @property
+    def authority(self) -> Path:
+        """The certificate that the API server is known by: it signed its own."""
+        return self.folder / "certificates/apiserver.crt"
+
+    def start(self) -> None:
+        """Start everything and wait until the API server is ready."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._write_credentials()
+        client, peer, secure, manager = self._ports
+        etcd = f"http://127.0.0.1:{client}"
+        members = f"http://127.0.0.1:{peer}"
+        self._commands = {
+            "etcd": [
+                "--data-dir", str(self.folder / "etcd"), "--listen-client-urls", etcd, "--advertise-client-urls", etcd,
+                "--listen-peer-urls", members, "--initial-advertise-peer-urls", members,
+                "--initial-cluster", f"default={members}", "--unsafe-no-fsync", "--log-level", "error",
+            ],
+            "kube-apiserver": [
+                "--etcd-servers", etcd, "--secure-port", str(secure), "--bind-address", "127.0.0.1",
+                "--advertise-address", "127.0.0.1", "--cert-dir", str(self.authority.parent),
+                "--service-account-issuer", "https://kubernetes.default.svc",
+                "--service-account-key-file", str(self.folder / "accounts.key"),
+                "--service-account-signing-key-file", str(self.folder / "accounts.key"),
+                "--token-auth-file", str(self.folder / "tokens.csv"), "--authorization-mode", "RBAC",
+                "--service-cluster-ip-range", "10.0.0.0/24", "--allow-privileged", "--endpoint-reconciler-type", "none",
+            ],
+            "kube-controller-manager": [
+                "--kubeconfig", str(self.kubeconfig), "--bind-address", "127.0.0.1", "--secure-port", str(manager),
+                "--leader-elect=false", "--use-service-account-credentials=false",
+                "--cert-dir", str(self.folder / "manager"), f"--controllers={_CONTROLLERS}",
+                "--concurrent-gc-syncs", "4", "--kube-api-qps", "200", "--kube-api-burst", "400",
+            ],
+        }  # fmt: skip
+        for name in self._commands:
+            self.run(name)
+            if name == "kube-apiserver":
+                self.wait_ready()
+                self._write_kubeconfig()
+
+    def run(self, name: str) -> None:
+        """Start one program, again if it was ended."""
+        log = (self.folder / f"{name}.log").open("ab")
+        command = [str(self.assets / name), *self._commands[name]]
+        with log:
+            self._programs[name] = start(command, log)
+
+    def end(self, name: str, number: signal.Signals = signal.SIGTERM) -> None:
+        """End one program and wait until it is gone."""
+        program = self._programs.pop(name)
+        program.send_signal(number)
+        program.wait(20)
+
+    def stop(self) -> None:
+        """End everything, in the order in which each needs the other; nothing is worth saving."""
+        for name in reversed(tuple(self._programs)):
+            self.end(name, signal.SIGKILL)
+
+    def wait_ready(self) -> None:
+        """Wait for the API server's /readyz. Raises RuntimeError, with the log's end, when it takes too long."""
+        until = time.monotonic() + READY_SECONDS
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError, ValueError):
+                if self._readyz():
+                    return
+            time.sleep(0.1)
+        tail = (self.folder / "kube-apiserver.log").read_text(errors="replace")[-2000:]
+        raise RuntimeError(f"the API server is not ready: {tail}")
+
+    def _readyz(self) -> bool:
+        command = ["curl", "-sf", "--max-time", "2", "--cacert", str(self.authority)]
+        authorization = f"Authorization: Bearer {self.token}"
+        url = f"{self.url}/readyz"
+        done = subprocess.run(
+            [*command, "-H", authorization, url], capture_output=True, check=False
+        )
+        return done.stdout == b"ok"
+
+    def kubectl(self, *arguments: str, given: str | None = None, check: bool = True) -> str:
+        """What kubectl prints as the administrator; `given` is its standard input."""
+        command = [str(self.assets / "kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]
+        done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+        if check and done.returncode:
+            raise RuntimeError(f"kubectl {' '.join(arguments)}: {done.stderr or done.stdout}")
+        return done.stdout if check else done.stdout + done.stderr
+
+    def config_for(self, token: str, name: str) -> Path:
+        """A kubeconfig for the bearer of `token`."""
+        path = self.folder / f"{name}.kubeconfig"
+        path.write_text(json.dumps(self._config(token)))
+        path.chmod(0o600)
+        return path
+
+    def _write_kubeconfig(self) -> None:
+        self.kubeconfig.write_text(json.dumps(self._config(self.token)))
+        self.kubeconfig.chmod(0o600)
+
+    def _config(self, token: str) -> dict[str, Any]:
+        authority = base64.b64encode(self.authority.read_bytes()).decode()
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {"name": "plane", "cluster": {"server": self.url, "certificate-authority-data": authority}}
+            ],
+            "users": [{"name": "user", "user": {"token": token}}],
+            "contexts": [{"name": "plane", "context": {"cluster": "plane", "user": "user"}}],
+            "current-context": "plane",
+        }  # fmt: skip
+
+    def _write_credentials(self) -> None:
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        accounts = self.folder / "accounts.key"
+        accounts.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.TraditionalOpenSSL,
+                serialization.NoEncryption(),
+            )
+        )
+        tokens = self.folder / "tokens.csv"
+        tokens.write_text(f'{self.token},admin,admin,"system:masters"\n')
+        for path in (accounts, tokens):
+            path.chmod(0o600)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on at the moment."""
+    with contextlib.ExitStack() as stack:
+        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in taken]
+
+
+def start(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start a program that is killed when we are."""
+    return subprocess.Popen(
+        [*_DIES_WITH_US, *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+    )
+
+
+@contextlib.contextmanager
+def running(assets: Path, folder: Path) -> Iterator[Plane]:
+    """A control plane for as long as the block lasts."""
+    plane = Plane(assets, folder)
+    try:
+        plane.start()
+        yield plane
+    finally:
+        plane.stop()
