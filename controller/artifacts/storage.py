@@ -7,9 +7,10 @@ import hashlib
 import logging
 from typing import TYPE_CHECKING, Final
 
-from controller.artifacts import durable
 from controller.artifacts.artifact import MAX_JSON_BYTES, MAX_TEXT, Artifact
+from controller.artifacts.durable import as_failed
 from controller.runtime.setbacks import Failed
+from evaluator import durable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,7 @@ class Storage:
             self._index = self._read_index()
             self._remove_strangers()
         except OSError as error:
-            raise durable.as_failed(error, f"the store {root}") from error
+            raise as_failed(error, f"the store {root}") from error
 
     def latest(self) -> Artifact | None:
         """What was put last and is still here."""
@@ -70,7 +71,7 @@ class Storage:
         except OSError as error:
             if len(others) == len(self._index):
                 self._forget(artifact)
-            raise durable.as_failed(error, f"storing {revision} in {self._root}") from error
+            raise as_failed(error, f"storing {revision} in {self._root}") from error
         self._index = index
         for gone in others:
             if gone not in index:
@@ -90,7 +91,7 @@ class Storage:
             self._drop(artifact)
             raise Failed("ArtifactGone", f"{path}: is not stored any more") from error
         except OSError as error:
-            raise durable.as_failed(error, str(path)) from error
+            raise as_failed(error, str(path)) from error
         if f"sha256:{hashlib.sha256(archive).hexdigest()}" == artifact.digest:
             return archive
         with contextlib.suppress(OSError):

@@ -7,13 +7,13 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from controller.flagsets.blame import concerns_all, users
-from controller.flagsets.holding import Holding
 from controller.flagsets.layers import DEFAULT_PATHS, PathRefused, select
 from controller.flagsets.provenance import PLACES, Provenance, without_forgeries
 from controller.flagsets.unread import unread
+from evaluator.flags.blame import concerns_all, users
 from evaluator.flags.canonical import digest
 from evaluator.flags.diff import Diff, diff
+from evaluator.flags.holding import held_back
 from evaluator.flags.layer import read_layer
 from evaluator.flags.merge import merge
 from evaluator.flags.model import HELD_FROM_KEY, REVISION_KEY, FlagSet
@@ -92,7 +92,7 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     bad = parsed.bad | users(flag_set, failures)
     if not lenient:
         bad |= parsed.warned | {problem.flag for problem in forged if problem.flag is not None}
-    flag_set, held = _held_back(flag_set, bad, previous)
+    flag_set, held = held_back(flag_set, bad, previous)
     content = digest(flag_set)
     flag_set = _stamped(flag_set, content, provenance, previous, held)
     return Composition(
@@ -127,20 +127,6 @@ def _refused(previous: FlagSet | None, problems: Iterable[Problem]) -> Compositi
         changed=_NOTHING,
         accepted=False,
     )
-
-
-def _held_back(
-    flag_set: FlagSet, bad: Collection[str], previous: FlagSet | None
-) -> tuple[FlagSet, tuple[str, ...]]:
-    """The set with each bad flag at its last good definition, or absent; and the keys of those held."""
-    flags = {key: flag for key, flag in flag_set.flags.items() if key not in bad}
-    if previous is None:
-        held: tuple[str, ...] = ()
-    else:
-        held = tuple(sorted(key for key in bad if key in previous.flags))
-        holding = Holding(previous, flag_set.evaluators)
-        flags |= {key: holding.flag(key) for key in held}
-    return replace(flag_set, flags=MappingProxyType(flags)), held
 
 
 def _stamped(

@@ -111,7 +111,17 @@ def test_a_changed_byte_or_a_cut_is_never_served_as_something_else(
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\n", b"{}\n{}", b"[" * 512, b"[" * 2000, b"\xff\n", b'{"version": 2}\n', b"null\n"],
+    [
+        b"",
+        b"\n",
+        b"{}\n{}",
+        b"[" * 512,
+        b"[" * 200_000,
+        b" " * 2_000_000,
+        b"\xff\n",
+        b'{"version": 2}\n',
+        b"null\n",
+    ],
 )
 def test_a_damaged_file_is_set_aside_told_and_not_served(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture

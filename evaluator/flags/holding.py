@@ -11,7 +11,7 @@ from evaluator.flags.model import ABSENT, HELD_FROM_KEY, REVISION_KEY
 from evaluator.flags.references import Expander, RuleTooLarge, measure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from evaluator.flags.model import Flag, FlagSet, Json
 
@@ -42,3 +42,17 @@ class Holding:
             return rule if same(meant, self._after.expand(rule)) else meant
         except RuleTooLarge:
             return meant
+
+
+def held_back(
+    flag_set: FlagSet, bad: Collection[str], previous: FlagSet | None
+) -> tuple[FlagSet, tuple[str, ...]]:
+    """The set with each bad flag at its last good definition, or absent; and the keys of those held, sorted."""
+    flags = {key: flag for key, flag in flag_set.flags.items() if key not in bad}
+    if previous is None:
+        held: tuple[str, ...] = ()
+    else:
+        held = tuple(sorted(key for key in bad if key in previous.flags))
+        holding = Holding(previous, flag_set.evaluators)
+        flags |= {key: holding.flag(key) for key in held}
+    return replace(flag_set, flags=MappingProxyType(flags)), held

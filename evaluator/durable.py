@@ -1,0 +1,106 @@
+"""Files that survive a crash: a reader sees the old content or the new, never a part of either."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import tempfile
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_UNFINISHED: Final = ".unfinished"
+DAMAGED: Final = ".damaged"
+"""The suffix of a file that was set aside because its content cannot be trusted."""
+
+
+def make_folder(path: Path) -> None:
+    """Make the folder for its owner alone, and those above it, where they are missing. Raises OSError."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Replace `path` whole, readable by its owner alone, and return once it would survive a power cut.
+
+    Raises OSError with the old content untouched; only when the last step (the folder's own fsync)
+    fails may the new content be in place already.
+    """
+    descriptor, unfinished = tempfile.mkstemp(
+        prefix=f".{path.name}.", suffix=_UNFINISHED, dir=path.parent
+    )
+    try:
+        try:
+            _write_all(descriptor, content)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(unfinished, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(unfinished)
+        raise
+    sync_folder(path.parent)
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames within the folder survive a power cut. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_file(path: Path, limit: int) -> bytes:
+    """The file's bytes, or `limit` + 1 of them when it has more. Raises OSError."""
+    with path.open("rb") as file:
+        return file.read(limit + 1)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged file, for a human to look at; returns its new name. Raises OSError."""
+    aside = path.with_name(path.name + DAMAGED)
+    os.replace(path, aside)
+    return aside
+
+
+def sweep(folder: Path, name: str = "*") -> None:
+    """Remove what killed writes of `name` (a glob) left behind. Raises OSError."""
+    for leftover in folder.glob(f".{name}.*{_UNFINISHED}"):
+        leftover.unlink(missing_ok=True)
+
+
+def save(path: Path, content: bytes) -> None:
+    """`write_file`, the folder being made where it is missing. Raises OSError with the old content in place."""
+    make_folder(path.parent)
+    write_file(path, content)
+
+
+def load(path: Path, limit: int, decode: Callable[[bytes], T]) -> T | None:
+    """What `decode` makes of the file's first `limit` + 1 bytes; None where there is no file.
+
+    A file that `decode` refuses with ValueError is set aside, logged as an error, and None. Raises OSError.
+    """
+    try:
+        sweep(path.parent, path.name)
+        content = read_file(path, limit)
+    except FileNotFoundError:
+        return None
+    try:
+        return decode(content)
+    except ValueError as error:
+        log.error("%s: it was damaged and is not served: %s", set_aside(path), error)  # noqa: TRY400 - the cause is in the text
+        return None

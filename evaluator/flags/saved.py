@@ -1,0 +1,110 @@
+"""A flag set as it is kept on disk: one line of JSON, a newline, and the set's canonical form with its provenance. Pure.
+
+The line is `{"context": {…}, "length": bytes, "saved_at": RFC 3339, "sha256": hex, "version": 1}`, its sum over `saved_at`, the
+context where there is one, and the document, each on a line of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from evaluator.flags.canonical import canonical
+from evaluator.flags.model import EMPTY, REVISION_KEY, FlagSet
+from evaluator.flags.operators import DEPTH
+from evaluator.flags.parse import parse
+from evaluator.flags.text import Bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evaluator.flags.model import Json
+
+MAX_BYTES: Final = 256 * 1024 * 1024
+"""Of such a file; more is damage."""
+
+_VERSION: Final = 1
+_MAX_HEADER: Final = 1024 * 1024
+
+# A set of many documents, with held rules expanded, is larger than any document that a person writes.
+_BOUNDS: Final = Bounds(
+    document_bytes=MAX_BYTES, flags=2_000_000, depth=2 * DEPTH + 16, nodes=100_000_000
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A flag set with the moment at which it was known to be current."""
+
+    flag_set: FlagSet
+    saved_at: datetime
+    """With its time zone."""
+    context: Mapping[str, Json] = field(default_factory=lambda: EMPTY)
+    """Context values that came with the set."""
+
+    @property
+    def revision(self) -> str | None:
+        """The revision that last changed the content; None where the set does not say."""
+        revision = self.flag_set.metadata.get(REVISION_KEY)
+        return revision if isinstance(revision, str) else None
+
+
+def encode(saved: Saved) -> bytes:
+    """The file's content. Raises ValueError for more than can be read back."""
+    document = canonical(saved.flag_set, provenance=True)
+    saved_at = saved.saved_at.isoformat()
+    header: dict[str, Json] = {
+        "length": len(document),
+        "saved_at": saved_at,
+        "sha256": _sum(saved_at, saved.context, document),
+        "version": _VERSION,
+    }
+    if saved.context:
+        header["context"] = dict(saved.context)
+    line = _text(header).encode()
+    if len(line) > _MAX_HEADER or len(line) + len(document) >= MAX_BYTES:
+        raise ValueError(f"{len(line) + len(document)} bytes are too many to keep")
+    return line + b"\n" + document
+
+
+def decode(content: bytes) -> Saved:
+    """What was encoded. Raises ValueError for anything else."""
+    line, _, document = content.partition(b"\n")
+    match header := {"context": {}, **_header(line)}:
+        case {"saved_at": str(saved_at), "context": dict(context)}:
+            pass
+        case _:
+            raise ValueError("it does not start as such a file does")
+    if header.get("sha256") != _sum(saved_at, context, document):
+        raise ValueError(f"its checksum is wrong ({len(document)} of {header.get('length')} bytes)")
+    parsed = parse(document, file="last-good.json", bounds=_BOUNDS)
+    if parsed.whole_bad or parsed.bad:
+        raise ValueError(f"it cannot be read: {parsed.problems[0]}")
+    moment = datetime.fromisoformat(saved_at)
+    if moment.tzinfo is None:
+        raise ValueError("its time has no zone")
+    return Saved(parsed.flag_set, moment, context)
+
+
+def _header(line: bytes) -> dict[str, Json]:
+    try:
+        header = json.loads(line) if len(line) <= _MAX_HEADER else None
+    except RecursionError:
+        header = None
+    if not isinstance(header, dict) or header.get("version") != _VERSION:
+        raise ValueError("it does not start as such a file does")
+    return header
+
+
+def _sum(saved_at: str, context: Mapping[str, Json], document: bytes) -> str:
+    parts = [saved_at.encode()]
+    if context:
+        parts.append(_text(dict(context)).encode())
+    return hashlib.sha256(b"\n".join([*parts, document])).hexdigest()
+
+
+def _text(value: Json) -> str:
+    return json.dumps(value, sort_keys=True)
