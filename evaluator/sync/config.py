@@ -1,0 +1,179 @@
+"""What one source is told: the fields of flagd's `--sources` (https://flagd.dev/reference/sync-configuration/) and some of ours."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit, urlunsplit
+
+from evaluator.flags.model import EMPTY
+from evaluator.flags.text import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_INTERVAL: Final = 86_400
+"""Seconds; flagd's."""
+
+
+class InvalidSourceError(ValueError):
+    """A source's configuration cannot be used; the text says what is wrong and what to write. It holds no secret."""
+
+
+class Provider(StrEnum):
+    """How a source is followed, by flagd's names."""
+
+    FILE = "file"
+    FSNOTIFY = "fsnotify"
+    """A file, by inotify."""
+    FILEINFO = "fileinfo"
+    """A file, by looking alone."""
+    HTTP = "http"
+    GRPC = "grpc"
+    GCS = "gcs"
+    AZBLOB = "azblob"
+    S3 = "s3"
+
+
+FILES: Final = frozenset({Provider.FILE, Provider.FSNOTIFY, Provider.FILEINFO})
+BLOBS: Final = frozenset({Provider.GCS, Provider.AZBLOB, Provider.S3})
+
+
+@dataclass(frozen=True, slots=True)
+class OAuth:
+    """OAuth 2.0 client credentials, sent in the form's fields as flagd sends them."""
+
+    token_url: str
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    folder: str = ""
+    """Files `client-id` and `client-secret` to read instead, again as they change."""
+    reload_seconds: int = 0
+    """The least time between two looks at the folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceConfig:
+    """One source. What the provider has no use for is refused when it is read from JSON."""
+
+    uri: str = field(repr=False)
+    """A path, a URL, or a gRPC target; the name by which `source=` selects."""
+    provider: Provider
+    selector: str = ""
+    """gRPC: which of the peer's flags."""
+    provider_id: str = ""
+    """gRPC: who is asking."""
+    bearer_token: str = field(default="", repr=False)
+    bearer_token_file: str = ""
+    """Read again for every request; ours."""
+    auth_header: str = field(default="", repr=False)
+    """The whole value of `Authorization`."""
+    headers: Mapping[str, str] = field(default_factory=lambda: EMPTY, repr=False)
+    """HTTP headers or gRPC metadata."""
+    interval: float = 5.0
+    """Seconds between looks at an HTTP or object store source."""
+    interval_seed: str = ""
+    """Looks fall on multiples of the interval on the clock, shifted by a hash of this, as flagd's."""
+    cron: str = ""
+    """When to look instead of every interval: five fields, in UTC; ours."""
+    timeout: float = 10.0
+    """Seconds for one request, or for a stream's first message."""
+    cert_path: str = ""
+    """Certificates (PEM) to trust instead of the system's."""
+    client_cert_path: str = ""
+    """Our own certificate, for a peer that asks for it; ours."""
+    client_key_path: str = ""
+    tls: bool = False
+    """gRPC: encrypt."""
+    max_msg_size: int = 0
+    """gRPC: bytes of a message; 0: the bound of all sources."""
+    oauth: OAuth | None = None
+
+    @property
+    def name(self) -> str:
+        """The URI without a password or token: for logs, metrics and selectors."""
+        return shown(self.uri)
+
+    @property
+    def identity(self) -> str:
+        """What tells the content of this source from any other's."""
+        return json.dumps([self.provider.value, self.name, self.selector])
+
+
+def shown(uri: str) -> str:
+    """The URI as anyone may see it: without user information, and without the values of a URL's query."""
+    if "://" not in uri:
+        return uri
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return uri.partition("://")[0] + "://…"
+    query = re.sub(r"=[^&]*", "=…", parts.query)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
+
+
+def checked(config: SourceConfig) -> SourceConfig:
+    """The same, once it makes sense. Raises InvalidSourceError."""
+    where = f"the source {quoted(config.name)}"
+    if config.auth_header and (config.bearer_token or config.bearer_token_file):
+        raise InvalidSourceError(f"{where}: authHeader and bearerToken exclude each other")
+    if not 0 < config.interval <= MAX_INTERVAL:
+        raise InvalidSourceError(f"{where}: interval is 1 to {MAX_INTERVAL} seconds")
+    if bool(config.client_cert_path) != bool(config.client_key_path):
+        raise InvalidSourceError(f"{where}: clientCertPath and clientKeyPath go together")
+    if any(sign in text for text in _sent(config) for sign in "\r\n\0"):
+        raise InvalidSourceError(f"{where}: a header has a line break")
+    for name in _given(config):
+        if config.provider not in _USED_BY[name]:
+            users = " or ".join(sorted({provider.value for provider in _USED_BY[name]}))
+            raise InvalidSourceError(
+                f"{where}: a source of provider {config.provider} has no {spelled(name)}; {users} has"
+            )
+    if config.provider in BLOBS:
+        parts = urlsplit(config.uri)
+        scheme = {Provider.GCS: "gs"}.get(config.provider, config.provider.value)
+        if parts.scheme != scheme or not parts.netloc or not parts.path.strip("/"):
+            raise InvalidSourceError(f"{where}: write {scheme}://bucket/path/to/flags.json")
+    if config.provider is Provider.HTTP and not re.match(r"https?://[^/]", config.uri):
+        raise InvalidSourceError(f"{where}: write http://… or https://…")
+    if config.provider in FILES and (not config.uri or "\0" in config.uri):
+        raise InvalidSourceError("a file source needs its path: file:/etc/flags.json")
+    return config
+
+
+def _given(config: SourceConfig) -> list[str]:
+    """Fields that say something else than when they are left out."""
+    plain = SourceConfig("", config.provider)
+    return [name for name in _USED_BY if getattr(config, name) != getattr(plain, name)]
+
+
+def _sent(config: SourceConfig) -> list[str]:
+    return [
+        config.auth_header, config.bearer_token, config.selector, config.provider_id,
+        *config.headers, *config.headers.values(),
+    ]  # fmt: skip
+
+
+def spelled(name: str) -> str:
+    """The JSON key of a field: `provider_id` is `providerID`."""
+    if name in _SPELLED:
+        return _SPELLED[name]
+    first, *rest = name.split("_")
+    return first + "".join(part.title() for part in rest)
+
+
+_SPELLED: Final = {"provider_id": "providerID", "timeout": "timeoutS"}
+_HTTP: Final = frozenset({Provider.HTTP})
+_GRPC: Final = frozenset({Provider.GRPC})
+_POLLED: Final = _HTTP | BLOBS
+_NETWORK: Final = _POLLED | _GRPC
+_USED_BY: Final[Mapping[str, frozenset[Provider]]] = {
+    "selector": _GRPC, "provider_id": _GRPC, "max_msg_size": _GRPC, "tls": _GRPC,
+    "bearer_token": _HTTP | _GRPC, "bearer_token_file": _HTTP | _GRPC, "auth_header": _HTTP | _GRPC,
+    "headers": _HTTP | _GRPC, "cert_path": _HTTP | _GRPC, "client_cert_path": _HTTP | _GRPC,
+    "client_key_path": _HTTP | _GRPC, "oauth": _HTTP, "interval": _POLLED, "interval_seed": _POLLED,
+    "cron": _POLLED, "timeout": _NETWORK,
+}  # fmt: skip

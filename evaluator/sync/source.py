@@ -1,0 +1,71 @@
+"""What a source of flags is to whoever follows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+from evaluator.flags.model import EMPTY
+from evaluator.flags.text import Bounds
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from evaluator.flags.model import Json
+
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""What one source may deliver at once: looked at before it is read."""
+
+BOUNDS: Final = Bounds(document_bytes=MAX_BYTES)
+"""For what sources deliver, which programs write too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """All that a source has now."""
+
+    documents: tuple[tuple[str, bytes], ...]
+    """Name, whose extension says the format, and content; several are read together as one layer."""
+    context: Mapping[str, Json] = field(default_factory=lambda: EMPTY)
+    """Values that the source wants in every evaluation context."""
+
+
+class Unchanged:
+    """The source was asked, and has what it delivered last."""
+
+
+UNCHANGED: Final = Unchanged()
+
+
+class SourceFault(Exception):
+    """A source could not be read; `reason` is CamelCase and stable, `message` is for people and holds no secret."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+Heard: TypeAlias = Delivery | Unchanged | SourceFault
+
+
+class SyncSource(Protocol):
+    """One place that flags come from."""
+
+    @property
+    def name(self) -> str:
+        """For selectors, logs and metrics; holds no secret."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """Tells its content from any other source's, from one start to the next."""
+        ...
+
+    def deliveries(self) -> AsyncIterator[Heard]:
+        """What the source says, from now on: first of all what it has.
+
+        A fault that is yielded is followed by more, one that is raised (SourceFault) ends it: call again, after a pause
+        that grows. Called again, an unchanged content may be told as Unchanged. Ends in no other way.
+        """
+        ...
