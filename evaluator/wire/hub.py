@@ -1,0 +1,278 @@
+"""Latest value wins: many topics, each with one newest value and any number of subscribers. Pure: no I/O, no clock.
+
+A subscriber is not fed a queue but compared with what is newest. While it cannot be written to nothing piles up for it; once it can, it
+gets the newest value, and those in between were never made for it. So no update is lost, nobody is told an older value after a newer
+one, and nobody waits for anybody.
+
+A change goes out in slices, each a call of the scheduler, and topics take turns within them: a broadcast to ten thousand streams lets
+other work in between, and a large topic does not keep a small one waiting.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator
+
+SLICE: Final = 64
+"""Steps from one call of the scheduler to the next; a visit is one, and so is each STEP_BYTES that it sends."""
+SHARE: Final = 16
+"""Steps that a topic has before another takes its turn."""
+STEP_BYTES: Final = 32_768
+
+
+class Scheduler(Protocol):
+    """The part of an event loop that is needed here."""
+
+    def call_soon(self, callback: Callable[[], None]) -> object:
+        """Call `callback` after whatever else is due now."""
+
+
+class Subscriber(Protocol):
+    """Whom a topic's values are for. Its methods may call the hub."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether it takes a value now. When that comes true, its owner calls `Hub.offer`."""
+
+    def send(self, payload: bytes) -> None:
+        """Take the newest value. Whatever it raises drops this subscriber, and it alone."""
+
+    def retract(self, reason: object) -> None:
+        """Be told that the topic has no value, and why; as `send` otherwise."""
+
+    def failed(self, error: Exception) -> None:
+        """It was dropped for what it raised; must not raise."""
+
+
+class _Mark:
+    """Which value a subscriber saw last. It does not hold the payload, which would live on for the slowest reader."""
+
+    __slots__ = ("content", "number")
+
+    def __init__(self, number: int, content: object) -> None:
+        self.number = number
+        self.content = content
+        """Equal for equal values: the digest of a payload, or a retraction."""
+
+
+class _Retraction:
+    """The value of a topic that has none any more."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: object) -> None:
+        self.reason = reason
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Retraction) and self.reason == other.reason
+
+    def __hash__(self) -> int:
+        return hash(_Retraction)
+
+
+class _Topic:
+    __slots__ = ("changed", "due", "key", "mark", "number", "payload", "queued", "subscriptions")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.number = 0
+        self.mark: _Mark | None = None
+        """None while nothing is known of its value."""
+        self.payload = b""
+        self.subscriptions: dict[Subscription, None] = {}
+        self.due: deque[Subscription] = deque()
+        """Those still to be visited, in turn."""
+        self.changed = False
+        """Everyone is to be visited; put into `due` at the topic's next turn, so that a burst of changes costs one pass."""
+        self.queued = False
+
+    def line_up(self, subscription: Subscription) -> None:
+        """Visit it once all who wait have been; who waits keeps its place, or a flood of changes would starve the last."""
+        if not subscription._due:
+            subscription._due = True
+            self.due.append(subscription)
+
+
+class Subscription:
+    """One subscriber's place in a topic."""
+
+    __slots__ = ("_busy", "_due", "_seen", "_topic", "subscriber")
+
+    def __init__(self, topic: _Topic, subscriber: Subscriber) -> None:
+        self.subscriber = subscriber
+        self._topic: _Topic | None = topic
+        """None once it is over."""
+        self._seen: _Mark | None = None
+        self._busy = False
+        self._due = False
+
+    @property
+    def live(self) -> bool:
+        """False once unsubscribed or dropped."""
+        return self._topic is not None
+
+
+class Hub:
+    """All topics of one process. A topic is there while it has a value or a subscriber."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._topics: dict[Hashable, _Topic] = {}
+        self._turns: deque[_Topic] = deque()
+        self._scheduled = False
+        self.streams = 0
+        """Subscribers now."""
+        self.sent = 0
+        """Values delivered."""
+        self.skipped = 0
+        """Values that a subscriber was spared, because a newer one came before it could take them."""
+
+    @property
+    def topics(self) -> int:
+        """How many topics there are."""
+        return len(self._topics)
+
+    def listeners(self, key: Hashable) -> int:
+        """How many subscribers the topic `key` has."""
+        topic = self._topics.get(key)
+        return 0 if topic is None else len(topic.subscriptions)
+
+    def subscriptions(self) -> Iterator[Subscription]:
+        """Everyone, of all topics, as of now."""
+        for topic in tuple(self._topics.values()):
+            yield from tuple(topic.subscriptions)
+
+    def publish(self, key: Hashable, payload: bytes) -> None:
+        """`payload` is the newest value of the topic; it is encoded, and the same bytes go to all. An equal one changes nothing."""
+        digest = hashlib.blake2b(payload, digest_size=16).digest()
+        self._change(key, digest, payload)
+
+    def retract(self, key: Hashable, reason: object = None) -> None:
+        """The topic has no value, for `reason`. Subscribers are told, late ones too, and stay: a value may come (again)."""
+        self._change(key, _Retraction(reason), b"")
+
+    def drop(self, key: Hashable) -> None:
+        """Forget the topic's value; one that has subscribers keeps them, and they hear nothing of it."""
+        topic = self._topics.get(key)
+        if topic is not None:
+            topic.mark, topic.payload = None, b""
+            self._tidy(topic)
+
+    def subscribe(self, key: Hashable, subscriber: Subscriber) -> Subscription:
+        """Offer the topic's values to `subscriber`, the current one at once; the topic need not have one yet."""
+        topic = self._topics.get(key)
+        if topic is None:
+            topic = self._topics[key] = _Topic(key)
+        subscription = Subscription(topic, subscriber)
+        topic.subscriptions[subscription] = None
+        self.streams += 1
+        self._visit(topic, subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Offer it nothing more; harmless if it is over."""
+        topic = subscription._topic
+        if topic is not None:
+            subscription._topic = None
+            del topic.subscriptions[subscription]
+            self.streams -= 1
+            self._tidy(topic)
+
+    def offer(self, subscription: Subscription) -> None:
+        """It is writable (again): give it what is newest, unless it has that."""
+        topic = subscription._topic
+        if topic is not None:
+            self._visit(topic, subscription)
+
+    def _change(self, key: Hashable, content: object, payload: bytes) -> None:
+        topic = self._topics.get(key)
+        if topic is None:
+            topic = self._topics[key] = _Topic(key)
+        if topic.mark is not None and topic.mark.content == content:
+            return
+        topic.number += 1
+        topic.mark, topic.payload = _Mark(topic.number, content), payload
+        topic.changed = bool(topic.subscriptions)
+        self._queue(topic)
+
+    def _tidy(self, topic: _Topic) -> None:
+        if topic.mark is None and not topic.subscriptions and self._topics.get(topic.key) is topic:
+            del self._topics[topic.key]
+
+    def _queue(self, topic: _Topic) -> None:
+        if not topic.queued and (topic.changed or topic.due):
+            topic.queued = True
+            self._turns.append(topic)
+        if self._turns and not self._scheduled:
+            self._scheduled = True
+            self._scheduler.call_soon(self._run)
+
+    def _run(self) -> None:
+        steps = 0
+        try:
+            while self._turns and steps < SLICE:
+                topic = self._turns.popleft()
+                topic.queued = False
+                try:
+                    steps += self._turn(topic)
+                finally:
+                    self._queue(topic)
+        finally:
+            self._scheduled = bool(self._turns)
+            if self._scheduled:
+                self._scheduler.call_soon(self._run)
+
+    def _turn(self, topic: _Topic) -> int:
+        if topic.changed:
+            topic.changed = False
+            for subscription in topic.subscriptions:
+                topic.line_up(subscription)
+        steps = 1
+        while topic.due and steps <= SHARE:
+            subscription = topic.due.popleft()
+            subscription._due = False
+            steps += self._visit(topic, subscription)
+        return steps
+
+    def _visit(self, topic: _Topic, subscription: Subscription) -> int:
+        """Give one subscriber the newest value if it lacks it and can take it; what that cost, in steps."""
+        mark, seen = topic.mark, subscription._seen
+        if mark is None or mark is seen or not subscription.live:
+            return 1
+        if subscription._busy:
+            # Called back while it is being told something older: what is newest comes at another turn.
+            topic.line_up(subscription)
+            self._queue(topic)
+            return 1
+        if seen is not None and seen.content == mark.content:
+            self._sees(subscription, mark)
+            return 1
+        try:
+            if subscription.subscriber.writable:
+                self._sees(subscription, mark)
+                return self._tell(subscription, mark, topic.payload)
+        except Exception as error:  # noqa: BLE001 - its owner is told; one subscriber's failure is its own
+            self.unsubscribe(subscription)
+            subscription.subscriber.failed(error)
+        return 1
+
+    def _sees(self, subscription: Subscription, mark: _Mark) -> None:
+        if subscription._seen is not None:
+            self.skipped += mark.number - subscription._seen.number - 1
+        subscription._seen = mark
+
+    def _tell(self, subscription: Subscription, mark: _Mark, payload: bytes) -> int:
+        subscription._busy = True
+        self.sent += 1
+        try:
+            if isinstance(mark.content, _Retraction):
+                subscription.subscriber.retract(mark.content.reason)
+            else:
+                subscription.subscriber.send(payload)
+        finally:
+            subscription._busy = False
+        return 1 + len(payload) // STEP_BYTES

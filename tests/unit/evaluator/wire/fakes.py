@@ -1,0 +1,76 @@
+"""A scheduler that runs when told to, and subscribers whose reading is under the test's control."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evaluator.wire.hub import Hub, Subscription
+
+
+class FakeScheduler:
+    def __init__(self) -> None:
+        self.waiting: deque[Callable[[], None]] = deque()
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.waiting.append(callback)
+
+    def step(self) -> None:
+        """One slice, if any is due."""
+        if self.waiting:
+            self.waiting.popleft()()
+
+    def run(self, *, most: int = 100_000) -> None:
+        while self.waiting and most:
+            most -= 1
+            self.step()
+        assert not self.waiting, "the hub never comes to rest"
+
+
+@dataclass(eq=False)
+class Reader:
+    """Writable for as many values as it has room for."""
+
+    room: float = float("inf")
+    failing: bool = False
+    heard: list[bytes | tuple[str, object]] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
+    on_heard: Callable[[], None] | None = None
+    subscription: Subscription | None = None
+
+    @property
+    def writable(self) -> bool:
+        return self.room > 0
+
+    def send(self, payload: bytes) -> None:
+        self._hear(payload)
+
+    def retract(self, reason: object) -> None:
+        self._hear(("gone", reason))
+
+    def failed(self, error: Exception) -> None:
+        self.errors.append(error)
+
+    def read(self, hub: Hub, room: float = float("inf")) -> None:
+        self.room = room
+        assert self.subscription is not None
+        hub.offer(self.subscription)
+
+    def _hear(self, value: bytes | tuple[str, object]) -> None:
+        assert self.writable, "told while not writable"
+        if self.failing:
+            raise OSError("broken pipe")
+        self.room -= 1
+        self.heard.append(value)
+        if self.on_heard is not None:
+            self.on_heard()
+
+
+def join(hub: Hub, key: object, reader: Reader | None = None) -> Reader:
+    reader = reader or Reader()
+    reader.subscription = hub.subscribe(key, reader)
+    return reader

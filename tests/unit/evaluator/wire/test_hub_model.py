@@ -1,0 +1,155 @@
+"""Any interleaving of what happens to a hub, against what must hold of each reader."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from evaluator.wire.hub import Hub
+
+from .fakes import FakeScheduler, Reader, join
+
+TOPICS = st.sampled_from("ab")
+WHO = st.integers(0, 3)
+
+
+class Watched(Reader):
+    """Notes for each value how new it was, and may act from within."""
+
+    def __init__(self, machine: Deliveries, topic: str, room: float, failing: bool) -> None:
+        super().__init__(room, failing)
+        self.machine = machine
+        self.topic = topic
+        self.newest = -1
+
+    def send(self, payload: bytes) -> None:
+        self.hear(int(payload.split()[0]))
+        super().send(payload)
+
+    def retract(self, reason: object) -> None:
+        assert isinstance(reason, int)
+        self.hear(reason)
+        super().retract(reason)
+
+    def hear(self, number: int) -> None:
+        assert number > self.newest, "an older value after a newer one"
+        self.newest = number
+
+
+class Deliveries(RuleBasedStateMachine):
+    readers = Bundle("readers")
+    everything: ClassVar[str] = "every live reader that reads is at the newest state"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scheduler = FakeScheduler()
+        self.hub = Hub(self.scheduler)
+        self.now = 0
+        self.newest: dict[str, bytes | tuple[str, object] | None] = {"a": None, "b": None}
+        self.live: list[Watched] = []
+
+    def number(self) -> int:
+        self.now += 1
+        return self.now
+
+    @rule(topic=TOPICS, large=st.booleans())
+    def publish(self, topic: str, large: bool) -> None:
+        payload = b"%d " % self.number() + bytes(300_000 if large else 0)
+        self.newest[topic] = payload
+        self.hub.publish(topic, payload)
+
+    @rule(topic=TOPICS)
+    def publish_the_same_again(self, topic: str) -> None:
+        value = self.newest[topic]
+        if isinstance(value, bytes):
+            self.hub.publish(topic, bytes(bytearray(value)))
+
+    @rule(topic=TOPICS)
+    def retract(self, topic: str) -> None:
+        number = self.number()
+        self.newest[topic] = ("gone", number)
+        self.hub.retract(topic, number)
+
+    @rule(
+        target=readers,
+        topic=TOPICS,
+        room=st.sampled_from([0, 1, 2, float("inf")]),
+        failing=st.integers(0, 5).map(lambda drawn: drawn == 0),
+        deed=st.sampled_from(["none"] * 5 + ["leave", "publish", "join", "drop another"]),
+    )
+    def subscribe(self, topic: str, room: float, failing: bool, deed: str) -> Watched:
+        reader = Watched(self, topic, room, failing)
+        reader.on_heard = lambda: self.act(reader, deed)
+        self.live.append(reader)
+        join(self.hub, topic, reader)
+        return reader
+
+    def act(self, reader: Watched, deed: str) -> None:
+        reader.on_heard = None
+        if deed == "publish":
+            self.publish(reader.topic, large=False)
+        elif deed == "join":
+            self.live.append(other := Watched(self, reader.topic, 1, failing=False))
+            join(self.hub, reader.topic, other)
+        elif deed == "leave":
+            self.leave(reader)
+        elif deed == "drop another":
+            self.leave(self.live[0])
+
+    def leave(self, reader: Watched) -> None:
+        # One that acts within `subscribe` has no subscription yet.
+        if reader.subscription is not None:
+            self.hub.unsubscribe(reader.subscription)
+
+    @rule(reader=consumes(readers))
+    def unsubscribe(self, reader: Watched) -> None:
+        self.leave(reader)
+        reader.hear = self.silent  # type: ignore[method-assign] # it may hear nothing from here on
+
+    @staticmethod
+    def silent(number: int) -> None:
+        raise AssertionError(f"told {number} after it left")
+
+    @rule(reader=readers, room=st.sampled_from([0, 1, float("inf")]))
+    def read(self, reader: Watched, room: float) -> None:
+        reader.read(self.hub, room)
+
+    @rule()
+    def slice(self) -> None:
+        self.scheduler.step()
+
+    @invariant()
+    def who_failed_is_gone(self) -> None:
+        failed = [reader for reader in self.live if reader.errors]
+        assert all(each.subscription is None or not each.subscription.live for each in failed)
+        assert all(len(reader.errors) == 1 for reader in failed)
+
+    @invariant()
+    def streams_are_counted_right(self) -> None:
+        assert self.hub.streams == len(list(self.hub.subscriptions()))
+
+    @rule()
+    def come_to_rest(self) -> None:
+        self.scheduler.run()
+        for subscription in self.hub.subscriptions():
+            reader = subscription.subscriber
+            assert isinstance(reader, Watched)
+            newest = self.newest[reader.topic]
+            if reader.writable and newest is not None:
+                assert reader.heard[-1] == newest, self.everything
+
+    def teardown(self) -> None:
+        for subscription in self.hub.subscriptions():
+            reader = subscription.subscriber
+            assert isinstance(reader, Watched)
+            reader.failing = False
+            reader.room = float("inf")
+            self.hub.offer(subscription)
+        self.come_to_rest()
+
+
+Deliveries.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestDeliveries = Deliveries.TestCase
