@@ -289,7 +289,7 @@ async def open_local(
         store = Store(
             bucketing=options.bucketing,
             expose_bucketing=options.show_bucketing,
-            source=pipeline.shown,
+            sources=(pipeline.shown,),
         )
         serving = await serve(store, settings)
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.flags.model import ABSENT, EMPTY, Json, State
 from evaluator.flags.references import RuleTooLarge
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 MOST_STEPS: Final = 1_000
 """A trace ends here; the evaluation does not."""
+
+MOST_VALUE: Final = 1_000
+"""Characters of JSON up to which `Step.document` has a value as it is."""
 
 _SHOWN: Final = 80
 
@@ -44,6 +47,13 @@ class Step:
         place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
         return f"{('targeting' + place) if self.path else self.name}: {self._found()}"
 
+    def document(self) -> dict[str, Any]:
+        """The step as JSON: `path`, `name`, `value`, `text` and the particulars. What is too long is left out; `text` has its start."""
+        fields = {"value": self.value, **self.particulars}
+        kept = {name: value for name, value in fields.items() if _starts(value, MOST_VALUE)[1]}
+        kept.pop("note", None)
+        return {"path": list(self.path), "name": self.name, **kept, "text": str(self)}
+
     def _found(self) -> str:
         given = self.particulars
         shown = _short(self.value)
@@ -63,6 +73,21 @@ class Explanation:
 
     resolution: Resolution
     steps: tuple[Step, ...]
+
+
+def answer(key: str, resolution: Resolution) -> dict[str, Any]:
+    """An answer as JSON, in the words of OFREP: `key`, `value`, `variant`, `reason`, `errorCode`, `errorDetails`, `metadata`."""
+    document: dict[str, Any] = {"key": key}
+    if resolution.value is not ABSENT:
+        document["value"] = resolution.value
+    if resolution.variant is not None:
+        document["variant"] = resolution.variant
+    document["reason"] = resolution.reason.value
+    if resolution.error_code is not None:
+        document["errorCode"] = resolution.error_code.value
+        document["errorDetails"] = resolution.error_message
+    document["metadata"] = dict(resolution.metadata)
+    return document
 
 
 def explain(
@@ -97,7 +122,7 @@ def _traced(
     try:
         rule = compile_rule(
             flags.expander.expand(flag.targeting),
-            bucketing=flags.bucketing,
+            bucketing=flags.bucketing_of(flag),
             flag_key=flag.key,
             trace=trace,
         )
@@ -121,5 +146,18 @@ def _note(text: str) -> Step:
 
 
 def _short(value: Json) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    text, whole = _starts(value, _SHOWN)
+    return text if whole else text[: _SHOWN - 1] + "…"
+
+
+def _starts(value: Json, most: int) -> tuple[str, bool]:
+    """(`value` as JSON text, or the start of it; whether that is all). Costs no more than `most` characters, however large the value."""
+    if isinstance(value, str) and len(value) > most:
+        return json.dumps(value[:most], ensure_ascii=False), False
+    pieces, size = [], 0
+    for piece in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):
+        pieces.append(piece)
+        size += len(piece)
+        if size > most:
+            return "".join(pieces), False
+    return "".join(pieces), True

@@ -1,6 +1,7 @@
 """The shared model: what a flag set is and how it is read. Pure: no I/O, no clock."""
 
 from evaluator.flags.canonical import canonical, digest
+from evaluator.flags.catalog import Catalog, UnknownSourceError
 from evaluator.flags.diff import Change, Diff, diff
 from evaluator.flags.document import Document, Format, format_of, read_document
 from evaluator.flags.layer import Layer, read_layer
@@ -42,6 +43,7 @@ __all__ = [
     "Absent",
     "Bounds",
     "Bucketing",
+    "Catalog",
     "Change",
     "Diff",
     "Document",
@@ -56,6 +58,7 @@ __all__ = [
     "Scalar",
     "Severity",
     "State",
+    "UnknownSourceError",
     "canonical",
     "check_rule",
     "diff",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from evaluator.http.routes import Code, RpcError, header
 
@@ -11,12 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from evaluator.http.routes import Headers
-    from evaluator.store import Snapshot, Store
+    from evaluator.store import SelectorKey, Snapshot, Store
 
 SELECTOR_HEADER: Final = "flagd-selector"
 
 _FLAG_SET_ID: Final = "flagSetId"
 _SOURCE: Final = "source"
+_KEYS: Final[Mapping[str, SelectorKey]] = {_FLAG_SET_ID: _FLAG_SET_ID, _SOURCE: _SOURCE}
 
 
 class InvalidSelectorError(ValueError):
@@ -27,7 +28,7 @@ class InvalidSelectorError(ValueError):
 class Selection:
     """One selector, parsed. Without key and value it selects everything."""
 
-    key: str = ""
+    key: SelectorKey | Literal[""] = ""
     value: str = ""
 
     @property
@@ -36,13 +37,8 @@ class Selection:
         return {self.key: self.value} if self.key else {}
 
     def of(self, store: Store) -> Snapshot | None:
-        """What it selects of the one set that is served: all of it or nothing."""
-        snapshot = store.snapshot
-        if snapshot is None or not self.key:
-            return snapshot
-        if self.key == _SOURCE:
-            return snapshot if self.value == store.source else None
-        return snapshot if self.value == (snapshot.flag_set.flag_set_id or "") else None
+        """What it selects of what is served now; None where nothing is known by that name."""
+        return store.view(self.key, self.value) if self.key else store.snapshot
 
 
 EVERYTHING: Final = Selection()
@@ -56,11 +52,11 @@ def selection(headers: Headers) -> Selection:
     key, equals, value = text.partition("=")
     if not equals:
         return Selection(_SOURCE, text)
-    if key not in (_FLAG_SET_ID, _SOURCE):
+    if key not in _KEYS:
         raise InvalidSelectorError(
             f'invalid selector key "{key}", valid keys: "{_FLAG_SET_ID}", "{_SOURCE}"'
         )
-    return Selection(key, value)
+    return Selection(_KEYS[key], value)
 
 
 def select(headers: Headers) -> Selection:

@@ -80,7 +80,7 @@ class World:
 
 def world(*flags: Flag, sources: ContextSources | None = None, **metadata: Any) -> World:
     """Nothing is served if there are neither flags nor metadata."""
-    store = Store(source="flags.json")
+    store = Store(sources=("flags.json",))
     metrics = Metrics(store, lambda: NOW)
     parts = (store, metrics, sources or ContextSources(), lambda: NOW)
     if flags or metadata:

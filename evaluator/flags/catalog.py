@@ -1,0 +1,185 @@
+"""The flag sets of several sources as one: who wins, and what a selector finds. Pure.
+
+flagd's rules (core/pkg/store): a flag is known by its key and flag set id; of two with the same, the source that stands later in the
+list wins. Unlike flagd, a losing flag is kept: it comes back when the winner goes, and its own source still shows it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from evaluator.flags.canonical import digest as digest_of
+from evaluator.flags.model import ABSENT, EMPTY, Flag, FlagSet
+from evaluator.flags.references import Expander, RuleTooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from evaluator.flags.model import Json, Scalar
+
+FLAG_SET_ID: Final = "flagSetId"
+TOO_LARGE: Final = "rule-too-large"
+"""Stands for a rule that cannot be expanded: no such operator exists, so the flag is a PARSE_ERROR here and in every provider."""
+
+_NOTHING: Final = FlagSet()
+_NOTHING_DIGEST: Final = digest_of(_NOTHING)
+
+
+class UnknownSourceError(LookupError):
+    """No source has this name."""
+
+
+class Catalog:
+    """What each source holds now; immutable, and everything derived from it is made once, when it is first asked for.
+
+    What is derived takes time in proportion to the flags: ask for it in a thread before a loop does.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """`names` are the sources in order of priority, the last one wins; raises ValueError for none, or one named twice."""
+        self.names = tuple(names)
+        if not self.names or len(set(self.names)) < len(self.names):
+            raise ValueError(f"sources need one name each, and there must be one: {self.names}")
+        self._delivered: dict[str, _Delivered] = {}
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the same sources hold the same, provenance included."""
+        if not isinstance(other, Catalog):
+            return NotImplemented
+        return self.names == other.names and self._delivered == other._delivered
+
+    __hash__ = None  # type: ignore[assignment]  # equal by content, which takes long to hash
+
+    def with_source(
+        self, name: str, flag_set: FlagSet | None, digest: str | None = None
+    ) -> Catalog:
+        """The catalog in which `name` holds `flag_set`, or nothing; this very one where that changes nothing.
+
+        `digest` is the set's, from a caller that has it: of a large set it takes as long as all the rest.
+        Raises UnknownSourceError.
+        """
+        if name not in self.names:
+            raise UnknownSourceError(f"no source is named {name!r}; there are {self.names}")
+        held = self._delivered.get(name)
+        given = None if flag_set is None else _Delivered(flag_set, digest or digest_of(flag_set))
+        if given == held:
+            return self
+        following = Catalog(self.names)
+        latest = {**self._delivered, name: given}
+        for each in self.names:
+            if (delivered := latest.get(each)) is not None:
+                following._delivered[each] = delivered
+        return following
+
+    @property
+    def sets(self) -> Mapping[str, FlagSet]:
+        """What each source holds, those that hold nothing left out, in order of priority."""
+        return {name: delivered.flag_set for name, delivered in self._delivered.items()}
+
+    def of_source(self, name: str) -> FlagSet | None:
+        """What `name` delivered, whole, losing flags included; None: no such source, or nothing yet."""
+        held = self._delivered.get(name)
+        return None if held is None else held.flag_set
+
+    def digest_of(self, name: str) -> str | None:
+        """The digest of what `name` delivered."""
+        held = self._delivered.get(name)
+        return None if held is None else held.digest
+
+    def source_of(self, key: str) -> str | None:
+        """The source whose flag wins in `everything`."""
+        for name, held in reversed(self._delivered.items()):
+            if key in held.flag_set.flags:
+                return name
+        return None
+
+    @cached_property
+    def digest(self) -> str:
+        """Of what decides an evaluation. One source: its set's. Several: over theirs in order, so losing flags count, too."""
+        if len(self.names) == 1:
+            return next((held.digest for held in self._delivered.values()), _NOTHING_DIGEST)
+        lines = "".join(f"{name}\0{held.digest}\n" for name, held in self._delivered.items())
+        return f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"
+
+    @cached_property
+    def everything(self) -> FlagSet:
+        """All flags, of a key that several sources have the one with the highest priority.
+
+        One source: its very set. Several: flags that stand alone, their set's references expanded and its metadata under
+        their own, in a set without evaluators and metadata.
+        """
+        if len(self.names) == 1:
+            return next((held.flag_set for held in self._delivered.values()), _NOTHING)
+        flags: dict[str, Flag] = {}
+        for held in self._delivered.values():
+            flags |= held.folded
+        return FlagSet(flags)
+
+    def of_flag_set(self, flag_set_id: str) -> FlagSet | None:
+        """The flags whose id this is: their own `flagSetId`, else their set's; "" is for flags without one.
+
+        None: neither a flag nor a set has it. One source whose flags all have it: its very set; otherwise as in `everything`.
+        """
+        return self.flag_sets.get(flag_set_id)
+
+    @cached_property
+    def flag_sets(self) -> Mapping[str, FlagSet]:
+        """All flag sets by their id."""
+        known = {held.flag_set.flag_set_id or "" for held in self._delivered.values()}
+        known.update(own for held in self._delivered.values() for own, _ in held.ids())
+        if len(self.names) == len(known) == 1:
+            return dict.fromkeys(known, self.everything)
+        found: dict[str, dict[str, Flag]] = {own: {} for own in known}
+        for held in self._delivered.values():
+            for own, key in held.ids():
+                found[own][key] = held.folded[key]
+        return {own: FlagSet(flags) for own, flags in found.items()}
+
+
+class _Delivered:
+    """What one source delivered; kept from catalog to catalog, with its flags as they are in a set of several sources."""
+
+    def __init__(self, flag_set: FlagSet, digest: str) -> None:
+        self.flag_set = flag_set
+        self.digest = digest
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Delivered):
+            return NotImplemented
+        return self.digest == other.digest and self.flag_set == other.flag_set
+
+    __hash__ = None  # type: ignore[assignment]  # equal by content, which takes long to hash
+
+    def ids(self) -> Iterator[tuple[str, str]]:
+        """The flag set id of each flag, and its key."""
+        inherited = self.flag_set.flag_set_id or ""
+        for key, flag in self.flag_set.flags.items():
+            own = flag.metadata.get(FLAG_SET_ID) if flag.metadata else None
+            yield (own if isinstance(own, str) else inherited), key
+
+    @cached_property
+    def folded(self) -> Mapping[str, Flag]:
+        """Each flag with all that its set gives it."""
+        evaluators, metadata = self.flag_set.evaluators, self.flag_set.metadata
+        expander = Expander(evaluators) if evaluators else None
+        return {key: _fold(flag, expander, metadata) for key, flag in self.flag_set.flags.items()}
+
+
+def _fold(flag: Flag, expander: Expander | None, metadata: Mapping[str, Scalar]) -> Flag:
+    rule = flag.targeting if expander is None else _expanded(flag.targeting, expander)
+    if rule is flag.targeting and not metadata:
+        return flag
+    # One mapping for all flags without metadata of their own: there may be many of them.
+    folded = {**metadata, **flag.metadata} if flag.metadata else metadata or EMPTY
+    return Flag(flag.key, flag.state, flag.variants, flag.default_variant, rule, folded)
+
+
+def _expanded(rule: Json, expander: Expander) -> Json:
+    if rule is ABSENT:
+        return rule
+    try:
+        return expander.expand(rule)
+    except RuleTooLarge as excess:
+        return {TOO_LARGE: [str(excess)]}

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluator.flags.catalog import Catalog, UnknownSourceError
+from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, Flag, FlagSet, State
+from evaluator.flags.operators import NODES
+from evaluator.resolve import ErrorCode, Resolution, compile_flag_set, resolve, resolve_all
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evaluator.flags.model import Scalar
+
+NAMES = ("low", "middle", "high")
+NOW = 1_700_000_000
+CONTEXT = {"targetingKey": "user-1", "tier": "gold"}
+
+metadata: st.SearchStrategy[Mapping[str, Scalar]] = st.fixed_dictionaries(
+    {},
+    optional={
+        "flagSetId": st.sampled_from(["", "shop", "bank", 7]),
+        "team": st.sampled_from(["a", "b"]),
+        BUCKETING_KEY: st.sampled_from(["v2", "v3", "v9"]),
+    },
+)
+rules = st.sampled_from(
+    [
+        ABSENT,
+        None,
+        {},
+        "on",
+        {"$ref": "gold"},
+        {"if": [{"$ref": "gold"}, "on", "off"]},
+        {"$ref": "split"},
+        {"$ref": "nested"},
+        {"$ref": "loop"},
+        {"$ref": "empty"},
+        {"$ref": "vast"},
+        {"$ref": "none"},
+        {"fractional": [["on", 1], ["off", 1]]},
+    ]
+)
+VAST = {"or": [{"var": "tier"}] * NODES}
+bodies = {
+    "gold": st.sampled_from([{"==": [{"var": "tier"}, "gold"]}, {"==": [{"var": "tier"}, "x"]}]),
+    "split": st.just({"fractional": [["on", 1], ["off", 1]]}),
+    "nested": st.just({"if": [{"$ref": "gold"}, "on", "off"]}),
+    "loop": st.just({"if": [{"$ref": "loop"}, "on"]}),
+    "empty": st.just({}),
+    "vast": st.just(VAST),
+}
+
+
+@st.composite
+def flag_sets(draw: st.DrawFn) -> FlagSet:
+    keys = draw(st.lists(st.sampled_from("abcdef"), unique=True))
+    return FlagSet(
+        {key: draw(flags(key)) for key in keys},
+        draw(st.fixed_dictionaries({}, optional=bodies)),
+        draw(metadata),
+    )
+
+
+def flags(key: str) -> st.SearchStrategy[Flag]:
+    return st.builds(
+        Flag,
+        st.just(key),
+        st.sampled_from(State),
+        st.just({"on": True, "off": False}),
+        st.sampled_from(["on", "off", None]),
+        rules,
+        metadata,
+    )
+
+
+delivered = st.dictionaries(st.sampled_from(NAMES), flag_sets())
+
+
+def catalog(sets: Mapping[str, FlagSet], names: tuple[str, ...] = NAMES) -> Catalog:
+    made = Catalog(names)
+    for name, flag_set in sets.items():
+        made = made.with_source(name, flag_set)
+    return made
+
+
+def answers(flag_set: FlagSet, *, expose: bool = False) -> dict[str, tuple[Any, ...]]:
+    compiled = compile_flag_set(flag_set, bucketing=Bucketing.V2, expose_bucketing=expose)
+    return {
+        key: (found.value, found.variant, found.reason, found.error_code, dict(found.metadata))
+        for key, found in resolve_all(compiled, CONTEXT, NOW)
+    }
+
+
+def naive_id(flag_set: FlagSet, flag: Flag) -> str:
+    for given_id in (flag.metadata.get("flagSetId"), flag_set.metadata.get("flagSetId")):
+        if isinstance(given_id, str):
+            return given_id
+    return ""
+
+
+@given(sets=delivered, expose=st.booleans())
+@settings(max_examples=60)
+def test_everything_answers_as_the_last_source_that_has_the_flag(
+    sets: dict[str, FlagSet], expose: bool
+) -> None:
+    made = catalog(sets)
+    winners = {key: name for name in NAMES if name in sets for key in sets[name].flags}
+    assert made.everything.flags.keys() == winners.keys()
+    apart = {name: answers(flag_set, expose=expose) for name, flag_set in sets.items()}
+    merged = answers(made.everything, expose=expose)
+    assert merged == {key: apart[name][key] for key, name in winners.items()}
+    assert {key: made.source_of(key) for key in winners} == winners
+
+
+@given(sets=delivered)
+@settings(max_examples=60)
+def test_a_flag_set_is_what_a_naive_search_finds(sets: dict[str, FlagSet]) -> None:
+    made = catalog(sets)
+    apart = {name: answers(flag_set) for name, flag_set in sets.items()}
+    for wanted in ("", "shop", "bank"):
+        found = {
+            key: apart[name][key]
+            for name in NAMES
+            if name in sets
+            for key, flag in sets[name].flags.items()
+            if naive_id(sets[name], flag) == wanted
+        }
+        assert answers(made.of_flag_set(wanted) or FlagSet()) == found
+
+
+@given(sets=delivered, order=st.permutations(NAMES))
+@settings(max_examples=40)
+def test_it_does_not_matter_in_which_order_sources_deliver(
+    sets: dict[str, FlagSet], order: list[str]
+) -> None:
+    one, other = catalog(sets), catalog({name: sets[name] for name in order if name in sets})
+    assert one == other
+    assert list(one.everything.flags) == list(other.everything.flags)
+    assert one.digest == other.digest
+
+
+@given(sets=delivered, gone=st.sampled_from(NAMES))
+@settings(max_examples=40)
+def test_who_lost_comes_back_when_the_winner_goes(sets: dict[str, FlagSet], gone: str) -> None:
+    left = {name: flag_set for name, flag_set in sets.items() if name != gone}
+    made = catalog(sets).with_source(gone, None)
+    assert made == catalog(left)
+    assert made.everything == catalog(left).everything
+
+
+@given(flag_set=flag_sets())
+@settings(max_examples=20)
+def test_one_source_is_served_as_it_is(flag_set: FlagSet) -> None:
+    made = catalog({"only": flag_set}, ("only",))
+    assert made.everything is made.of_source("only") is made.sets["only"] is flag_set
+
+
+def one(key: str, value: object = 1, *, rule: Any = ABSENT, **more: Any) -> FlagSet:
+    """A set of one flag; `more` is the set's metadata."""
+    return FlagSet({key: Flag(key, State.ENABLED, {"v": value}, "v", rule)}, {}, more)
+
+
+def test_the_same_again_is_the_same_catalog() -> None:
+    made = catalog({"low": one("a")})
+    assert made.with_source("low", one("a")) is made
+    assert made.with_source("high", None) is made
+    assert made.with_source("low", one("a", **{"flagstaff.dev/revision": "r2"})) is not made
+
+
+def test_flags_with_one_key_in_two_sets_are_both_there() -> None:
+    made = catalog({"low": one("a", 1, flagSetId="shop"), "high": one("a", 2, flagSetId="bank")})
+    found = {own: flag_set.flags["a"].variants["v"] for own, flag_set in made.flag_sets.items()}
+    assert found == {"shop": 1, "bank": 2}
+    assert made.everything.flags["a"].variants["v"] == 2
+    assert made.of_source("low") == one("a", 1, flagSetId="shop")
+
+
+def test_an_empty_set_is_known_by_its_id_and_an_unknown_one_is_not() -> None:
+    made = catalog({"low": FlagSet(metadata={"flagSetId": "shop"})})
+    assert made.of_flag_set("shop") == FlagSet()
+    assert made.of_flag_set("bank") is made.of_flag_set("") is made.of_source("high") is None
+
+
+def test_a_set_whose_flags_all_are_in_it_is_not_copied() -> None:
+    made = catalog({"only": one("a", flagSetId="shop")}, ("only",))
+    assert made.of_flag_set("shop") is made.everything
+
+
+def test_unchanged_sources_fold_their_flags_once() -> None:
+    first = catalog({"low": one("a", team="x"), "high": one("b")})
+    kept = first.everything.flags["a"]
+    assert first.with_source("high", one("c")).everything.flags["a"] is kept
+
+
+def test_a_rule_too_large_to_expand_fails_its_flag_alone() -> None:
+    flags = {**one("big", rule={"$ref": "vast"}).flags, **one("small").flags}
+    merged = catalog({"low": FlagSet(flags, {"vast": VAST})}).everything
+    compiled = compile_flag_set(merged)
+    found: dict[str, Resolution] = {
+        key: resolve(compiled, key, None, {}, NOW) for key in ("big", "small")
+    }
+    assert found["big"].error_code is ErrorCode.PARSE_ERROR
+    assert found["small"].value == 1
+
+
+@pytest.mark.parametrize("names", [(), ("a", "b", "a")], ids=["none", "one twice"])
+def test_sources_need_one_name_each(names: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match="one name each"):
+        Catalog(names)
+
+
+def test_an_unknown_source_delivers_nothing() -> None:
+    with pytest.raises(UnknownSourceError, match="'other'"):
+        catalog({}).with_source("other", FlagSet())
