@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from evaluator.http.listener import Listener
 from evaluator.http.routes import Limits
-from evaluator.server import evaluation, management, ofrep
+from evaluator.server import evaluation, json_rpc, management, messages, ofrep
 from evaluator.server.context import ContextSources
 from evaluator.server.events import EventStreams
 from evaluator.server.metrics import Metrics
@@ -61,14 +61,20 @@ async def serve(
     """Listen on all ports; returns once they are open. Raises OSError if one is taken, and leaves none open then."""
     metrics = Metrics(store, clock)
     sources = ContextSources(settings.context_values, settings.context_from_header)
-    answers = evaluation.Evaluation(store, metrics, sources, clock)
+    loop = asyncio.get_running_loop()
+
+    def spoken(codec: evaluation.Codec) -> evaluation.Spoken:
+        deadline, encode = settings.stream_deadline, codec.encode_event
+        events = EventStreams(store, loop, deadline_seconds=deadline, encode=encode)
+        return evaluation.Spoken(
+            evaluation.Evaluation(store, metrics, sources, clock, codec), events
+        )
+
+    protobuf, json = spoken(messages), spoken(json_rpc)
     open_feature = ofrep.Ofrep(store, metrics, sources, clock)
-    events = EventStreams(
-        store, asyncio.get_running_loop(), deadline_seconds=settings.stream_deadline
-    )
     limits = Limits(body_bytes=settings.max_request_body, header_bytes=settings.max_request_header)
     planned = (
-        (Listener(evaluation.routes(answers, events), limits, name="grpc"), settings.port),
+        (Listener(evaluation.routes(protobuf, json), limits, name="grpc"), settings.port),
         (Listener(ofrep.routes(open_feature), limits, name="ofrep"), settings.ofrep_port),
         (
             Listener(management.routes(store, metrics, clock), limits, name="management"),
@@ -76,7 +82,7 @@ async def serve(
         ),
     )
     listeners = tuple(listener for listener, _ in planned)
-    closers = (events.close, answers.close, open_feature.close, metrics.close)
+    closers = (protobuf.close, json.close, open_feature.close, metrics.close)
     bound: list[int] = []
     try:
         for listener, port in planned:

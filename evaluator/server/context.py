@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from evaluator.flags.model import EMPTY
 from evaluator.http.routes import header
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from evaluator.http.routes import Headers
+
+Context: TypeAlias = dict[str, Any]
 
 MAX_DEPTH: Final = 64
 """Nested objects and arrays of a context: rules walk it by recursion."""
@@ -35,6 +37,11 @@ class ContextSources:
             if value is not None:
                 context[key] = value
         return context
+
+
+def read_too_deep(document: Any, text: bytes) -> bool:
+    """`too_deep` of the JSON `text` that `document` was read from. Without that many brackets it cannot be: most are never walked."""
+    return text.count(b"{") + text.count(b"[") > MAX_DEPTH and too_deep(document)
 
 
 def too_deep(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""gRPC flagd.evaluation.v1 and v2: one flag by type, and in v1 all flags.
+"""flagd.evaluation.v1 and v2, in protobuf and in JSON: one flag by type, and in v1 all flags.
 
 A request costs a decoding, a resolution and a look-up: the answer's bytes are encoded once for each resolution the compiled flag
 set can give, and kept until another set is served.
@@ -6,7 +6,8 @@ set can give, and kept until another set is served.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from evaluator.flags.model import ABSENT, EMPTY
 from evaluator.http.routes import Code, Routes, RpcError
@@ -23,12 +24,12 @@ from evaluator.server.metrics import remember
 from evaluator.server.selection import select
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from evaluator.flags.model import Json
     from evaluator.http.routes import Call, UnaryHandler
     from evaluator.resolve import CompiledFlagSet, Resolution
-    from evaluator.server.context import ContextSources
+    from evaluator.server.context import Context, ContextSources
     from evaluator.server.events import EventStreams
     from evaluator.server.metrics import Encoded, Metrics
     from evaluator.store import Snapshot, Store
@@ -49,22 +50,80 @@ ERRORS: Final = {
 """flagd's status and text for each error; a provider reads the error back from the status."""
 
 
-def routes(evaluation: Evaluation, events: EventStreams) -> Routes:
-    """Both services on one port."""
-    unary: dict[str, UnaryHandler] = {
-        f"/flagd.evaluation.{version}.Service/{method}": evaluation.unary(version, wanted)
-        for version in ("v1", "v2")
-        for method, wanted in METHODS.items()
-    }
-    unary["/flagd.evaluation.v1.Service/ResolveAll"] = evaluation.resolve_all
-    streams = {
-        f"/flagd.evaluation.{version}.Service/EventStream": events.open for version in ("v1", "v2")
-    }
-    return Routes(unary=unary, streams=streams)
+SERVICES: Final = {
+    "flagd.evaluation.v1.Service": "v1",
+    "flagd.evaluation.v2.Service": "v2",
+    "schema.v1.Service": "v1",
+}
+"""The version that each service answers by. The deprecated schema.v1 (https://buf.build/open-feature/flagd) has v1's messages, less a
+bulk answer's metadata: its clients skip that as a field they do not know."""
+
+
+class Codec(Protocol):
+    """One format's messages: the modules `messages` (protobuf) and `json_rpc`. All raise RpcError for what they cannot read or write."""
+
+    def decode_request(self, wanted: FlagType, message: bytes, /) -> tuple[str, Any]:
+        """(flag key, context for `plain`)."""
+
+    def decode_bulk_request(self, message: bytes, /) -> Any:
+        """The context, for `plain`."""
+
+    def plain(self, context: Any, /) -> Context:
+        """A decoded context as a dict."""
+
+    def encode_answer(self, version: str, wanted: FlagType, resolution: Resolution, /) -> bytes:
+        """A successful resolution as a response of `version`, "v1" or "v2"."""
+
+    def encode_bulk_entry(
+        self, key: str, kind: FlagType, resolution: Resolution, /
+    ) -> bytes | None:
+        """One flag of a bulk answer, for `join_bulk`; None leaves it out."""
+
+    def join_bulk(self, entries: Sequence[bytes], metadata: Mapping[str, Any], /) -> bytes:
+        """The whole bulk answer."""
+
+    def encode_event(self, kind: str, content: Mapping[str, Any], /) -> bytes:
+        """One message of an event stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What answers in one message format."""
+
+    evaluation: Evaluation
+    events: EventStreams
+
+    def close(self) -> None:
+        """Tell event streams and forget."""
+        self.events.close()
+        self.evaluation.close()
+
+
+def routes(protobuf: Spoken, json: Spoken) -> Routes:
+    """All services on one port. Nothing here changes anything, so that Connect may GET every unary call."""
+    unary, json_unary = _unary(protobuf.evaluation), _unary(json.evaluation)
+    paths = [f"/{service}/EventStream" for service in SERVICES]
+    return Routes(
+        unary=unary,
+        streams=dict.fromkeys(paths, protobuf.events.open),
+        json_unary=json_unary,
+        json_streams=dict.fromkeys(paths, json.events.open),
+        idempotent=frozenset(unary),
+    )
+
+
+def _unary(evaluation: Evaluation) -> dict[str, UnaryHandler]:
+    calls: dict[str, UnaryHandler] = {}
+    for service, version in SERVICES.items():
+        for method, wanted in METHODS.items():
+            calls[f"/{service}/{method}"] = evaluation.unary(version, wanted)
+        if version == "v1":
+            calls[f"/{service}/ResolveAll"] = evaluation.resolve_all
+    return calls
 
 
 class Evaluation:
-    """Answers from the store's current snapshot."""
+    """Answers from the store's current snapshot, in one message format."""
 
     def __init__(
         self,
@@ -72,7 +131,9 @@ class Evaluation:
         metrics: Metrics,
         sources: ContextSources,
         clock: Callable[[], float],
+        codec: Codec = messages,
     ) -> None:
+        self._codec = codec
         self._store = store
         self._metrics = metrics
         self._sources = sources
@@ -84,17 +145,18 @@ class Evaluation:
     def unary(self, version: str, wanted: FlagType) -> UnaryHandler:
         """The handler of `version`'s method for flags of type `wanted`."""
         store, clock, sources = self._store, self._clock, self._sources
+        decode, plain = self._codec.decode_request, self._codec.plain
         answers = self._answers[version]
 
         def answer(call: Call, message: bytes) -> bytes:
-            key, struct = messages.decode_request(wanted, message)
+            key, given = decode(wanted, message)
             snapshot = select(call.headers).of(store)
             if snapshot is None:
                 raise RpcError(*ERRORS[ErrorCode.FLAG_NOT_FOUND])
             flags = snapshot.compiled
             context: Mapping[str, Json] = EMPTY
             if _reads_context(flags, key):
-                context = sources.lay_over(messages.plain(struct), call.headers)
+                context = sources.lay_over(plain(given), call.headers)
             resolution = resolve(flags, key, wanted, context, int(clock()))
             known = answers.get(resolution)
             if known is None:
@@ -107,16 +169,15 @@ class Evaluation:
     def resolve_all(self, call: Call, message: bytes) -> bytes:
         """v1's bulk: every flag whose default variant tells its type; one that fails is there with its reason."""
         selected = select(call.headers)
-        struct = messages.decode_bulk_request(message)
-        context = self._sources.lay_over(messages.plain(struct), call.headers)
+        given = self._codec.decode_bulk_request(message)
+        context = self._sources.lay_over(self._codec.plain(given), call.headers)
         parts: list[bytes] = []
         snapshot = selected.of(self._store)
         if snapshot is not None:
             resolved = resolve_all(snapshot.compiled, context, int(self._clock()))
             for key, resolution in resolved:
                 self._append(parts, snapshot, key, resolution)
-        parts.append(messages.encode_bulk_metadata(selected.metadata))
-        return b"".join(parts)
+        return self._codec.join_bulk(parts, selected.metadata)
 
     def _append(
         self, parts: list[bytes], snapshot: Snapshot, key: str, resolution: Resolution
@@ -126,7 +187,7 @@ class Evaluation:
             kind = flag_type(snapshot.flag_set.flags[key])
             if kind is None:
                 return
-            entry = messages.encode_bulk_entry(key, kind, resolution)
+            entry = self._codec.encode_bulk_entry(key, kind, resolution)
             if entry is None:
                 return
             known = (entry, self._metrics.tally(key, resolution))
@@ -143,7 +204,7 @@ class Evaluation:
         if version == "v1" and _is_code_default(resolution):
             tally.count += 1
             raise RpcError(*ERRORS[ErrorCode.FLAG_NOT_FOUND])
-        known = (messages.encode_answer(version, wanted, resolution), tally)
+        known = (self._codec.encode_answer(version, wanted, resolution), tally)
         remember(self._answers[version], resolution, known)
         return known
 

@@ -6,7 +6,7 @@ one change from what it saw to what is newest.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from evaluator.flags.diff import diff
 from evaluator.flags.model import FlagSet
@@ -15,7 +15,7 @@ from evaluator.server.messages import encode_event
 from evaluator.server.selection import select
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Mapping
 
     from evaluator.http.routes import Call, MessageStream
     from evaluator.server.selection import Selection
@@ -25,9 +25,8 @@ KEEP_ALIVE_SECONDS: Final = 20.0
 """flagd's: after so long without another message."""
 
 NOTHING: Final = FlagSet()
-READY: Final = encode_event("provider_ready", {})
-KEEP_ALIVE: Final = encode_event("keep_alive", {})
-SHUTDOWN: Final = encode_event("provider_shutdown", {})
+
+EncodeEvent: TypeAlias = "Callable[[str, Mapping[str, Any]], bytes]"
 
 
 class TimerHandle(Protocol):
@@ -88,11 +87,22 @@ class Countdown(Generic[T]):
 
 
 class EventStreams:
-    """All open event streams of one process."""
+    """All open event streams of one process in one message format."""
 
-    def __init__(self, store: Store, timers: Timers, *, deadline_seconds: float = 0.0) -> None:
-        """A stream ends with DEADLINE_EXCEEDED after `deadline_seconds`; 0: never."""
+    def __init__(
+        self,
+        store: Store,
+        timers: Timers,
+        *,
+        deadline_seconds: float = 0.0,
+        encode: EncodeEvent = encode_event,
+    ) -> None:
+        """A stream ends with DEADLINE_EXCEEDED after `deadline_seconds`; 0: never. encode: an event's type and content to bytes."""
         self.store = store
+        self.ready = encode("provider_ready", {})
+        self.alive = encode("keep_alive", {})
+        self.goodbye = encode("provider_shutdown", {})
+        self._encode = encode
         self._streams: set[EventStream] = set()
         self._closing = False
         self._changes: dict[int, tuple[FlagSet, bytes | None]] = {}
@@ -137,8 +147,12 @@ class EventStreams:
         known = self._changes.get(id(seen))
         if known is None:
             # The set is kept beside its message, so that its id stays its own.
-            known = self._changes[id(seen)] = (seen, encode_change(seen, current))
+            known = self._changes[id(seen)] = (seen, self._change(seen, current))
         return known[1]
+
+    def _change(self, seen: FlagSet, current: FlagSet) -> bytes | None:
+        flags = changed_flags(seen, current)
+        return self._encode("configuration_change", {"flags": flags}) if flags else None
 
     def _on_change(self, _: Snapshot) -> None:
         for subscriber in tuple(self._streams):
@@ -163,7 +177,7 @@ class EventStream:
             if not self._stream.writable:
                 return
             self._greeted = True
-            self._send(READY)
+            self._send(self._streams.ready)
         current = self._current()
         if current is self._seen or not self._stream.writable:
             return
@@ -175,7 +189,7 @@ class EventStream:
     def keep_alive(self) -> None:
         """Show a silent peer that we are there; one that does not read has messages waiting already."""
         if self._stream.writable:
-            self._send(KEEP_ALIVE)
+            self._send(self._streams.alive)
         else:
             self._streams.silence.restart(self)
 
@@ -186,7 +200,7 @@ class EventStream:
     def shut_down(self) -> None:
         """Say goodbye if it is heard, and end."""
         if self._stream.writable:
-            self._send(SHUTDOWN)
+            self._send(self._streams.goodbye)
         self._end(Code.OK, "")
 
     def _current(self) -> FlagSet:
@@ -205,12 +219,11 @@ class EventStream:
         self._streams.forget(self)
 
 
-def encode_change(seen: FlagSet, current: FlagSet) -> bytes | None:
-    """`configuration_change` with flagd's words for what happened to each flag; None where nothing did."""
+def changed_flags(seen: FlagSet, current: FlagSet) -> dict[str, Any]:
+    """flagd's words for what happened to each flag, as a `configuration_change` holds them; empty where nothing did."""
     change = diff(seen, current)
-    flags: dict[str, Any] = {
+    return {
         **{key: {"type": "write"} for key in change.added},
         **{key: {"type": "update"} for key in change.changed},
         **{key: {"type": "delete"} for key in change.removed},
     }
-    return encode_event("configuration_change", {"flags": flags}) if flags else None

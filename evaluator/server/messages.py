@@ -1,4 +1,4 @@
-"""Protobuf messages of flagd.evaluation.v1 and v2, to and from plain values.
+"""Protobuf messages of flagd.evaluation.v1 and v2, to and from plain values; `json_rpc` has the same functions for JSON.
 
 The message classes are the published ones (https://buf.build/open-feature/flagd). Both versions have the same requests, so v2's
 classes read them; they differ in `optional` on `value` and `variant` of an answer.
@@ -7,7 +7,7 @@ classes read them; they differ in `optional` on `value` and `variant` of an answ
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError, EncodeError
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v1
@@ -19,11 +19,12 @@ from evaluator.resolve import FlagType
 from evaluator.server.context import MAX_DEPTH
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from google.protobuf.struct_pb2 import ListValue, Struct, Value
 
     from evaluator.resolve import Resolution
-
-Context: TypeAlias = dict[str, Any]
+    from evaluator.server.context import Context
 
 _REQUESTS: Final[Mapping[FlagType, Any]] = {
     FlagType.BOOLEAN: v2.ResolveBooleanRequest,
@@ -157,11 +158,11 @@ def encode_bulk_entry(key: str, kind: FlagType, resolution: Resolution) -> bytes
         return None
 
 
-def encode_bulk_metadata(metadata: Mapping[str, Any]) -> bytes:
-    """A v1 ResolveAllResponse with nothing but its own metadata."""
+def join_bulk(entries: Sequence[bytes], metadata: Mapping[str, Any]) -> bytes:
+    """The ResolveAllResponse of `entries`."""
     response = v1.ResolveAllResponse()
     _put_struct(response.metadata, metadata)
-    return response.SerializeToString()
+    return b"".join((*entries, response.SerializeToString()))
 
 
 def encode_event(kind: str, content: Mapping[str, Any]) -> bytes:

@@ -11,7 +11,7 @@ import orjson
 from evaluator.flags.model import ABSENT
 from evaluator.http.routes import Response, Routes, header
 from evaluator.resolve import ErrorCode, resolve, resolve_all
-from evaluator.server.context import MAX_DEPTH, too_deep
+from evaluator.server.context import read_too_deep
 from evaluator.server.metrics import remember
 from evaluator.server.selection import InvalidSelectorError, selection
 
@@ -142,9 +142,7 @@ def read_context(body: bytes) -> dict[str, Any]:
         raise _BadRequest("INVALID_CONTEXT", "Provider context is not valid") from error
     if document is None:
         return {}
-    # A document without that many brackets cannot be too deep: most are never walked.
-    brackets = body.count(b"{") + body.count(b"[")
-    if not isinstance(document, dict) or (brackets > MAX_DEPTH and too_deep(document)):
+    if not isinstance(document, dict) or read_too_deep(document, body):
         raise _BadRequest("INVALID_CONTEXT", "Provider context is not valid")
     context = document.get("context")
     return context if isinstance(context, dict) else {}

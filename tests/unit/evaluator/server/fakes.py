@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from evaluator.flags.model import ABSENT, Flag, FlagSet, State
 from evaluator.http.routes import Call, Code
+from evaluator.server import json_rpc
 from evaluator.server.context import ContextSources
 from evaluator.server.evaluation import Evaluation
 from evaluator.server.metrics import Metrics
@@ -75,6 +76,7 @@ class World:
     store: Store
     metrics: Metrics
     evaluation: Evaluation
+    json: Evaluation
     ofrep: Ofrep
 
 
@@ -85,7 +87,7 @@ def world(*flags: Flag, sources: ContextSources | None = None, **metadata: Any) 
     parts = (store, metrics, sources or ContextSources(), lambda: NOW)
     if flags or metadata:
         store.swap(flag_set(*flags, **metadata), now=NOW)
-    return World(store, metrics, Evaluation(*parts), Ofrep(*parts))
+    return World(store, metrics, Evaluation(*parts), Evaluation(*parts, json_rpc), Ofrep(*parts))
 
 
 def call(headers: Headers = ()) -> Call:

@@ -6,10 +6,11 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v1
 from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v2
+from openfeature.schemas.protobuf.schema.v1 import schema_pb2 as schema_v1
 
-from evaluator.http.routes import Code, RpcError
+from evaluator.http.routes import Code, Routes, RpcError
 from evaluator.server.context import ContextSources
-from evaluator.server.evaluation import METHODS, routes
+from evaluator.server.evaluation import METHODS, Spoken, routes
 from evaluator.server.events import EventStreams
 
 from . import fakes
@@ -32,6 +33,11 @@ def ask(
     answer = served.evaluation.unary(version, METHODS[f"Resolve{kind}"])
     message = answer(call(headers), request.SerializeToString())
     return getattr(PB[version], f"Resolve{kind}Response").FromString(message)
+
+
+def routes_of(served: World) -> Routes:
+    events = EventStreams(served.store, fakes.FakeTimers())
+    return routes(Spoken(served.evaluation, events), Spoken(served.json, events))
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
@@ -224,12 +230,31 @@ def test_bytes_that_are_no_bulk_request_are_an_invalid_argument() -> None:
     assert caught.value.code is Code.INVALID_ARGUMENT
 
 
-def test_both_versions_are_routed_and_only_v1_has_bulk() -> None:
-    served = world()
-    table = routes(served.evaluation, EventStreams(served.store, fakes.FakeTimers()))
-    v1_paths = {path for path in table.unary if ".v1." in path}
-    assert len(v1_paths) == 6
-    assert len(table.unary) == 11
-    assert set(table.streams) == {
-        f"/flagd.evaluation.{version}.Service/EventStream" for version in ("v1", "v2")
+def test_every_service_is_routed_in_both_formats_and_only_v1s_have_bulk() -> None:
+    table = routes_of(world())
+    assert {path.rsplit("/", 1)[0] for path in table.unary if path.endswith("ResolveAll")} == {
+        "/flagd.evaluation.v1.Service",
+        "/schema.v1.Service",
     }
+    assert len(table.unary) == 3 * 5 + 2
+    assert table.unary.keys() == table.json_unary.keys() == table.idempotent
+    assert len(table.streams) == 3
+    assert table.streams.keys() == table.json_streams.keys()
+
+
+@pytest.mark.parametrize(("kind", "expected"), KINDS.items())
+def test_the_deprecated_service_reads_v1s_answers(kind: str, expected: Any) -> None:
+    served = world(*fakes.ALL)
+    key = {"Int": "integer"}.get(kind, kind.lower())
+    message = getattr(schema_v1, f"Resolve{kind}Request")(flag_key=key).SerializeToString()
+    response = getattr(schema_v1, f"Resolve{kind}Response").FromString(
+        routes_of(served).unary[f"/schema.v1.Service/Resolve{kind}"](call(), message)
+    )
+    assert response.reason == "STATIC"
+    assert expected is None or response.value == expected
+
+
+def test_the_deprecated_service_reads_v1s_bulk_without_its_metadata() -> None:
+    message = routes_of(world(fakes.BOOLEAN)).unary["/schema.v1.Service/ResolveAll"](call(), b"")
+    flags = schema_v1.ResolveAllResponse.FromString(message).flags
+    assert {key: flag.bool_value for key, flag in flags.items()} == {"boolean": True}

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 from google.protobuf.json_format import MessageToDict
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v1
 
 from evaluator.flags.model import FlagSet
 from evaluator.http.routes import Code, RpcError
+from evaluator.server import json_rpc
 from evaluator.server.events import EventStreams
 from evaluator.store import Store
 
@@ -227,3 +229,15 @@ def test_no_stream_is_opened_during_shutdown() -> None:
     with pytest.raises(RpcError) as caught:
         scene.open()
     assert caught.value.code is Code.UNAVAILABLE
+
+
+def test_a_stream_in_json_says_the_same() -> None:
+    scene = Scene()
+    streams = EventStreams(scene.store, scene.timers, encode=json_rpc.encode_event)
+    stream = FakeStream()
+    streams.open(call(), b"{}", stream)
+    scene.serve(version(1))
+    assert [orjson.loads(message) for message in stream.sent] == [
+        {"type": "provider_ready", "data": {}},
+        {"type": "configuration_change", "data": {"flags": {"f": {"type": "update"}}}},
+    ]
