@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup demo test check unit oracles bench lock clean
+.PHONY: setup demo test check unit oracles plane bench lock clean
 
 setup: .venv/.ready ## the whole environment, in .venv
 
@@ -27,7 +27,7 @@ check: setup
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
-unit: setup oracles
+unit: setup oracles plane
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term --cov-report=xml
 
 oracles: .oracles/v2/.ready .oracles/v3/.ready ## the published Python cores, each in an environment of its own
@@ -38,11 +38,15 @@ oracles: .oracles/v2/.ready .oracles/v3/.ready ## the published Python cores, ea
 	$(BIN)/uv pip install -q --python .oracles/$*/bin/python --require-hashes -r $<
 	@touch $@
 
+plane: setup ## etcd, kube-apiserver and kubectl for the tests, built once (minutes)
+	@$(BIN)/python -m tests.cluster.assets >/dev/null
+
 bench: setup oracles ## every measurement; wire also needs h2load and wrk
 	@for name in evaluation footprint swap commit wire; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 lock: setup ## pin again what pyproject.toml allows
 	$(COMPILE) --upgrade requirements/uv.in -o requirements/uv.txt
+	$(COMPILE) --upgrade requirements/go.in -o requirements/go.txt
 	$(COMPILE) --upgrade --extra controller --extra otel --group dev pyproject.toml -o requirements/dev.txt
 	$(COMPILE) --upgrade --extra controller pyproject.toml -o requirements/controller.txt
 	$(COMPILE) --upgrade pyproject.toml -o requirements/evaluator.txt

