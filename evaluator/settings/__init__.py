@@ -1,0 +1,18 @@
+"""How to serve: flagd's options, variables and configuration file, and a few of our own. The only reader of the environment."""
+
+from evaluator.settings.load import Loaded, from_env, load
+from evaluator.settings.model import InvalidSettingError, OtelSettings, Settings, TlsPaths
+from evaluator.settings.options import OPTIONS, Kind, Option
+
+__all__ = [
+    "OPTIONS",
+    "InvalidSettingError",
+    "Kind",
+    "Loaded",
+    "Option",
+    "OtelSettings",
+    "Settings",
+    "TlsPaths",
+    "from_env",
+    "load",
+]

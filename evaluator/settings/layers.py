@@ -1,0 +1,111 @@
+"""Where options are given: command line over environment over configuration file, each told apart in messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from evaluator.flags.document import read_document
+from evaluator.flags.operators import did_you_mean, shown
+from evaluator.settings import values
+from evaluator.settings.model import InvalidSettingError
+from evaluator.settings.options import BY_NAME, OPTIONS, Kind, Option
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+DEFAULT_FILE: Final = ".agent.yaml"
+_MOST_BYTES: Final = 4_000_000
+_NEVER_READ: Final = frozenset({"config"})
+"""Options of the command line only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An option's values as they were found, and where."""
+
+    where: str
+    """As a message names it."""
+    values: tuple[object, ...]
+    """One an occurrence: texts, or what the file has."""
+
+
+def from_flags(flags: Mapping[str, Sequence[str]]) -> dict[str, Given]:
+    """By option name; `flags` are the texts of each option of the command line."""
+    return {
+        name: Given(f"--{name}", tuple(texts if BY_NAME[name].many else texts[-1:]))
+        for name, texts in flags.items()
+    }
+
+
+def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], list[str]]:
+    """The options of variables that are set and not empty, and warnings of unknown ones."""
+    variables = {option.variable: option for option in OPTIONS if option.name not in _NEVER_READ}
+    found: dict[str, Given] = {}
+    warnings: list[str] = []
+    for variable, text in environ.items():
+        option = variables.get(variable)
+        if option is not None and text:
+            listed = option.kind is Kind.STRINGS
+            found[option.name] = Given(variable, ([*values.words(text)],) if listed else (text,))
+        elif option is None and _is_ours(variable):
+            hint = did_you_mean(variable, variables)
+            warnings.append(f"the variable {variable} is none that is read{hint}")
+    return found, warnings
+
+
+def _is_ours(variable: str) -> bool:
+    # Kubernetes puts FLAGD_SERVICE_HOST, FLAGD_PORT_8013_TCP and the like beside a Service named flagd.
+    ours = variable.startswith(("FLAGD_", "FLAGSTAFF_"))
+    return ours and not ("_PORT_" in variable or "_SERVICE_" in variable)
+
+
+def from_file(path: str, environ: Mapping[str, str]) -> tuple[dict[str, Given], list[str]]:
+    """The options of the file at `path`, else of $HOME/.agent.yaml if it is there; and warnings of unknown keys.
+
+    As viper has it, keys are in lower case at every depth, whatever the file has.
+    """
+    file = Path(path) if path else Path(environ.get("HOME", "")) / DEFAULT_FILE
+    if not path and ("HOME" not in environ or not file.is_file()):
+        return {}, []
+    found: dict[str, Given] = {}
+    warnings: list[str] = []
+    for key, value in _read(file).items():
+        option = BY_NAME.get(key)
+        if option is None or key in _NEVER_READ:
+            hint = did_you_mean(key, BY_NAME)
+            warnings.append(f"{file}: the key {shown(key)} is none that is read{hint}")
+        elif value is not None:
+            found[key] = Given(f"{key} in {file}", (_worded(option, value),))
+    return found, warnings
+
+
+def _worded(option: Option, value: object) -> object:
+    if option.kind is Kind.STRINGS and isinstance(value, str):
+        return [*values.words(value)]
+    return value
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise InvalidSettingError(f"--config {file} cannot be read: {error.strerror}") from None
+    document = read_document(content, file=file.name)
+    if document.problems:
+        problem = document.problems[0]
+        raise InvalidSettingError(f"{file}:{problem.line}:{problem.column}: {problem.message}")
+    if not isinstance(document.value, dict):
+        raise InvalidSettingError(f"{file} must be an object of options")
+    lowered: dict[str, Any] = _lowered(document.value)
+    return lowered
+
+
+def _lowered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key).lower(): _lowered(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_lowered(item) for item in value]
+    return value

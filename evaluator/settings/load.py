@@ -1,0 +1,152 @@
+"""From what was given to Settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from evaluator.flags.model import Bucketing
+from evaluator.settings import layers, values
+from evaluator.settings.model import InvalidSettingError, OtelSettings, Settings, TlsPaths
+from evaluator.settings.options import BY_NAME, FOREIGN, Kind, Option
+from evaluator.settings.sources import parse_sources, parse_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from evaluator.settings.layers import Given
+    from evaluator.sync.config import SourceConfig
+
+_GO_HEADER_BYTES: Final = 1 << 20
+_OTEL: Final = "otel."
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings, and what whoever gave them should know."""
+
+    settings: Settings
+    warnings: tuple[str, ...]
+
+
+def from_env(environ: Mapping[str, str]) -> Settings:
+    """Settings of `environ` alone, defaults for what it does not set; raises InvalidSettingError."""
+    given, _ = layers.from_environment(environ)
+    return _settings(given, environ, [])
+
+
+def load(flags: Mapping[str, Sequence[str]], environ: Mapping[str, str]) -> Loaded:
+    """Command line over environment over configuration file over defaults; raises InvalidSettingError.
+
+    `flags` are the texts given for each option, by its name.
+    """
+    path = flags.get("config", ("",))[-1]
+    in_file, odd_keys = layers.from_file(path, environ)
+    in_environment, odd_variables = layers.from_environment(environ)
+    on_line = layers.from_flags({name: texts for name, texts in flags.items() if name != "config"})
+    warnings = [*odd_keys, *odd_variables]
+    settings = _settings(in_file | in_environment | on_line, environ, warnings)
+    return Loaded(settings, tuple(warnings))
+
+
+def _settings(
+    given: Mapping[str, Given], environ: Mapping[str, str], warnings: list[str]
+) -> Settings:
+    defaults = Settings()
+    found: dict[str, Any] = {}
+    for name, what in given.items():
+        option = BY_NAME[name]
+        _refuse(option, what)
+        if name in {"uri", "sources"} or (option.kind is Kind.CHOICE and what.values[-1] == ""):
+            continue
+        found[option.target if option.target != "-" else name] = _value(option, what)
+        default = getattr(defaults, option.target, None)
+        if option.without_effect and found[option.target] != default:
+            warnings.append(f"{what.where} has no effect: {option.without_effect}")
+    otel = _otel(found, environ)
+    if otel.collector_uri and "OTEL_EXPORTER_OTLP_ENDPOINT" in environ:
+        found.setdefault("metrics_exporter", "otel")
+    if found.get("metrics_exporter") == "otel" and not otel.collector_uri:
+        raise InvalidSettingError(
+            f"{given['metrics-exporter'].where} is otel: --otel-collector-uri must say where to"
+        )
+    authority = Path(found["client-ca-path"]) if found.get("client-ca-path") else None
+    named = {field.name for field in fields(Settings)}
+    settings = replace(
+        defaults,
+        **{name: value for name, value in found.items() if name in named},
+        otel=otel,
+        server_tls=_tls(found, "", authority),
+        ofrep_tls=_tls(found, "ofrep-", authority),
+        management_tls=_tls(found, "management-", None),
+        sources=_sources(given, warnings),
+    )
+    return _finished(settings, found)
+
+
+def _refuse(option: Option, given: Given) -> None:
+    if option.refusal and any(_text(value) not in option.choices for value in given.values):
+        raise InvalidSettingError(f"{given.where} is refused: {option.refusal}")
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _value(option: Option, given: Given) -> Any:
+    last, where = given.values[-1], given.where
+    match option.kind:
+        case Kind.WHOLE:
+            return values.whole(last, where, option.bounds)
+        case Kind.CHOICE:
+            return values.choice(last, where, option.choices)
+        case Kind.STRINGS | Kind.PAIRS:
+            read = values.strings if option.kind is Kind.STRINGS else values.pairs
+            return read(given.values, where)
+        case Kind.DURATION | Kind.SWITCH:
+            return (values.duration if option.kind is Kind.DURATION else values.switch)(last, where)
+        case _:
+            return values.line(_text(last), where)
+
+
+def _otel(found: dict[str, Any], environ: Mapping[str, str]) -> OtelSettings:
+    foreign = {
+        field: values.line(environ[name], name)
+        for name, field in FOREIGN.items()
+        if environ.get(name)
+    }
+    merged = foreign | {name: value for name, value in found.items() if name.startswith(_OTEL)}
+    return OtelSettings(**{name.removeprefix(_OTEL): value for name, value in merged.items()})
+
+
+def _tls(found: Mapping[str, Any], port: str, client_ca: Path | None) -> TlsPaths | None:
+    names = (f"{port}server-cert-path", f"{port}server-key-path")
+    certificate, key = (found.get(name, "") for name in names)
+    if bool(certificate) != bool(key):
+        missing, other = names if key else names[::-1]
+        raise InvalidSettingError(f"--{other} needs --{missing} beside it")
+    if not certificate:
+        return None
+    return TlsPaths(certificate=Path(certificate), key=Path(key), client_ca=client_ca)
+
+
+def _sources(given: Mapping[str, Given], warnings: list[str]) -> tuple[SourceConfig, ...]:
+    found: list[SourceConfig] = []
+    if uris := given.get("uri"):
+        found += (parse_uri(uri, uris.where) for uri in values.strings(uris.values, uris.where))
+    if sources := given.get("sources"):
+        found += parse_sources(sources.values[-1], sources.where, warnings)
+    return tuple(found)
+
+
+def _finished(settings: Settings, found: Mapping[str, Any]) -> Settings:
+    headers = {name.lower(): key for name, key in settings.context_from_header.items()}
+    return replace(
+        settings,
+        context_from_header=headers,
+        state_dir=Path(cast("str", settings.state_dir)) if settings.state_dir else None,
+        bucketing=Bucketing(settings.bucketing),
+        max_request_header=settings.max_request_header or _GO_HEADER_BYTES,
+        log_level="debug" if found.get("debug") else settings.log_level,
+    )

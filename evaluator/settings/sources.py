@@ -1,0 +1,180 @@
+"""Where flags come from, as flagd is told it: `--uri` by prefix, `--sources` by field (flagd's syncbuilder and SourceConfig)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from evaluator.flags.operators import did_you_mean, shown
+from evaluator.settings import values
+from evaluator.settings.model import InvalidSettingError
+from evaluator.sync.config import (
+    MAX_INTERVAL,
+    InvalidSourceError,
+    OAuth,
+    Provider,
+    SourceConfig,
+    checked,
+)
+from evaluator.sync.config import shown as shown_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+KUBERNETES: Final = (
+    "the evaluator has no access to Kubernetes; take the flag set from the proxy instead, such as "
+    '{"uri":"HOST:8015","provider":"grpc","selector":"NAMESPACE/NAME"}'
+)
+_FORMS: Final = (
+    "file:, http(s)://, grpc(s)://, envoy://, dns://, uds://, xds://, gs://, azblob:// or s3://"
+)
+_CUT: Final = {"file:": Provider.FILE, "grpc://": Provider.GRPC, "grpcs://": Provider.GRPC}
+"""Prefixes that are no part of the source's name."""
+_KEPT: Final = {
+    "http://": Provider.HTTP, "https://": Provider.HTTP, "gs://": Provider.GCS, "azblob://": Provider.AZBLOB, "s3://": Provider.S3,
+} | dict.fromkeys(("envoy://", "dns://", "uds://", "xds://"), Provider.GRPC)  # fmt: skip
+_MOST_MESSAGE_BYTES: Final = 2**31 - 1
+
+
+def _line(value: object, where: str) -> str:
+    return values.line(value, where)
+
+
+def _whole_seconds(value: object, where: str) -> int:
+    return values.whole(value, where, (0, MAX_INTERVAL))
+
+
+def _seconds(value: object, where: str) -> float:
+    return float(_whole_seconds(value, where))
+
+
+def _bytes(value: object, where: str) -> int:
+    return values.whole(value, where, (0, _MOST_MESSAGE_BYTES))
+
+
+def _headers(value: object, where: str) -> dict[str, str]:
+    return values.pairs((value,), where)
+
+
+def _never(value: object, where: str) -> bool:
+    if values.switch(value, where):
+        raise InvalidSettingError(
+            f"{where} is refused: a source always delivers all that it has, and nothing is kept of before"
+        )
+    return False
+
+
+def _oauth(value: object, where: str) -> OAuth:
+    if not isinstance(value, dict):
+        raise InvalidSettingError(f"{where} is {shown(value)}: must be an object")
+    found = _fields(value, where, _OAUTH, None)
+    if not found.get("folder") and not (found.get("client_id") and found.get("client_secret")):
+        raise InvalidSettingError(f"{where} needs clientID and clientSecret, or a folder with both")
+    if not found.get("token_url"):
+        raise InvalidSettingError(f"{where} needs a tokenURL")
+    return OAuth(**found)
+
+
+_OAUTH: Final[Mapping[str, tuple[str, Callable[[object, str], Any]]]] = {
+    "clientID": ("client_id", _line),
+    "clientSecret": ("client_secret", _line),
+    "tokenURL": ("token_url", _line),
+    "folder": ("folder", _line),
+    "reloadDelayS": ("reload_seconds", _whole_seconds),
+}
+_SOURCE: Final[Mapping[str, tuple[str, Callable[[object, str], Any]]]] = {
+    "uri": ("uri", _line),
+    "provider": ("provider", _line),
+    "selector": ("selector", _line),
+    "providerID": ("provider_id", _line),
+    "authHeader": ("auth_header", _line),
+    "bearerToken": ("bearer_token", _line),
+    "bearerTokenFile": ("bearer_token_file", _line),
+    "headers": ("headers", _headers),
+    "interval": ("interval", _seconds),
+    "intervalSeed": ("interval_seed", _line),
+    "cron": ("cron", _line),
+    "timeoutS": ("timeout", _seconds),
+    "certPath": ("cert_path", _line),
+    "clientCertPath": ("client_cert_path", _line),
+    "clientKeyPath": ("client_key_path", _line),
+    "tls": ("tls", values.switch),
+    "maxMsgSize": ("max_msg_size", _bytes),
+    "incrementalUpdates": ("", _never),
+    "oauth": ("oauth", _oauth),
+}
+"""Each field of the JSON, which Go reads in any case: the field of SourceConfig, and how it is read."""
+
+
+def parse_uri(uri: str, where: str) -> SourceConfig:
+    """The source that a `--uri` means, by its prefix."""
+    if uri.startswith("core.openfeature.dev"):
+        raise InvalidSettingError(f"{where} {uri} is refused: {KUBERNETES}")
+    for prefix, provider in (_CUT | _KEPT).items():
+        if uri.startswith(prefix):
+            kept = uri.removeprefix(prefix) if prefix in _CUT else uri
+            return _checked(SourceConfig(kept, provider, tls=prefix == "grpcs://"), where)
+    raise InvalidSettingError(f"{where} {shown(shown_uri(uri))} must start with {_FORMS}")
+
+
+def parse_sources(given: object, where: str, warnings: list[str]) -> list[SourceConfig]:
+    """The sources of a JSON array, as text or read already; a warning for each field that nothing reads."""
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError) as error:
+            raise InvalidSettingError(f"{where} is no JSON: {error}") from None
+    if not isinstance(given, list):
+        raise InvalidSettingError(f"{where} is {shown(given)}: must be an array of sources")
+    return [_source(item, f"{where}[{index}]", warnings) for index, item in enumerate(given)]
+
+
+def _source(given: object, where: str, warnings: list[str]) -> SourceConfig:
+    if not isinstance(given, dict):
+        raise InvalidSettingError(f"{where} is {shown(given)}: must be an object")
+    found = _fields(given, where, _SOURCE, warnings)
+    for name in ("uri", "provider"):
+        if not found.get(name):
+            raise InvalidSettingError(f"{where} needs a {name}")
+    if found["provider"] == "kubernetes":
+        raise InvalidSettingError(f"{where}.provider is refused: {KUBERNETES}")
+    if found["provider"] not in tuple(Provider):
+        raise InvalidSettingError(
+            f"{where}.provider is {shown(found['provider'])}: must be one of {', '.join(Provider)}"
+        )
+    found["provider"] = Provider(found["provider"])
+    for name in ("interval", "timeout"):
+        if found.get(name) == 0:
+            # Go's zero value: not given.
+            del found[name]
+    return _checked(SourceConfig(**found), where)
+
+
+def _checked(source: SourceConfig, where: str) -> SourceConfig:
+    try:
+        return checked(source)
+    except InvalidSourceError as error:
+        raise InvalidSettingError(f"{where}: {error}") from None
+
+
+def _fields(
+    given: Mapping[str, object],
+    where: str,
+    known: Mapping[str, tuple[str, Callable[[object, str], Any]]],
+    warnings: list[str] | None,
+) -> dict[str, Any]:
+    by_case = {name.lower(): name for name in known}
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        name = by_case.get(key.lower())
+        if name is None:
+            unread = f"{where}.{key} is no field that is read{did_you_mean(key, known)}"
+            if warnings is None:
+                raise InvalidSettingError(unread)
+            warnings.append(unread)
+            continue
+        field, read = known[name]
+        if value is not None:
+            found[field] = read(value, f"{where}.{name}")
+    found.pop("", None)
+    return found

@@ -1,0 +1,143 @@
+"""How a value is read, be it an option's text, a variable's, or a value of the configuration file.
+
+pflag reads flagd's command line and viper's `cast` the rest, so lists, pairs, durations and switches are spelled as those two take
+them; where `cast` silently gives zero for what it cannot read, this says so instead.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from typing import TYPE_CHECKING, Final
+
+from evaluator.flags.operators import shown
+from evaluator.settings.model import InvalidSettingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_UNITS: Final = {
+    "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0,
+}  # fmt: skip
+_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_LONGEST: Final = 2**63 / 1e9
+"""Seconds that a duration of Go's can hold."""
+_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
+
+
+def duration(value: object, where: str) -> float:
+    """Seconds of a duration as Go writes it, `0` or such as `1m30s`."""
+    text = str(value).removeprefix("+") if isinstance(value, str | int) else ""
+    if text == "0":
+        return 0.0
+    parts = _PART.findall(text)
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if not parts or "".join(map("".join, parts)) != text or seconds > _LONGEST:
+        raise InvalidSettingError(
+            f"{where} is {shown(value)}: must be a duration such as 30s or 1h15m"
+        )
+    return seconds
+
+
+def whole(value: object, where: str, bounds: tuple[int, int]) -> int:
+    """A whole number within `bounds`, both included."""
+    lowest, highest = bounds
+    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    if (
+        not (text.isascii() and text.isdigit() and len(text) <= 20)
+        or not lowest <= int(text) <= highest
+    ):
+        raise InvalidSettingError(
+            f"{where} is {shown(value)}: must be a whole number from {lowest} to {highest}"
+        )
+    return int(text)
+
+
+def switch(value: object, where: str) -> bool:
+    """What Go's ParseBool takes."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    if text not in _TRUE | _FALSE:
+        raise InvalidSettingError(f"{where} is {shown(value)}: must be true or false")
+    return text in _TRUE
+
+
+def line(value: object, where: str) -> str:
+    """A text without control characters, so that it can be printed and opened."""
+    if not isinstance(value, str) or not value.isprintable():
+        raise InvalidSettingError(f"{where} must be a printable text")
+    return value
+
+
+def choice(value: object, where: str, choices: Sequence[str]) -> str:
+    """One of `choices`."""
+    if value not in choices:
+        raise InvalidSettingError(f"{where} is {shown(value)}: must be {' or '.join(choices)}")
+    return str(value)
+
+
+def strings(values: Iterable[object], where: str) -> tuple[str, ...]:
+    """Each value of an option given several times: a list, or texts parted by commas and quoted as in CSV."""
+    found: list[str] = []
+    for value in values:
+        found += value if isinstance(value, list) else _parted(value, where)
+    return tuple(line(item, where) for item in found)
+
+
+def words(text: str) -> tuple[str, ...]:
+    """A variable's items: viper parts them at white space, pflag at commas; both are taken."""
+    return tuple(filter(None, re.split(r"[\s,]+", text)))
+
+
+def pairs(values: Iterable[object], where: str) -> dict[str, str]:
+    """`key=value` texts parted by commas, a JSON object as text, or a mapping; a later key wins over an earlier."""
+    found: dict[str, str] = {}
+    for value in values:
+        mapping = _mapping(value, where)
+        if mapping is not None:
+            found |= {str(key): _plain(item, where) for key, item in mapping.items()}
+            continue
+        text = str(value)
+        # pflag: a single pair is taken as it is, so that its value may hold commas.
+        items = [text.strip('"')] if text.count("=") == 1 else _parted(text, where)
+        for item in items:
+            key, equals, rest = item.partition("=")
+            if not (key and equals):
+                raise InvalidSettingError(
+                    f"{where} has {shown(item)}: must be key=value, parted by commas"
+                )
+            found[key] = rest
+    return found
+
+
+def _mapping(value: object, where: str) -> dict[object, object] | None:
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise InvalidSettingError(
+                f"{where} is no JSON object, though it begins as one"
+            ) from None
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, str):
+        return None
+    raise InvalidSettingError(f"{where} is {shown(value)}: must be a mapping of keys to values")
+
+
+def _plain(value: object, where: str) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None or isinstance(value, dict | list):
+        raise InvalidSettingError(f"{where} has {shown(value)} as a value: must be a text")
+    return json.dumps(value)
+
+
+def _parted(value: object, where: str) -> list[str]:
+    if not isinstance(value, str):
+        raise InvalidSettingError(f"{where} is {shown(value)}: must be a list of texts")
+    try:
+        return next(csv.reader([value], strict=True), [])
+    except csv.Error as error:
+        raise InvalidSettingError(f"{where} is no list parted by commas: {error}") from None
