@@ -31,10 +31,11 @@ from evaluator.http.frames import (
     Setting,
 )
 from evaluator.http.inbox import Inbox
-from evaluator.http.streams import CONNECTION_WINDOW, STREAM_WINDOW, Floods, Stream, Streams
+from evaluator.http.streams import CONNECTION_WINDOW, STREAM_WINDOW, Floods, Streams
 
 if TYPE_CHECKING:
     from evaluator.http.routes import Limits
+    from evaluator.http.stream import Stream
 
 __all__ = [
     "BodyTooLarge",

@@ -4,47 +4,26 @@ from __future__ import annotations
 
 import logging
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
-from evaluator.http.routes import Headers, HttpHandler, Request, Response, Routes
+from evaluator.http.calls import Calls
+from evaluator.http.routes import (
+    Headers,
+    HttpHandler,
+    Limits,
+    Request,
+    Response,
+    Routes,
+    Streamed,
+)
+from evaluator.http.statuses import BODILESS, refusal
+
+if TYPE_CHECKING:
+    from evaluator.http.cors import Cors
 
 _log = logging.getLogger(__name__)
 _Methods: TypeAlias = dict[str, HttpHandler]
-_TEXT: Final[Headers] = (("content-type", "text/plain; charset=utf-8"),)
-_REASONS: Final = {
-    200: "OK",
-    201: "Created",
-    202: "Accepted",
-    204: "No Content",
-    304: "Not Modified",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    409: "Conflict",
-    412: "Precondition Failed",
-    413: "Content Too Large",
-    415: "Unsupported Media Type",
-    422: "Unprocessable Content",
-    429: "Too Many Requests",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    501: "Not Implemented",
-    503: "Service Unavailable",
-}
-
-
-def reason_phrase(status: int) -> str:
-    """The words that go with `status` (RFC 9110), or `Unknown`."""
-    return _REASONS.get(status, "Unknown")
-
-
-def refusal(status: int, headers: Headers = ()) -> Response:
-    """The response that refuses a request with `status` before any handler saw it."""
-    return Response(status, reason_phrase(status).encode() + b"\n", _TEXT + headers)
 
 
 def split_target(target: str) -> tuple[str, str]:
@@ -65,26 +44,59 @@ def check_headers(headers: Headers) -> None:
             raise ValueError(f"header {name!r} cannot be sent")
 
 
-class Dispatch:
-    """The plain HTTP half of Routes, indexed: exact paths first, then the longest prefix."""
+def _check_status(status: int) -> None:
+    if status in BODILESS:
+        raise ValueError(f"a response of {status} has no body to stream")
 
-    def __init__(self, routes: Routes) -> None:
+
+class Dispatch:
+    """Routes for requests that are not gRPC: RPC paths first, then plain ones, exact before the longest prefix."""
+
+    def __init__(
+        self,
+        routes: Routes,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        cors: Cors | None = None,
+    ) -> None:
+        self._calls = Calls(routes, limits)
+        self._cors = cors
         self._exact: dict[str, _Methods] = {}
         prefixes: dict[str, _Methods] = {}
         for (method, path), handler in routes.http.items():
             under, key = (prefixes, path[:-1]) if path.endswith("/*") else (self._exact, path)
             under.setdefault(key, {})[method] = handler
         self._prefixes = sorted(prefixes.items(), key=lambda item: len(item[0]), reverse=True)
-        self._rpcs = routes.unary.keys() | routes.streams.keys()
 
-    def answer(self, request: Request) -> Response:
+    def answer(self, request: Request) -> Response | Streamed:
         """What the handler says, or 404, 405, 415; 500 for a handler that failed, which is logged. Raises nothing."""
+        if self._cors is None:
+            return self._calls.answer(request) or self._plain(request)
+        preflight = self._cors.preflight(request)
+        if preflight is not None:
+            return preflight
+        answer = self._calls.answer(request) or self._plain(request)
+        headers = answer.headers + self._cors.headers(request.headers)
+        if isinstance(answer, Response):
+            return Response(answer.status, answer.body, headers)
+        return Streamed(answer.status, headers, answer.start, answer.ending, answer.seconds)
+
+    def too_large(self, path: str, headers: Headers) -> Response:
+        """The response to a request whose body is over the limit."""
+        refused = self._calls.too_large(path, headers)
+        if self._cors is None:
+            return refused
+        said = refused.headers + self._cors.headers(headers)
+        return Response(refused.status, refused.body, said)
+
+    def _plain(self, request: Request) -> Response | Streamed:
         found = self._find(request)
         if isinstance(found, Response):
             return found
         try:
             response = found(request)
             check_headers(response.headers)
+            if isinstance(response, Streamed):
+                _check_status(response.status)
         except Exception:  # noqa: BLE001 - logged; one handler's failure is not the port's
             _log.exception("%s %s failed", request.method, request.path)
             return refusal(500)
@@ -104,4 +116,4 @@ class Dispatch:
             allowed = {name for methods in known for name in methods}
             allowed |= {"HEAD"} if "GET" in allowed else set()
             return refusal(405, (("allow", ", ".join(sorted(allowed))),))
-        return refusal(415 if request.path in self._rpcs else 404)
+        return refusal(404)

@@ -34,38 +34,45 @@ def frame(message: bytes) -> bytes:
     return b"\0" + len(message).to_bytes(4, "big") + message
 
 
-def only_message(body: bytes, encoding: str | None, limit: int) -> bytes:
+def only_message(
+    body: bytes, encoding: str | None, limit: int, broken: Code = Code.INTERNAL
+) -> bytes:
     """The one message that `body` frames, decompressed to at most `limit` bytes (0: no limit).
 
-    Raises RpcError: INTERNAL for framing or compression that is broken, UNIMPLEMENTED for an encoding that we do not know,
+    Raises RpcError: `broken` for framing or compression that is, UNIMPLEMENTED for an encoding that we do not know,
     RESOURCE_EXHAUSTED for a message that is too large.
     """
     length = int.from_bytes(body[1:PREFIX], "big")
     if len(body) < PREFIX or length != len(body) - PREFIX:
-        raise RpcError(Code.INTERNAL, "the request must be exactly one message")
+        raise RpcError(broken, "the request must be exactly one message")
     message = body[PREFIX:]
     if limit and length > limit:
         raise RpcError(Code.RESOURCE_EXHAUSTED, f"message of {length} bytes, of {limit} allowed")
     if body[0] == 0:
         return message
     if body[0] != 1 or encoding in {None, "identity"}:
-        raise RpcError(Code.INTERNAL, "compressed flag set without grpc-encoding")
+        raise RpcError(broken, "compressed flag set, but no encoding named")
+    return expand(message, encoding, limit, broken)
+
+
+def expand(message: bytes, encoding: str | None, limit: int, broken: Code) -> bytes:
+    """`message` without its encoding. Raises RpcError as `only_message` does."""
+    if encoding is None or encoding == "identity":
+        return message
     if encoding != "gzip":
-        raise RpcError(Code.UNIMPLEMENTED, f"unknown grpc-encoding {encoding}")
-    return _gunzip(message, limit)
-
-
-def _gunzip(message: bytes, limit: int) -> bytes:
+        raise RpcError(
+            Code.UNIMPLEMENTED, f"unknown encoding {encoding[:50]!r}: gzip and identity are known"
+        )
     inflater = zlib.decompressobj(_GZIP_WINDOW)
     try:
         # One more byte than allowed tells a message that is too large, without inflating the rest of it.
         plain = inflater.decompress(message, limit + 1 if limit else 0)
     except zlib.error as error:
-        raise RpcError(Code.INTERNAL, "the message is not gzip") from error
+        raise RpcError(broken, "the message is not gzip") from error
     if limit and len(plain) > limit:
         raise RpcError(Code.RESOURCE_EXHAUSTED, f"message of over {limit} bytes once decompressed")
     if not inflater.eof or inflater.unused_data:
-        raise RpcError(Code.INTERNAL, "the gzip message is cut short or has more behind it")
+        raise RpcError(broken, "the gzip message is cut short or has more behind it")
     return plain
 
 

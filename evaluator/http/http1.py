@@ -1,7 +1,7 @@
 """HTTP/1.1 (RFC 9112) on one connection: requests as httptools parses them, responses in their order.
 
 A request is answered after the whole read is parsed, so that a peer that asks for much and reads nothing waits in a queue of
-small requests, never of large responses.
+small requests, never of large responses. Behind a response that lasts, requests wait too, and no more of them are read.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httptools
 
-from evaluator.http.dispatch import reason_phrase, refusal, split_target
+from evaluator.http.chunked import ChunkedBody
+from evaluator.http.dispatch import split_target
 from evaluator.http.peer import BATCH_BYTES, QUIET_SECONDS, Peer, Port
-from evaluator.http.routes import Headers, Request, Response, header
+from evaluator.http.routes import Code, Headers, Request, Response, Streamed, header
+from evaluator.http.statuses import BODILESS, reason_phrase, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-_BODILESS: Final = frozenset({204, 304})
 
 
 class _Phase(IntEnum):
@@ -47,7 +48,7 @@ def encode(
 ) -> bytes:
     """`response` as bytes. `head_only` answers HEAD: the length of a body that is not sent."""
     start = _head(response.status, response.headers, connection) + date.encode()
-    if response.status in _BODILESS:
+    if response.status in BODILESS:
         return start + b"\r\n\r\n"
     end = start + b"\r\ncontent-length: %d\r\n\r\n" % len(response.body)
     return end if head_only else end + response.body
@@ -57,15 +58,20 @@ class Http1Peer(Peer):
     """One HTTP/1.1 connection. Methods named on_* are httptools' callbacks."""
 
     __slots__ = (
-        "_body", "_expects", "_fields", "_head_size", "_keep", "_keeps", "_method", "_parser", "_phase", "_queue", "_refused", "_since",
-        "_size", "_spliced", "_target", "_version",
+        "_answering", "_body", "_expects", "_fields", "_head_size", "_keep", "_keeps", "_large", "_method", "_parser", "_phase", "_queue", "_refused", "_since",
+        "_size", "_spliced", "_stream", "_target", "_version",
     )  # fmt: skip
 
     def __init__(self, port: Port, clock: Callable[[], float]) -> None:
         super().__init__(port, clock)
         self._parser: Any = httptools.HttpRequestParser(self)
-        self._queue: deque[tuple[Request, str]] = deque()
-        """Requests to answer, each with the `connection` header that its response shall have."""
+        self._queue: deque[tuple[Request, str, bool]] = deque()
+        """Requests to answer, each with the `connection` header that its response shall have, and whether it can read chunks."""
+        self._stream: ChunkedBody | None = None
+        """The response that is being sent, if it lasts."""
+        self._answering = False
+        self._large: Response | None = None
+        """What a request whose body is too large is told, behind the queue."""
         self._refused = 0
         """Status that ends the connection once the queue is answered."""
         self._keep = True
@@ -91,10 +97,14 @@ class Http1Peer(Peer):
         self._answer()
 
     def eof_received(self) -> bool:
-        """The peer sends no more; stay while it is owed responses (asyncio calls this)."""
-        if self.ended is None and self._queue:
+        """The peer sends no more; stay while it is owed responses (asyncio calls this).
+
+        One that was reading a response that lasts has most likely gone: nothing else would tell before we next write.
+        """
+        if self.ended is None and self._queue and self._stream is None:
             self._keep = False
-            return True
+            # TLS ends both halves at once: the peer will not read what it is owed.
+            return self.transport.can_write_eof()
         return False
 
     def _parse(self, data: bytes) -> None:
@@ -136,6 +146,11 @@ class Http1Peer(Peer):
         self._refused = status
         raise _Refused
 
+    def _refuse_body(self) -> None:
+        path, _ = split_target(self._target.decode("latin-1"))
+        self._large = self.port.dispatch.too_large(path, tuple(self._fields))
+        self._refuse(413)
+
     def on_message_begin(self) -> None:
         """The first byte of a request."""
         if self._spliced:
@@ -176,7 +191,7 @@ class Http1Peer(Peer):
         headers = tuple(self._fields)
         length, limit = header(headers, "content-length"), self.port.limits.body_bytes
         if limit and length is not None and int(length) > limit:
-            self._refuse(413)
+            self._refuse_body()
         self._expects = (
             self._version == "1.1" and (header(headers, "expect") or "").lower() == "100-continue"
         )
@@ -188,7 +203,7 @@ class Http1Peer(Peer):
         self._expects = False
         self._size += len(piece)
         if self.port.limits.body_bytes and self._size > self.port.limits.body_bytes:
-            self._refuse(413)
+            self._refuse_body()
         self._body.append(piece)
 
     def on_message_complete(self) -> None:
@@ -202,30 +217,49 @@ class Http1Peer(Peer):
             self._method, path, query, tuple(self._fields), b"".join(self._body), self.name
         )
         self._keep = self._keeps
-        keep = "keep-alive" if self._version == "1.0" else ""
-        self._queue.append((request, keep if self._keep else "close"))
+        old = self._version == "1.0"
+        keep = "keep-alive" if old else ""
+        self._queue.append((request, keep if self._keep else "close", not old))
         self._begin()
 
     # -- bytes out -----------------------------------------------------------------------------------------------
 
     def _answer(self) -> None:
         """Answer the queue for as long as the peer takes it, then refuse or end what is to be refused or ended."""
-        out, size, port = [], 0, self.port
-        while self._queue and not self.paused:
-            request, connection = self._queue.popleft()
+        if self._answering:
+            return
+        self._answering = True
+        out: list[bytes] = []
+        size, port = 0, self.port
+        while self._queue and not self.paused and self._stream is None:
+            request, connection, chunked = self._queue.popleft()
             if port.draining:
                 self._queue.clear()
                 self._keep, self._refused, connection = False, 0, "close"
-            response = port.dispatch.answer(request)
+            answer = port.dispatch.answer(request)
+            if isinstance(answer, Streamed):
+                self.write(b"".join(out))
+                out, size = self._begin_stream(request.method, answer, connection, chunked), 0
+                continue
             head_only = request.method == "HEAD"
-            out.append(encode(response, port.date, connection=connection, head_only=head_only))
+            out.append(encode(answer, port.date, connection=connection, head_only=head_only))
             size += len(out[-1])
             if size > BATCH_BYTES:
                 self.write(b"".join(out))
                 out, size = [], 0
+        self._answering = False
+        if self._stream is None:
+            self._conclude(out)
+        elif self._queue:
+            self.transport.pause_reading()
+
+    def _conclude(self, out: list[bytes]) -> None:
+        """Write `out`, and what follows a queue that is answered."""
         last = not self._queue and self._stopped()
         if not self._queue and self._refused:
-            out.append(encode(refusal(self._refused), port.date, connection="close"))
+            large = self._large if self._refused == 413 else None
+            refused = large or refusal(self._refused)
+            out.append(encode(refused, self.port.date, connection="close"))
         elif not self._queue and self._expects:
             self._expects = False
             out.append(_CONTINUE)
@@ -233,14 +267,66 @@ class Http1Peer(Peer):
         if last:
             self.finish()
 
-    def resumed(self) -> None:
-        """Answer on."""
+    def _begin_stream(
+        self, method: str, answer: Streamed, connection: str, chunked: bool
+    ) -> list[bytes]:
+        """Begin a response that lasts; what is still to be written of it, if it does not."""
+        if not chunked:
+            self._queue.clear()
+            self._keep, self._refused, connection = False, 0, "close"
+        head = _head(answer.status, answer.headers, connection) + self.port.date.encode()
+        head += b"\r\ntransfer-encoding: chunked\r\n\r\n" if chunked else b"\r\n\r\n"
+        if method == "HEAD":
+            return [head]
+        until = None if answer.seconds is None else self.clock() + answer.seconds
+        self._stream = stream = ChunkedBody(self, head, answer.ending, until, chunked=chunked)
+        stream.begin(answer.start)
+        stream.flush()
+        return []
+
+    # -- what a response that lasts asks -------------------------------------------------------------------------
+
+    def body_ended(self) -> None:
+        """Go on with the request behind it."""
+        self._stream = None
+        self.active = self._since = self.clock()
+        if not (self.paused or self.transport.is_closing()):
+            self.transport.resume_reading()
         self._answer()
 
+    def break_off(self) -> None:
+        """Close without another word."""
+        self._stream = None
+        self.transport.close()
+
+    # -- time, back-pressure and the end -------------------------------------------------------------------------
+
+    def resumed(self) -> None:
+        """Answer on, or offer the transport to the response that lasts."""
+        if self._stream is not None:
+            self._stream.offer()
+        self._answer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone, and a response that lasts with it (asyncio calls this)."""
+        super().connection_lost(exc)
+        self._queue.clear()
+        if self._stream is not None:
+            self._stream.lost()
+
+    def cut(self) -> None:
+        """End the response that lasts, and the connection."""
+        if self._stream is not None:
+            self._stream.end(Code.UNAVAILABLE, "shutting down")
+        super().cut()
+
     def check(self, now: float) -> None:
-        """408 for a slow request; a connection that asks for nothing goes."""
-        limits = self.port.limits
-        if self._phase is _Phase.IDLE:
+        """End a response past its deadline; 408 for a slow request; a connection that asks for nothing goes."""
+        limits, stream = self.port.limits, self._stream
+        if stream is not None:
+            if stream.deadline is not None and now >= stream.deadline:
+                stream.end(Code.DEADLINE_EXCEEDED, "deadline exceeded")
+        elif self._phase is _Phase.IDLE:
             patience = (
                 min(QUIET_SECONDS, limits.idle_seconds)
                 if self.port.draining
@@ -248,8 +334,8 @@ class Http1Peer(Peer):
             )
             if now - self.active > patience:
                 self.finish()
-            return
-        slow = limits.header_seconds if self._phase is _Phase.HEAD else limits.body_seconds
-        if now - self._since > slow:
+        elif now - self._since > (
+            limits.header_seconds if self._phase is _Phase.HEAD else limits.body_seconds
+        ):
             self._refused = 408
             self._answer()

@@ -6,7 +6,6 @@ unanswered, so that a peer that reads nothing makes us keep small requests and n
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -22,32 +21,27 @@ from evaluator.http.connection import (
     StreamClosed,
     Writable,
 )
-from evaluator.http.dispatch import refusal, split_target
 from evaluator.http.frames import ErrorCode
 from evaluator.http.framing import START, TRAILERS, frame, only_message, trailers_only
 from evaluator.http.hpack import encode_block
+from evaluator.http.multiplexed import DataBody, ServerStream
 from evaluator.http.peer import BATCH_BYTES, QUIET_SECONDS, Peer, Port
-from evaluator.http.routes import Code, Headers, Request, Response, RpcError, header
-from evaluator.http.rpc import Rpc, ServerStream, Streaming, Unary, choose, deadline, is_grpc
+from evaluator.http.routes import Code, Headers, Request, Response, RpcError, Streamed
+from evaluator.http.rpc import Meaning, Plain, Streaming, Unary, choose, deadline
+from evaluator.http.statuses import BODILESS, refusal
+from evaluator.http.streaming import OpenStream, failed
 from evaluator.http.streams import BODIES_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_log = logging.getLogger(__name__)
 _KNOWN: Final = 64
 _KNOWN_BYTES: Final = 4_096
-_BODILESS: Final = frozenset({204, 304})
 
 
 @lru_cache(maxsize=256)
 def _start(status: int, headers: Headers) -> bytes:
     return encode_block(((":status", str(status)), *headers))
-
-
-def _failed(call: str) -> RpcError:
-    _log.exception("%s failed", call)
-    return RpcError(Code.INTERNAL, "internal error")
 
 
 class Http2Peer(Peer):
@@ -63,11 +57,11 @@ class Http2Peer(Peer):
         self.connection = Connection(port.limits)
         self._waiting: deque[RequestReceived] = deque()
         """Requests to answer."""
-        self._streams: dict[int, ServerStream] = {}
-        """Server streams; whoever was offered the transport last stands last."""
+        self._streams: dict[int, OpenStream] = {}
+        """Responses that last; whoever was offered the transport last stands last."""
         self._bodies: dict[int, float] = {}
         """Since when we wait for a body."""
-        self._known: dict[int, tuple[Headers, Rpc | None]] = {}
+        self._known: dict[int, tuple[Headers, Meaning]] = {}
         """What earlier headers were for, by identity: the decoder gives the same tuple for the same bytes."""
         self._batching = False
         """What is sent now is written by whoever set this."""
@@ -107,10 +101,7 @@ class Http2Peer(Peer):
                 self._respond(stream_id, refusal(431))
             case BodyTooLarge(stream_id, headers):
                 self._bodies.pop(stream_id, None)
-                if is_grpc(headers):
-                    self._end(stream_id, RpcError(Code.RESOURCE_EXHAUSTED, "request too large"))
-                else:
-                    self._respond(stream_id, refusal(413))
+                self._refuse_body(stream_id, headers)
             case StreamClosed(stream_id):
                 self._bodies.pop(stream_id, None)
                 if stream_id in self._streams:
@@ -167,26 +158,26 @@ class Http2Peer(Peer):
     def _serve(self, event: RequestReceived) -> int:
         """Answer one request; about how many bytes that took."""
         known = self._known.get(id(event.headers))
-        rpc = known[1] if known is not None else self._learn(event.headers)
-        if type(rpc) is Unary:
-            return self._unary(event, rpc)
-        if type(rpc) is Streaming:
-            self._open(event, rpc)
-        elif type(rpc) is bytes:
-            self.connection.send_headers(event.stream_id, rpc, end_stream=True)
-        elif type(rpc) is Response:
-            return self._respond(event.stream_id, rpc)
-        else:
-            return self._plain(event)
+        meaning = known[1] if known is not None else self._learn(event.headers)
+        if type(meaning) is Unary:
+            return self._unary(event, meaning)
+        if type(meaning) is Plain:
+            return self._plain(event, meaning)
+        if type(meaning) is Streaming:
+            self._open(event, meaning)
+        elif type(meaning) is bytes:
+            self.connection.send_headers(event.stream_id, meaning, end_stream=True)
+        elif type(meaning) is Response:
+            return self._respond(event.stream_id, meaning)
         return 0
 
-    def _learn(self, headers: Headers) -> Rpc | None:
+    def _learn(self, headers: Headers) -> Meaning:
         if len(self._known) >= _KNOWN:
             self._known.clear()
-        rpc = choose(self.port.routes, headers, self.name)
+        meaning = choose(self.port.routes, headers, self.name)
         if sum(len(value) for _, value in headers) <= _KNOWN_BYTES:
-            self._known[id(headers)] = headers, rpc
-        return rpc
+            self._known[id(headers)] = headers, meaning
+        return meaning
 
     def _unary(self, event: RequestReceived, rpc: Unary) -> int:
         try:
@@ -194,8 +185,8 @@ class Http2Peer(Peer):
             response = frame(rpc.handler(rpc.call, request))
         except RpcError as error:
             self._end(event.stream_id, error)
-        except Exception:  # noqa: BLE001 - _failed logs it
-            self._end(event.stream_id, _failed(rpc.call.path))
+        except Exception:  # noqa: BLE001 - failed logs it
+            self._end(event.stream_id, failed(rpc.call.path))
         else:
             self.connection.send_response(event.stream_id, START, response, TRAILERS)
             return len(response)
@@ -203,7 +194,7 @@ class Http2Peer(Peer):
 
     def _open(self, event: RequestReceived, rpc: Streaming) -> None:
         stream_id, call = event.stream_id, rpc.call
-        stream = ServerStream(self, stream_id, None)
+        stream = ServerStream(self, stream_id)
         try:
             stream.deadline = deadline(call.headers, self.clock())
             request = only_message(event.body, rpc.encoding, self.port.limits.body_bytes)
@@ -211,8 +202,8 @@ class Http2Peer(Peer):
             rpc.handler(call, request, stream)
         except RpcError as error:
             stream.close(error.code, error.message)
-        except Exception:  # noqa: BLE001 - _failed logs it
-            failure = _failed(call.path)
+        except Exception:  # noqa: BLE001 - failed logs it
+            failure = failed(call.path)
             stream.close(failure.code, failure.message)
         else:
             stream.start()
@@ -221,20 +212,37 @@ class Http2Peer(Peer):
         block = trailers_only(error.code, error.message)
         self.connection.send_headers(stream_id, block, end_stream=True)
 
-    def _plain(self, event: RequestReceived) -> int:
-        headers = event.headers
-        method, authority = header(headers, ":method") or "", header(headers, ":authority")
-        path, query = split_target(header(headers, ":path") or "")
-        rest = tuple(field for field in headers if not field[0].startswith(":"))
-        if authority is not None and header(rest, "host") is None:
-            rest = (("host", authority), *rest)
-        request = Request(method, path, query, rest, event.body, self.name)
-        response = self.port.dispatch.answer(request)
-        return self._respond(event.stream_id, response, head_only=method == "HEAD")
+    def _plain(self, event: RequestReceived, plain: Plain) -> int:
+        request = Request(
+            plain.method, plain.path, plain.query, plain.headers, event.body, self.name
+        )
+        answer = self.port.dispatch.answer(request)
+        head_only = plain.method == "HEAD"
+        if isinstance(answer, Response):
+            return self._respond(event.stream_id, answer, head_only=head_only)
+        self._begin(event.stream_id, answer, head_only=head_only)
+        return 0
+
+    def _begin(self, stream_id: int, answer: Streamed, *, head_only: bool) -> None:
+        block = _start(answer.status, answer.headers) + encode_block([("date", self.port.date)])
+        self.connection.send_headers(stream_id, block, end_stream=head_only)
+        if not head_only:
+            until = None if answer.seconds is None else self.clock() + answer.seconds
+            body = DataBody(self, stream_id, answer.ending, until)
+            self._streams[stream_id] = body
+            body.begin(answer.start)
+
+    def _refuse_body(self, stream_id: int, headers: Headers) -> None:
+        meaning = choose(self.port.routes, headers, self.name)
+        if type(meaning) is Plain:
+            answer = self.port.dispatch.too_large(meaning.path, meaning.headers)
+            self._respond(stream_id, answer)
+        else:
+            self._end(stream_id, RpcError(Code.RESOURCE_EXHAUSTED, "request too large"))
 
     def _respond(self, stream_id: int, response: Response, *, head_only: bool = False) -> int:
         body, rest = response.body, [("date", self.port.date)]
-        if response.status in _BODILESS:
+        if response.status in BODILESS:
             body = b""
         else:
             rest.append(("content-length", str(len(body))))

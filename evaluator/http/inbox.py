@@ -23,7 +23,8 @@ from evaluator.http.frames import (
     ConnectionFault,
     ErrorCode,
 )
-from evaluator.http.streams import STREAM_WINDOW, Floods, Stream, Streams
+from evaluator.http.stream import Stream
+from evaluator.http.streams import STREAM_WINDOW, Floods, Streams
 
 if TYPE_CHECKING:
     from evaluator.http.routes import Headers, Limits

@@ -102,8 +102,8 @@ class ByteStream(Protocol):
     def send(self, piece: bytes) -> None:
         """Send the next bytes of the body."""
 
-    def close(self) -> None:
-        """End the body well; harmless if it has ended."""
+    def close(self, last: bytes = b"") -> None:
+        """End the body well, with `last` behind whatever waits; harmless if it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +111,14 @@ class Streamed:
     """A plain HTTP response whose body lasts: headers at once, then whatever `start` sends, for as long as it likes."""
 
     status: int
+    """Of a response that may have a body: not 204, not 304."""
     headers: Headers
     start: Callable[[ByteStream], None]
-    """Called once the headers are sent: keeps the ByteStream, sets its callbacks, returns at once."""
+    """Called once the headers are sent: keeps the ByteStream, sets its callbacks, returns at once. Not called for HEAD."""
+    ending: Callable[[Code, str], bytes] | None = None
+    """The last bytes of a body that we end for our own reasons, where its format has words for them."""
+    seconds: float | None = None
+    """How long the caller waits for the end; DEADLINE_EXCEEDED then."""
 
 
 class MessageStream(Protocol):
@@ -149,12 +154,15 @@ UnaryHandler: TypeAlias = Callable[[Call, bytes], bytes]
 StreamHandler: TypeAlias = Callable[[Call, bytes, MessageStream], None]
 """Starts a server stream: keeps the MessageStream, sets its callbacks, returns at once; raises RpcError to refuse."""
 
-HttpHandler: TypeAlias = Callable[[Request], Response]
+HttpHandler: TypeAlias = Callable[[Request], Response | Streamed]
 
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """What one port answers. Both protocols may share a port; gRPC is known by its content-type."""
+    """What one port answers. All protocols share it: gRPC, gRPC-Web and Connect are known by content-type.
+
+    An RPC path is a plain one to nobody: it shadows a route of `http` with the same path.
+    """
 
     unary: Mapping[str, UnaryHandler] = field(default_factory=dict)
     """By RPC path, `/package.Service/Method`."""
@@ -167,6 +175,24 @@ class Routes:
     http: Mapping[tuple[str, str], HttpHandler] = field(default_factory=dict)
     """By (method, exact path), or (method, prefix ending in `/*`): the longest match wins. An unknown path is 404, a known
     path with another method 405 with `allow`."""
+
+
+def merged(*several: Routes) -> Routes:
+    """All of them on one port. Raises ValueError for a path that two of them answer."""
+    taken: set[object] = set()
+    for routes in several:
+        own = {*routes.unary, *routes.streams, *routes.http}
+        if twice := taken & own:
+            raise ValueError(f"answered by two: {', '.join(sorted(map(str, twice)))}")
+        taken |= own
+    return Routes(
+        unary={path: run for routes in several for path, run in routes.unary.items()},
+        streams={path: run for routes in several for path, run in routes.streams.items()},
+        json_unary={path: run for routes in several for path, run in routes.json_unary.items()},
+        json_streams={path: run for routes in several for path, run in routes.json_streams.items()},
+        idempotent=frozenset().union(*(routes.idempotent for routes in several)),
+        http={key: run for routes in several for key, run in routes.http.items()},
+    )
 
 
 @dataclass(frozen=True, slots=True)

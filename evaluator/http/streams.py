@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from evaluator.http.fields import UNDECLARED
 from evaluator.http.frames import ConnectionFault, ErrorCode, reset_frame, window_frame
 
 if TYPE_CHECKING:
     from evaluator.http.flow import Outbox
-    from evaluator.http.routes import Headers, Limits
+    from evaluator.http.routes import Limits
+    from evaluator.http.stream import Stream
 
 STREAM_WINDOW = 262_144
 """DATA bytes that a peer may send on a stream before it hears of us again."""
@@ -41,45 +41,6 @@ class Floods:
         self.noise += 1
         if self.noise > self._limit:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many idle frames")
-
-
-class Stream:
-    """One open stream, both directions."""
-
-    __slots__ = (
-        "body",
-        "credit",
-        "declared",
-        "discarding",
-        "ended",
-        "ending",
-        "headers",
-        "id",
-        "queue",
-        "received",
-        "trailers",
-        "window",
-    )
-
-    def __init__(self, stream_id: int, headers: Headers, credit: int, window: int) -> None:
-        self.id = stream_id
-        self.headers = headers
-        self.declared = UNDECLARED
-        """Content length, or fields.UNDECLARED."""
-        self.body: bytes | bytearray = b""
-        self.received = 0
-        self.credit = credit
-        """Bytes of DATA that the peer may still send."""
-        self.ended = False
-        """The peer has ended its side."""
-        self.discarding = False
-        self.window = window
-        """Bytes of DATA that we may still send."""
-        self.queue: deque[memoryview] | None = None
-        """DATA that the windows forbade; made when first needed."""
-        self.ending = False
-        """We have said all that we will, though it may still be queued."""
-        self.trailers: bytes | None = None
 
 
 class Streams:

@@ -100,7 +100,7 @@ def plain(**limits: float) -> Line[Http2Peer]:
         (ask(1, "/", "DELETE"), "405"),
         (ask(1, "/bug"), "500"),
         (ask(1, "/t.T/Echo", "POST"), "415"),
-        (ask(1, "/t.T/Echo", "POST", ("content-type", "application/grpc-web")), "415"),
+        (ask(1, "/t.T/Echo", "POST", ("content-type", "application/grpc-web")), "200"),
         (ask(1, "/t.T/Echo", "POST", ("content-type", "application/grpc+json")), "415"),
         (ask(1, "/t.T/Echo", "GET", ("content-type", "application/grpc")), "405"),
         (ask(1, "/", "POST", ("content-length", "2000000")), "413"),

@@ -20,7 +20,9 @@ from .test_ofrep import post
 
 def get(served: World, path: str, *, now: float = NOW) -> Response:
     table = routes(served.store, served.metrics, lambda: now)
-    return table.http["GET", path](Request("GET", path, "", (), b"", "127.0.0.1:1"))
+    answer = table.http["GET", path](Request("GET", path, "", (), b"", "127.0.0.1:1"))
+    assert isinstance(answer, Response)
+    return answer
 
 
 def samples(served: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

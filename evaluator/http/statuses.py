@@ -1,0 +1,46 @@
+"""HTTP's status codes in words, and the responses that say no more than that."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from evaluator.http.routes import Headers, Response
+
+BODILESS: Final = frozenset({204, 304})
+"""Their responses have no body, and no length of one."""
+_TEXT: Final[Headers] = (("content-type", "text/plain; charset=utf-8"),)
+_REASONS: Final = {
+    200: "OK",
+    201: "Created",
+    202: "Accepted",
+    204: "No Content",
+    304: "Not Modified",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    409: "Conflict",
+    412: "Precondition Failed",
+    413: "Content Too Large",
+    415: "Unsupported Media Type",
+    422: "Unprocessable Content",
+    429: "Too Many Requests",
+    431: "Request Header Fields Too Large",
+    499: "Client Closed Request",
+    500: "Internal Server Error",
+    501: "Not Implemented",
+    503: "Service Unavailable",
+    504: "Gateway Timeout",
+}
+
+
+def reason_phrase(status: int) -> str:
+    """The words that go with `status` (RFC 9110), or `Unknown`."""
+    return _REASONS.get(status, "Unknown")
+
+
+def refusal(status: int, headers: Headers = ()) -> Response:
+    """The response that refuses a request with `status` before any handler saw it."""
+    return Response(status, reason_phrase(status).encode() + b"\n", _TEXT + headers)
