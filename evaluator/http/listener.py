@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+from contextlib import suppress
 from email.utils import formatdate
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
@@ -13,33 +16,79 @@ from evaluator.http.http1 import Http1Peer
 from evaluator.http.http2 import Http2Peer
 from evaluator.http.peer import Peer, Port
 from evaluator.http.routes import Limits, Routes
+from evaluator.http.sockets import MODE, UnixSocket, bind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
+
+    from evaluator.http.tls import TlsFiles
 
 SWEEP_SECONDS: Final = 1.0
 _BACKLOG: Final = 4096
+_TLS_BUFFER_BYTES: Final = 65_536
+"""As a transport's without TLS; the loops' own figure for TLS is eight times as much for each connection."""
+_TLS_GOODBYE_SECONDS: Final = 30.0
+"""For the peer to read what is left and to say its own goodbye. Without an end of our own half there is no shorter way that is safe."""
 _wall_date = partial(formatdate, usegmt=True)
 
 
 class _Greeting(Peer):
-    """A connection until its first bytes tell its protocol."""
+    """A connection until its first bytes tell its protocol; with TLS, those after the handshake.
 
-    __slots__ = ("_first", "_since")
+    It counts from when it is accepted, so that whoever never ends a handshake takes no more places than anybody else.
+    """
 
-    def __init__(self, port: Port, clock: Callable[[], float]) -> None:
+    __slots__ = ("_accepted", "_first", "_handshake", "_since", "_tls")
+
+    def __init__(self, port: Port, clock: Callable[[], float], tls: TlsFiles | None = None) -> None:
         super().__init__(port, clock)
+        self._tls = tls
+        self._accepted: socket.socket | None = None
+        self._handshake: asyncio.Task[None] | None = None
         self._first = b""
         self._since: float | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        peer = transport.get_extra_info("peername")
-        host = peer[0] if isinstance(peer, tuple) else ""
-        name = f"[{host}]:{peer[1]}" if ":" in host else f"{host}:{peer[1]}" if host else ""
+        made = cast("asyncio.Transport", transport)
+        if self._handshake is not None:
+            made.set_write_buffer_limits(high=_TLS_BUFFER_BYTES)
+            self.transport = made
+            return
         full = len(self.port.peers) >= self.port.limits.connections
-        self.adopt(cast("asyncio.Transport", transport), name)
+        self.adopt(made, _name(made.get_extra_info("peername")))
         if full or self.port.draining:
-            self.transport.abort()
+            made.abort()
+        elif self._tls is not None:
+            # Not left to the server: it tells of a connection only once the handshake is over, and of a failed one never. Nor
+            # start_tls: uvloop may read from the plain transport before. So the socket goes over to a transport of its own.
+            self._accepted = _duplicate(made)
+            made.abort()
+            self._handshake = asyncio.create_task(self._secure(self._tls, self._accepted))
+
+    async def _secure(self, tls: TlsFiles, accepted: socket.socket) -> None:
+        """Shake hands. Whoever fails, or takes longer than a header block may, is gone without a word in the log."""
+        with suppress(OSError):
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: self,
+                accepted,
+                ssl=tls.context,
+                ssl_handshake_timeout=max(self.port.limits.header_seconds, SWEEP_SECONDS),
+                ssl_shutdown_timeout=_TLS_GOODBYE_SECONDS,
+            )
+        self._handshake = None
+        if self.transport.is_closing():
+            self.port.leave(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        # During the handshake only the transport that was left is lost.
+        if self._handshake is None:
+            super().connection_lost(exc)
+
+    def drain(self) -> None:
+        if self._handshake is not None and self._accepted is not None:
+            with suppress(OSError):
+                self._accepted.shutdown(socket.SHUT_RDWR)
 
     def data_received(self, data: bytes) -> None:
         first = self._first + data
@@ -67,6 +116,20 @@ class _Greeting(Peer):
             self.transport.abort()
 
 
+def _name(peer: object) -> str:
+    """`host:port`; `unix:` for a unix socket, whose clients have no address; empty for one that has gone already."""
+    match peer:
+        case (str(host), int(port), *_):
+            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        case str() | bytes():
+            return "unix:"
+    return ""
+
+
+def _duplicate(transport: asyncio.Transport) -> socket.socket:
+    return socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+
+
 class Listener:
     """One port that answers `routes` within `limits`. All of it happens on the loop that `start` was called on.
 
@@ -86,7 +149,9 @@ class Listener:
         self.name = name
         self._date = date
         self._port = Port(routes, Dispatch(routes), limits, date())
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
+        self._unix: list[UnixSocket] = []
+        self._tls: list[TlsFiles] = []
         self._sweeping: asyncio.TimerHandle | None = None
 
     @property
@@ -94,16 +159,46 @@ class Listener:
         """How many connections are open."""
         return len(self._port.peers)
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen, and return the bound port (0 takes a free one). Raises OSError if the address cannot be had."""
+    async def start(self, host: str, port: int, *, tls: TlsFiles | None = None) -> int:
+        """Listen, and return the bound port (0 takes a free one). Raises OSError if the address cannot be had.
+
+        With `tls` nothing else is spoken there, and its files are watched from now on.
+        """
         loop = asyncio.get_running_loop()
-        factory = partial(_Greeting, self._port, loop.time)
-        self._server = await loop.create_server(factory, host, port, backlog=_BACKLOG)
-        self._sweeping = loop.call_later(SWEEP_SECONDS, self._sweep_on, loop)
-        return cast("int", self._server.sockets[0].getsockname()[1])
+        server = await loop.create_server(
+            partial(_Greeting, self._port, loop.time, tls), host, port, backlog=_BACKLOG
+        )
+        self._serve(server, tls, loop)
+        return cast("int", server.sockets[0].getsockname()[1])
+
+    async def start_unix(
+        self, path: str | Path, *, tls: TlsFiles | None = None, mode: int = MODE
+    ) -> None:
+        """Listen on a unix socket at `path`, whoever may write by `mode` being let in. Raises OSError as `sockets.bind` does.
+
+        The file goes when the listener drains.
+        """
+        loop = asyncio.get_running_loop()
+        unix = bind(path, mode)
+        server = await loop.create_unix_server(
+            partial(_Greeting, self._port, loop.time, tls), sock=unix.socket, backlog=_BACKLOG
+        )
+        self._unix.append(unix)
+        self._serve(server, tls, loop)
+
+    def _serve(
+        self, server: asyncio.Server, tls: TlsFiles | None, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._servers.append(server)
+        if tls is not None:
+            self._tls.append(tls)
+        if self._sweeping is None:
+            self._sweeping = loop.call_later(SWEEP_SECONDS, self._sweep_on, loop)
 
     def _sweep_on(self, loop: asyncio.AbstractEventLoop) -> None:
         self._sweeping = loop.call_later(SWEEP_SECONDS, self._sweep_on, loop)
+        for tls in self._tls:
+            tls.poll(loop)
         self.sweep(loop.time())
 
     def sweep(self, now: float) -> None:
@@ -120,8 +215,10 @@ class Listener:
         port = self._port
         port.draining = True
         port.emptied = asyncio.Event()
-        if self._server is not None:
-            self._server.close()
+        for unix in self._unix:
+            unix.remove()
+        for server in self._servers:
+            server.close()
         for peer in tuple(port.peers):
             peer.drain()
         await self._emptied(seconds)

@@ -90,7 +90,7 @@ class Peer(asyncio.Protocol):
         self.ended = self.clock()
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        else:
+        elif not self.paused:
             self.transport.close()
 
     def pause_writing(self) -> None:
@@ -107,6 +107,9 @@ class Peer(asyncio.Protocol):
             self.transport.resume_reading()
             if self.ended is None:
                 self.resumed()
+            elif not self.transport.can_write_eof():
+                # TLS has no half to end, and closing it bounds the time for what is left: only little may be.
+                self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone (asyncio calls this)."""
