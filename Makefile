@@ -47,7 +47,7 @@ bench: setup oracles ## every measurement; wire also needs h2load and wrk
 lock: setup ## pin again what pyproject.toml allows
 	$(COMPILE) --upgrade requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) --upgrade requirements/go.in -o requirements/go.txt
-	$(COMPILE) --upgrade --extra controller --extra otel --group dev pyproject.toml -o requirements/dev.txt
+	$(COMPILE) --upgrade --extra blob --extra controller --extra otel --group dev pyproject.toml -o requirements/dev.txt
 	$(COMPILE) --upgrade --extra controller pyproject.toml -o requirements/controller.txt
 	$(COMPILE) --upgrade pyproject.toml -o requirements/evaluator.txt
 
