@@ -1,0 +1,67 @@
+"""What the models of our kinds are made of, and how an object is read into one."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_LONGEST: Final = 366 * 24 * 3600.0
+
+
+class Model(BaseModel):
+    """Frozen; fields are named as in the manifest, in camelCase. Fields that we do not know are for a newer version to read."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True
+    )
+
+
+class InvalidSpecError(ValueError):
+    """An object's spec cannot be read; the text names each field and what is wrong with it."""
+
+
+def _seconds(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    parts = _DURATION.findall(value)
+    if not parts or "".join(number + unit for number, unit in parts) != value:
+        raise ValueError("must be a duration such as 30s or 1m")
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if not 0 < seconds <= _LONGEST:
+        raise ValueError("must be longer than nothing and shorter than a year")
+    return seconds
+
+
+Duration = Annotated[float, BeforeValidator(_seconds)]
+"""Seconds, written as `30s` or `1h30m`."""
+Name = Annotated[str, Field(min_length=1, max_length=253)]
+
+
+class LocalReference(Model):
+    """An object in the same namespace."""
+
+    name: Name
+
+
+T = TypeVar("T", bound=Model)
+
+
+def read(model: type[T], spec: Mapping[str, Any]) -> T:
+    """`spec` as `model`. Raises InvalidSpecError, which quotes no value: it may be one that does not belong there."""
+    try:
+        return model.model_validate(spec)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+        told = "; ".join(
+            f"spec.{'.'.join(map(str, each['loc']))}: {each['msg'].removeprefix('Value error, ')}"
+            for each in found[:5]
+        )
+        raise InvalidSpecError(told) from None

@@ -1,0 +1,130 @@
+"""FlagSet: one flag set, built from layers of a source."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from controller.api.fields import Duration, LocalReference, Model, Name
+from controller.api.meta import API_VERSION
+
+KIND: Final = "FlagSet"
+PLURAL: Final = "flagsets"
+LABEL: Final = "flagstaff.dev/flagset"
+"""On everything that a FlagSet writes: its name."""
+
+SOURCE_API: Final = {
+    "FlagSource": API_VERSION,
+    "GitRepository": "source.toolkit.fluxcd.io/v1",
+    "OCIRepository": "source.toolkit.fluxcd.io/v1",
+    "Bucket": "source.toolkit.fluxcd.io/v1",
+    "ExternalArtifact": "source.toolkit.fluxcd.io/v1",
+}
+"""Kinds that a sourceRef may name, with the version that is read where it names none."""
+
+SourceKind = Literal["FlagSource", "GitRepository", "OCIRepository", "Bucket", "ExternalArtifact"]
+Path = Annotated[str, Field(min_length=1, max_length=1024)]
+
+
+class Validation(StrEnum):
+    """What a warning is worth."""
+
+    STRICT = "Strict"
+    LENIENT = "Lenient"
+
+
+class SourceReference(Model):
+    """Whose artifact the definitions are read from."""
+
+    api_version: Annotated[str, Field(max_length=253)] | None = None
+    kind: SourceKind
+    name: Name
+    namespace: Annotated[str, Field(max_length=63)] | None = None
+
+
+class Target(Model):
+    """What is written."""
+
+    name: Name | None = None
+    kinds: Annotated[
+        tuple[Literal["FeatureFlagConfiguration", "FeatureFlag"], ...],
+        Field(min_length=1, max_length=2),
+    ] = ("FeatureFlagConfiguration",)
+
+
+class FlagSetSpec(Model):
+    """What the user asks for."""
+
+    source_ref: SourceReference
+    paths: Annotated[tuple[Path, ...], Field(min_length=1, max_length=32)] = (".",)
+    flag_set_id: Name | None = None
+    validation: Validation = Validation.STRICT
+    failure_policy: Literal["PerFlag", "Atomic"] = "PerFlag"
+    bucketing: Literal["v2", "v3"] = "v2"
+    target: Target = Target()
+    prune: bool = True
+    depends_on: Annotated[tuple[LocalReference, ...], Field(max_length=32)] = ()
+    interval: Duration = 600.0
+    suspend: bool = False
+
+
+class ProblemStatus(Model):
+    """One problem with its place."""
+
+    severity: Literal["error", "warning"]
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    path: str | None = None
+    message: str
+
+
+class HeldFlag(Model):
+    """A flag that is served as an older revision had it."""
+
+    name: str
+    revision: str | None = None
+
+
+class TargetStatus(Model):
+    """One object that was written."""
+
+    kind: str | None = None
+    name: str | None = None
+    shards: int | None = None
+
+
+class HistoryEntry(Model):
+    """One revision that was applied."""
+
+    revision: str
+    digest: str | None = None
+    author: str | None = None
+    subject: str | None = None
+    committed_at: str | None = None
+    applied_at: str | None = None
+    changes: str | None = None
+    """Such as `1 added, 2 changed: banner, checkout-v2`."""
+
+
+class FlagSetStatus(Model):
+    """What became of it."""
+
+    observed_generation: int = -1
+    last_handled_reconcile_at: str | None = None
+    last_applied_revision: str | None = None
+    last_attempted_revision: str | None = None
+    last_good_revision: str | None = None
+    digest: str | None = None
+    flag_set_id: str | None = None
+    bucketing: str | None = None
+    flags: int | None = None
+    held_flags: int | None = None
+    held: Annotated[tuple[HeldFlag, ...], Field(max_length=100)] = ()
+    problem_count: int | None = None
+    problems: Annotated[tuple[ProblemStatus, ...], Field(max_length=50)] = ()
+    target: tuple[TargetStatus, ...] = ()
+    history: Annotated[tuple[HistoryEntry, ...], Field(max_length=10)] = ()
+    conditions: tuple[dict[str, Any], ...] = ()

@@ -1,0 +1,55 @@
+"""FlagSource: where flag definitions live."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from controller.api.artifact import ArtifactStatus
+from controller.api.fields import Duration, LocalReference, Model
+
+KIND: Final = "FlagSource"
+PLURAL: Final = "flagsources"
+DEFAULT_BRANCH: Final = "main"
+
+_Short = Annotated[str, Field(min_length=1, max_length=255)]
+
+
+class GitReference(Model):
+    """What to follow; the most exact of several wins, as with Flux: commit, name, tag, semver, branch."""
+
+    branch: _Short | None = None
+    tag: _Short | None = None
+    semver: _Short | None = None
+    name: Annotated[str, Field(max_length=255, pattern=r"^refs/.+[^/]$")] | None = None
+    commit: Annotated[str, Field(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")] | None = None
+
+
+class GitSpec(Model):
+    """A Git repository."""
+
+    url: Annotated[str, Field(max_length=2048, pattern=r"^(https?|ssh|file)://.+$")]
+    ref: GitReference = GitReference()
+    secret_ref: LocalReference | None = None
+    proxy_secret_ref: LocalReference | None = None
+
+
+class FlagSourceSpec(Model):
+    """What the user asks for."""
+
+    interval: Duration
+    timeout: Duration = 60.0
+    suspend: bool = False
+    ignore: Annotated[str, Field(max_length=65536)] | None = None
+    git: GitSpec
+
+
+class FlagSourceStatus(Model):
+    """What was found."""
+
+    observed_generation: int = -1
+    last_handled_reconcile_at: str | None = None
+    observed_ignore: str | None = None
+    artifact: ArtifactStatus | None = None
+    conditions: tuple[dict[str, Any], ...] = ()
