@@ -1,0 +1,126 @@
+"""FeatureFlagConfiguration and FeatureFlag, in every version, as one flagd document: the one reader of all forms."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import Field
+
+from controller.api.fields import InvalidSpecError, Model, Name
+from controller.api.flagset import ProblemStatus
+from controller.api.historic import modernise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from controller.api.meta import Resource
+
+KIND: Final = "FeatureFlagConfiguration"
+PLURAL: Final = "featureflagconfigurations"
+FLAG_KIND: Final = "FeatureFlag"
+FLAG_PLURAL: Final = "featureflags"
+API_VERSION: Final = "core.openfeature.dev/v1beta1"
+MOST_BYTES: Final = 3 * 1024 * 1024
+"""Of a document in a string: more does not fit into an object."""
+
+
+class ShardReference(Model):
+    """A part of a set that is larger than one object may be."""
+
+    name: Name
+    digest: Annotated[str, Field(min_length=1, max_length=128)]
+    flags: int | None = None
+
+
+class ConfigurationSpec(Model):
+    """What is delivered: just one of these."""
+
+    flag_spec: dict[str, Any] | None = None
+    shards: Annotated[tuple[ShardReference, ...], Field(max_length=256)] | None = None
+    feature_flag_spec: Any = None
+    revision: str | None = None
+
+
+class ConfigurationStatus(Model):
+    """What became of it."""
+
+    observed_generation: int = -1
+    last_handled_reconcile_at: str | None = None
+    revision: str | None = None
+    digest: str | None = None
+    flag_set_id: str | None = None
+    flags: int | None = None
+    served: str | None = None
+    problem_count: int | None = None
+    problems: Annotated[tuple[ProblemStatus, ...], Field(max_length=50)] = ()
+    conditions: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FlagDocument:
+    """What an object says, as flagd would read it."""
+
+    content: bytes
+    """JSON."""
+    warnings: tuple[str, ...] = ()
+    """About a historic form."""
+
+
+class MissingShardsError(Exception):
+    """The set is not whole yet; the text names a shard that is not there."""
+
+
+def flag_document(
+    resource: Resource, shard: Callable[[str], Resource | None] = lambda _: None
+) -> FlagDocument:
+    """The document of an object of either kind and any version. `shard` finds a FlagShard beside it by name.
+
+    Raises InvalidSpecError where there is none, MissingShardsError where a part of it is not there.
+    """
+    spec = resource.spec
+    if spec.get("flagSpec") is not None:
+        return FlagDocument(_bytes(spec["flagSpec"]))
+    if spec.get("shards") is not None:
+        return FlagDocument(_bytes(_assembled(spec["shards"], shard)))
+    historic = spec.get("featureFlagSpec")
+    if isinstance(historic, str):
+        return _from_text(historic)
+    if isinstance(historic, dict):
+        return FlagDocument(_bytes(historic))
+    raise InvalidSpecError("spec.flagSpec: there are no flags; this is where they belong")
+
+
+def _bytes(document: Any) -> bytes:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _from_text(text: str) -> FlagDocument:
+    if len(text) > MOST_BYTES:
+        raise InvalidSpecError(f"spec.featureFlagSpec: more than {MOST_BYTES} characters")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        # The parser says where it breaks.
+        return FlagDocument(text.encode(errors="replace"))
+    if not isinstance(document, dict):
+        return FlagDocument(text.encode(errors="replace"))
+    modern, warnings = modernise(document)
+    same = modern == document
+    return FlagDocument(text.encode(errors="replace") if same else _bytes(modern), warnings)
+
+
+def _assembled(shards: Any, shard: Callable[[str], Resource | None]) -> Mapping[str, Any]:
+    """The union of all shards; metadata and evaluators stand in the first."""
+    whole: dict[str, Any] = {"flags": {}}
+    for reference in shards if isinstance(shards, list) else ():
+        found = shard(str(reference.get("name")))
+        if found is None or found.spec.get("digest") != reference.get("digest"):
+            raise MissingShardsError(f"FlagShard {reference.get('name')} is not there yet")
+        part = found.spec.get("flagSpec") or {}
+        whole["flags"].update(part.get("flags") or {})
+        for name in ("$evaluators", "metadata"):
+            if part.get(name):
+                whole[name] = part[name]
+    return whole
