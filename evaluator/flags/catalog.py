@@ -162,9 +162,14 @@ class _Delivered:
     @cached_property
     def folded(self) -> Mapping[str, Flag]:
         """Each flag with all that its set gives it."""
-        evaluators, metadata = self.flag_set.evaluators, self.flag_set.metadata
-        expander = Expander(evaluators) if evaluators else None
-        return {key: _fold(flag, expander, metadata) for key, flag in self.flag_set.flags.items()}
+        return fold(self.flag_set)
+
+
+def fold(flag_set: FlagSet) -> Mapping[str, Flag]:
+    """The flags as they stand alone: their set's references expanded, its metadata under their own."""
+    evaluators, metadata = flag_set.evaluators, flag_set.metadata
+    expander = Expander(evaluators) if evaluators else None
+    return {key: _fold(flag, expander, metadata) for key, flag in flag_set.flags.items()}
 
 
 def _fold(flag: Flag, expander: Expander | None, metadata: Mapping[str, Scalar]) -> Flag:

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from evaluator.http.routes import Code, RpcError, header
+from evaluator.wire.messages import SELECTOR_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from evaluator.http.routes import Headers
     from evaluator.store import SelectorKey, Snapshot, Store
-
-SELECTOR_HEADER: Final = "flagd-selector"
 
 _FLAG_SET_ID: Final = "flagSetId"
 _SOURCE: Final = "source"
@@ -45,8 +44,12 @@ EVERYTHING: Final = Selection()
 
 
 def selection(headers: Headers) -> Selection:
-    """The selection that `headers` ask for. A bare value is a source; raises InvalidSelectorError."""
-    text = header(headers, SELECTOR_HEADER)
+    """The selection that `headers` ask for; raises InvalidSelectorError."""
+    return read(header(headers, SELECTOR_HEADER))
+
+
+def read(text: str | None) -> Selection:
+    """One selector. A bare value is a source; raises InvalidSelectorError."""
     if not text:
         return EVERYTHING
     key, equals, value = text.partition("=")

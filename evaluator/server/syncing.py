@@ -1,0 +1,162 @@
+"""What the sync port serves: the store's flag sets, by selector.
+
+There is no first message until a first flag set is served. A selector that finds nothing then gets an empty set, as from flagd, unless
+what it asks for may be on its way: while a source has delivered nothing yet, a new stream waits, for else a client that reconnects to a
+restarted evaluator would lose its flags for a moment. A stream that was sent flags is told when its selector finds them no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+
+from evaluator.flags.model import FlagSet
+from evaluator.http.routes import Code, RpcError
+from evaluator.server.selection import InvalidSelectorError, Selection, read
+from evaluator.wire.encoding import encode
+from evaluator.wire.servicer import Missing, Payload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+
+    from evaluator.http.routes import Call
+    from evaluator.store import Snapshot, Store
+    from evaluator.wire.servicer import Make, Tell
+
+_log = logging.getLogger(__name__)
+
+LARGE: Final = 50
+"""Flags from which on a set is encoded in a thread: up to here it takes about a millisecond."""
+
+NOTHING: Final = FlagSet()
+NOT_YET: Final = Missing(Code.UNAVAILABLE, "no flag set is served yet")
+UNENCODABLE: Final = Missing(Code.DATA_LOSS, "error marshalling flags")
+
+_Made: TypeAlias = "dict[object, Payload] | Missing"
+
+
+class _Watched:
+    """A selection that somebody listens to."""
+
+    __slots__ = ("asked", "delivered", "served", "watchers")
+
+    def __init__(self) -> None:
+        self.watchers: dict[object, tuple[Make, Tell]] = {}
+        self.asked = 0
+        """How often its flag set was asked for."""
+        self.delivered = 0
+        """The latest asking whose answer was told: a thread that ends late tells nothing older."""
+        self.served = False
+        """Whether a flag set was ever told."""
+
+    def tell(self, asked: int, made: _Made) -> None:
+        """Tell everyone who is still there, unless something newer was told."""
+        if asked <= self.delivered:
+            return
+        self.delivered = asked
+        self.served = self.served or not isinstance(made, Missing)
+        for token, (_, tell) in tuple(self.watchers.items()):
+            if isinstance(made, Missing):
+                tell(made)
+            elif token in made:
+                tell(made[token])
+
+
+class StoreBackend:
+    """Backend of the sync service over a store. All of it happens on the loop, but for the encoding of large sets."""
+
+    def __init__(self, store: Store, context: Mapping[str, Any]) -> None:
+        """`context` are the operator's fixed values, which in-process providers lay over each evaluation context."""
+        self._store = store
+        self._context = context
+        self._watched: dict[Selection, _Watched] = {}
+        self._waiting: dict[Selection, None] = {}
+        """Whose flag set is to be encoded in the thread, in turn."""
+        self._encoding: asyncio.Task[None] | None = None
+        self._unsubscribe = store.subscribe(self._on_change)
+
+    def topic(self, selector: str, call: Call) -> Hashable:
+        """The selection; raises RpcError INVALID_ARGUMENT."""
+        del call
+        try:
+            return read(selector)
+        except InvalidSelectorError as error:
+            raise RpcError(Code.INVALID_ARGUMENT, str(error)) from error
+
+    def context(self) -> Mapping[str, Any]:
+        """The operator's fixed values."""
+        return self._context
+
+    def watch(self, topic: Hashable, make: Make, tell: Tell) -> Callable[[], None]:
+        """See Backend: small sets are told before this returns."""
+        selection, token = cast("Selection", topic), object()
+        watched = self._watched.setdefault(selection, _Watched())
+        watched.watchers[token] = (make, tell)
+
+        def cancel() -> None:
+            watched.watchers.pop(token, None)
+            if not watched.watchers and self._watched.get(selection) is watched:
+                del self._watched[selection]
+                self._waiting.pop(selection, None)
+
+        self._refresh(selection, watched)
+        return cancel
+
+    def close(self) -> None:
+        """Tell nobody anything more."""
+        self._unsubscribe()
+        self._watched.clear()
+        self._waiting.clear()
+        if self._encoding is not None:
+            self._encoding.cancel()
+
+    def _on_change(self, _: Snapshot) -> None:
+        for selection, watched in tuple(self._watched.items()):
+            self._refresh(selection, watched)
+
+    def _refresh(self, selection: Selection, watched: _Watched) -> None:
+        watched.asked += 1
+        found = self._find(selection, watched)
+        if isinstance(found, Missing):
+            watched.tell(watched.asked, found)
+        elif len(found.flags) <= LARGE:
+            watched.tell(watched.asked, _make(found, watched.watchers))
+        else:
+            self._waiting[selection] = None
+            if self._encoding is None:
+                self._encoding = asyncio.get_running_loop().create_task(self._encode())
+
+    def _find(self, selection: Selection, watched: _Watched) -> FlagSet | Missing:
+        if self._store.snapshot is None:
+            return NOT_YET
+        snapshot = selection.of(self._store)
+        if snapshot is not None:
+            return snapshot.flag_set
+        catalog = self._store.catalog
+        expected = len(catalog.sets) < len(catalog.names)
+        return NOT_YET if expected and not watched.served else NOTHING
+
+    async def _encode(self) -> None:
+        """One set after another, each the newest by its turn, until none is waited for."""
+        try:
+            while self._waiting:
+                selection = next(iter(self._waiting))
+                del self._waiting[selection]
+                watched = self._watched[selection]
+                asked, found = watched.asked, self._find(selection, watched)
+                if not isinstance(found, Missing):
+                    made = await asyncio.to_thread(_make, found, dict(watched.watchers))
+                    watched.tell(asked, made)
+        finally:
+            self._encoding = None
+
+
+def _make(flag_set: FlagSet, watchers: Mapping[object, tuple[Make, Tell]]) -> _Made:
+    """The set in each watcher's messages."""
+    try:
+        document = encode(flag_set)
+        return {token: make(document) for token, (make, _) in watchers.items()}
+    except Exception:  # noqa: BLE001 - logged; what is served stays
+        _log.exception("a flag set cannot be encoded for the sync port")
+        return UNENCODABLE

@@ -1,0 +1,245 @@
+"""flagd.sync.v1 and sync.v1: streams of whole flag sets, for in-process providers and other evaluators.
+
+A stream gets the newest flag set at once if there is one, else as soon as there is; then each that differs. It never gets an empty set
+for want of one. The messages of a topic are made once for all its streams, and only while there are any.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+from evaluator.http.routes import Code, Routes, RpcError, header
+from evaluator.wire.countdown import Countdown
+from evaluator.wire.hub import digest
+from evaluator.wire.messages import GET_METADATA, METHODS, SELECTOR_HEADER, encode_metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+
+    from evaluator.http.routes import Call, MessageStream, StreamHandler
+    from evaluator.wire.countdown import Timers
+    from evaluator.wire.hub import Hub, Subscription
+    from evaluator.wire.messages import Method
+
+_log = logging.getLogger(__name__)
+
+NORMAL: Final = "normal_close"
+DEADLINE: Final = "deadline_exceeded"
+ERROR: Final = "error"
+"""Why a stream ended, in the words of flagd's metric `feature_flag.flagd.sync.stream.duration`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A message, ready to be sent to any number of streams."""
+
+    message: bytes
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A topic has no flag set (yet, or any more)."""
+
+    code: Code
+    message: str
+    """What FetchAllFlags is answered."""
+    ends_streams: bool = False
+    """Whether streams end with it, too. If not they stay, at what they have, for the flag set that comes next."""
+
+
+Make: TypeAlias = "Callable[[bytes], Payload]"
+"""A flag set's JSON document to a payload; takes time in proportion, and a thread may do it."""
+Tell: TypeAlias = "Callable[[Payload | Missing], None]"
+
+
+class Backend(Protocol):
+    """Where flag sets come from: the store of an evaluator, or what a proxy watches."""
+
+    def topic(self, selector: str, call: Call) -> Hashable:
+        """What `selector` stands for, "" for no selector; it need not exist yet. Raises RpcError for one that is invalid or forbidden."""
+
+    def context(self) -> Mapping[str, Any]:
+        """The synchronised context: JSON values by context key."""
+
+    def watch(self, topic: Hashable, make: Make, tell: Tell) -> Callable[[], None]:
+        """Make and tell the topic's flag set, now or soon, and at each change, until the returned function is called.
+
+        On the loop, latest value wins: what a newer one overtakes need not be told, and never is after it.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """A topic of the hub: one backend's topic in one method's messages."""
+
+    method: Method
+    topic: Hashable
+
+
+class SyncService:
+    """All sync streams of one process."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        hub: Hub,
+        timers: Timers,
+        *,
+        deadline_seconds: float = 0.0,
+        metadata: bool = True,
+        ended: Callable[[str, float], None] = lambda _reason, _seconds: None,
+    ) -> None:
+        """deadline_seconds: streams end with DEADLINE_EXCEEDED then; 0: never. metadata: whether GetMetadata is answered.
+
+        ended: told of each SyncFlags stream that ended why, in flagd's words, and how long it was open.
+        """
+        self.hub = hub
+        self.timers = timers
+        self.streams = 0
+        """Open SyncFlags streams."""
+        self._backend = backend
+        self._metadata = metadata
+        self._ended = ended
+        self._watches: dict[_Key, Callable[[], None]] = {}
+        self._closing = False
+        self._deadlines: Countdown[_Stream] | None = (
+            Countdown(timers, deadline_seconds, _Stream.expire) if deadline_seconds else None
+        )
+
+    def routes(self) -> Routes:
+        """Both services. FetchAllFlags is a stream of one message, alike on the wire: a large set is not made in a call."""
+        return Routes(
+            unary={GET_METADATA: self.get_metadata},
+            streams={method.path: self.handler(method) for method in METHODS},
+        )
+
+    def handler(self, method: Method) -> StreamHandler:
+        """The handler of one method; raises RpcError for what the backend refuses, or while shutting down."""
+        return partial(self._open, method)
+
+    def get_metadata(self, call: Call, message: bytes) -> bytes:
+        """The synchronised context, for providers that do not read it from the stream."""
+        del call, message
+        if not self._metadata:
+            raise RpcError(Code.UNIMPLEMENTED, "metadata endpoint disabled")
+        return encode_metadata(self._backend.context())
+
+    def close(self) -> None:
+        """End all streams with UNAVAILABLE, so that their clients go elsewhere."""
+        self._closing = True
+        for subscription in self.hub.subscriptions():
+            if isinstance(subscription.subscriber, _Stream):
+                subscription.subscriber.end(Code.UNAVAILABLE, "shutting down", NORMAL)
+
+    def _open(self, method: Method, call: Call, message: bytes, stream: MessageStream) -> None:
+        if self._closing:
+            raise RpcError(Code.UNAVAILABLE, "shutting down")
+        request = method.read(message)
+        asked = header(call.headers, SELECTOR_HEADER)
+        topic = self._backend.topic(request.selector if asked is None else asked, call)
+        key = _Key(method, topic)
+        if key not in self._watches:
+            self._watches[key] = self._backend.watch(
+                topic, partial(self._make, method), partial(self._tell, key)
+            )
+        subscriber = _Stream(self, key, stream)
+        if method.lasting:
+            self.streams += 1
+            if self._deadlines is not None:
+                self._deadlines.restart(subscriber)
+        subscriber.subscribe()
+
+    def _make(self, method: Method, flags: bytes) -> Payload:
+        message = method.write(flags, self._backend.context())
+        return Payload(message, digest(message))
+
+    def _tell(self, key: _Key, told: Payload | Missing) -> None:
+        if isinstance(told, Missing):
+            self.hub.retract(key, told)
+        else:
+            self.hub.publish(key, told.message, told.digest)
+
+    def forget(self, subscriber: _Stream, reason: str) -> None:
+        """Called by a stream that has ended."""
+        key = subscriber.key
+        if key.method.lasting:
+            self.streams -= 1
+            if self._deadlines is not None:
+                self._deadlines.forget(subscriber)
+            self._ended(reason, self.timers.time() - subscriber.since)
+        if not self.hub.listeners(key) and (cancel := self._watches.pop(key, None)):
+            cancel()
+            self.hub.drop(key)
+
+
+class _Stream:
+    """One subscriber of the hub, on one message stream."""
+
+    __slots__ = ("_over", "_service", "_stream", "_subscription", "key", "since")
+
+    def __init__(self, service: SyncService, key: _Key, stream: MessageStream) -> None:
+        self.key = key
+        self.since = service.timers.time()
+        self._service = service
+        self._stream = stream
+        self._subscription: Subscription | None = None
+        self._over = ""
+        """Why it has ended."""
+
+    def subscribe(self) -> None:
+        """Start; may send, and even end it, at once."""
+        self._stream.on_writable = self._on_writable
+        self._stream.on_closed = self._on_closed
+        self._subscription = self._service.hub.subscribe(self.key, self)
+        if self._over:
+            self._leave(self._over)
+
+    @property
+    def writable(self) -> bool:
+        """Whether the peer has read enough."""
+        return self._stream.writable
+
+    def send(self, payload: bytes) -> None:
+        """Send a whole flag set."""
+        self._stream.send(payload)
+        if not self.key.method.lasting:
+            self.end(Code.OK, "", NORMAL)
+
+    def retract(self, reason: object) -> None:
+        """There is no flag set; who asked for one alone is told."""
+        if isinstance(reason, Missing) and (reason.ends_streams or not self.key.method.lasting):
+            self.end(reason.code, reason.message, ERROR)
+
+    def failed(self, error: Exception) -> None:
+        """Sending failed."""
+        _log.error("a sync stream failed", exc_info=error)
+        self.end(Code.INTERNAL, "internal error", ERROR)
+
+    def expire(self) -> None:
+        """End it by its deadline; the client opens another."""
+        self.end(Code.DEADLINE_EXCEEDED, "stream closed due to server-side timeout", DEADLINE)
+
+    def end(self, code: Code, message: str, reason: str) -> None:
+        """End it on our account."""
+        if not self._over:
+            self._leave(reason)
+            self._stream.close(code, message)
+
+    def _on_writable(self) -> None:
+        if self._subscription is not None:
+            self._service.hub.offer(self._subscription)
+
+    def _on_closed(self) -> None:
+        if not self._over:
+            self._leave(NORMAL)
+
+    def _leave(self, reason: str) -> None:
+        self._over = reason
+        # Without a subscription it is ended by what it was told on subscribing, which comes back here.
+        if self._subscription is not None:
+            self._service.hub.unsubscribe(self._subscription)
+            self._service.forget(self, reason)
