@@ -38,7 +38,7 @@ async def main(flags: int) -> None:
     """Serve until standard input ends."""
     store = Store()
     store.swap(parse(document(flags), file="flags.json").flag_set, now=0.0)
-    settings = Settings(host="127.0.0.1", port=0, ofrep_port=0, management_port=0)
+    settings = Settings(host="127.0.0.1", port=0, ofrep_port=0, management_port=0, sync_port=0)
     serving = await serve(store, settings)
     ports = serving.ports
     print(

@@ -15,7 +15,7 @@ import tempfile
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from controller.artifacts.archive import pack, unpack
 from controller.artifacts.durable import as_failed
@@ -298,15 +298,7 @@ async def open_local(
             await serving.stop()
 
 
-def evaluator_settings(
-    *, host: str, port: int | None, ofrep_port: int | None, management_port: int | None
-) -> Settings:
-    """The environment's settings (FLAGD_*) under what the command line says. Raises InvalidSettingError."""
-    found = from_env(os.environ)
-    return replace(
-        found,
-        host=host,
-        port=found.port if port is None else port,
-        ofrep_port=found.ofrep_port if ofrep_port is None else ofrep_port,
-        management_port=found.management_port if management_port is None else management_port,
-    )
+def evaluator_settings(*, host: str, **ports: int | None) -> Settings:
+    """The environment's settings (FLAGD_*) under what the command line says: None is unsaid. Raises InvalidSettingError."""
+    said: dict[str, Any] = {name: port for name, port in ports.items() if port is not None}
+    return replace(from_env(os.environ), host=host, **said)

@@ -4,63 +4,80 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import ChainMap
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
+from evaluator.flags.model import EMPTY
+from evaluator.http.cors import Cors
 from evaluator.http.listener import Listener
-from evaluator.http.routes import Limits
-from evaluator.server import evaluation, json_rpc, management, messages, ofrep
+from evaluator.http.routes import Limits, Routes, merged
+from evaluator.http.tls import TlsFiles
+from evaluator.server import evaluation, health, json_rpc, management, messages, ofrep
 from evaluator.server.context import ContextSources
 from evaluator.server.events import EventStreams
 from evaluator.server.metrics import Metrics
-from evaluator.settings import InvalidSettingError, Settings, from_env
+from evaluator.server.ports import Door, Ports, Serving, open_doors
+from evaluator.settings import InvalidSettingError, Settings, TlsPaths, from_env
 from evaluator.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["InvalidSettingError", "Ports", "Serving", "Settings", "Store", "from_env", "serve"]
+__all__ = [
+    "InvalidSettingError", "Ports", "Serving", "Settings", "Store", "from_env", "serve",
+]  # fmt: skip
 
 unix_time: Callable[[], float] = time.time  # noqa: TID251 - the clock's one reading place
 
 
 @dataclass(frozen=True, slots=True)
-class Ports:
-    """The ports that are listened on."""
+class _Parts:
+    """What the ports answer, and what has to be told of the end."""
 
-    grpc: int
-    ofrep: int
-    management: int
-
-
-class Serving:
-    """An evaluator that serves until it is stopped."""
-
-    def __init__(
-        self,
-        ports: Ports,
-        listeners: tuple[Listener, ...],
-        closers: tuple[Callable[[], None], ...],
-        drain_seconds: float,
-    ) -> None:
-        self.ports = ports
-        self._listeners = listeners
-        self._closers = closers
-        self._drain_seconds = drain_seconds
-
-    async def stop(self) -> None:
-        """Tell event streams, finish what is in flight, close the ports."""
-        for close in self._closers:
-            close()
-        await asyncio.gather(*(listener.drain(self._drain_seconds) for listener in self._listeners))
+    evaluation: Routes
+    ofrep: Routes
+    management: Routes
+    sync: Routes
+    closers: Sequence[Callable[[], None]]
 
 
 async def serve(
-    store: Store, settings: Settings, *, clock: Callable[[], float] = unix_time
+    store: Store,
+    settings: Settings,
+    *,
+    clock: Callable[[], float] = unix_time,
+    context: Mapping[str, Any] = EMPTY,
 ) -> Serving:
-    """Listen on all ports; returns once they are open. Raises OSError if one is taken, and leaves none open then."""
+    """Listen on all ports; returns once they are open. Raises OSError if one cannot be had, and leaves none open then.
+
+    `context` is what sources lay over evaluation contexts, beneath what the settings do; it may change in place.
+    """
+    limits = Limits(body_bytes=settings.max_request_body, header_bytes=settings.max_request_header)
+    tls = _tls(settings.server_tls)
+    ofrep_tls, management_tls = _tls(settings.ofrep_tls), _tls(settings.management_tls)
+    cors = _cors(settings.cors_origins)
+    parts = _parts(store, settings, clock, context)
+    host = settings.host
+
+    def listener(name: str, routes: Routes, cors: Cors | None = None) -> Listener:
+        return Listener(routes, limits, name=name, cors=cors)
+
+    doors = (
+        Door(listener("grpc", parts.evaluation, cors), host, settings.port, settings.socket_path, tls),
+        Door(listener("ofrep", parts.ofrep, cors), host, settings.ofrep_port, settings.ofrep_socket_path, ofrep_tls),
+        Door(listener("management", parts.management), host, settings.management_port, "", management_tls),
+        Door(listener("sync", parts.sync), host, settings.sync_port, settings.sync_socket_path, tls),
+    )  # fmt: skip
+    return await open_doors(doors, parts.closers, settings.shutdown_seconds)
+
+
+def _parts(
+    store: Store, settings: Settings, clock: Callable[[], float], context: Mapping[str, Any]
+) -> _Parts:
     metrics = Metrics(store, clock)
-    sources = ContextSources(settings.context_values, settings.context_from_header)
+    values = _under(settings.context_values, context)
+    sources = ContextSources(values, settings.context_from_header)
     loop = asyncio.get_running_loop()
 
     def spoken(codec: evaluation.Codec) -> evaluation.Spoken:
@@ -72,24 +89,31 @@ async def serve(
 
     protobuf, json = spoken(messages), spoken(json_rpc)
     open_feature = ofrep.Ofrep(store, metrics, sources, clock)
-    limits = Limits(body_bytes=settings.max_request_body, header_bytes=settings.max_request_header)
-    planned = (
-        (Listener(evaluation.routes(protobuf, json), limits, name="grpc"), settings.port),
-        (Listener(ofrep.routes(open_feature), limits, name="ofrep"), settings.ofrep_port),
-        (
-            Listener(management.routes(store, metrics, clock), limits, name="management"),
-            settings.management_port,
-        ),
+    status = health.Health(store)
+    by_grpc = evaluation.routes(protobuf, json)
+    managed = management.routes(store, metrics, clock)
+    return _Parts(
+        evaluation=merged(by_grpc, health.routes(status, by_grpc)),
+        ofrep=ofrep.routes(open_feature),
+        management=merged(managed, health.routes(status, by_grpc)),
+        sync=health.routes(status),
+        closers=(status.close, protobuf.close, json.close, open_feature.close, metrics.close),
     )
-    listeners = tuple(listener for listener, _ in planned)
-    closers = (protobuf.close, json.close, open_feature.close, metrics.close)
-    bound: list[int] = []
+
+
+def _under(values: Mapping[str, Any], context: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Both, `values` winning; one of them alone where the other has nothing to add, as each evaluation looks."""
+    if not values or context is EMPTY:
+        return values or context
+    return ChainMap({**values}, cast("dict[str, Any]", context))
+
+
+def _tls(paths: TlsPaths | None) -> TlsFiles | None:
+    return None if paths is None else TlsFiles(paths.certificate, paths.key, paths.client_ca)
+
+
+def _cors(origins: Sequence[str]) -> Cors:
     try:
-        for listener, port in planned:
-            bound.append(await listener.start(settings.host, port))
-    except OSError:
-        for close in closers:
-            close()
-        await asyncio.gather(*(listener.drain(0) for listener in listeners[: len(bound)]))
-        raise
-    return Serving(Ports(*bound), listeners, closers, settings.shutdown_seconds)
+        return Cors(origins)
+    except ValueError as error:
+        raise InvalidSettingError(f"--cors-origin: {error}") from None

@@ -108,7 +108,9 @@ def connect(port: int) -> Client:
 @contextlib.contextmanager
 def flagstaff_up(repository: Path) -> Iterator[tuple[dict[str, int], Queue[dict[str, Any]]]]:
     """`flagstaff up` on free ports, and what it says."""
-    ports = ("--port", "0", "--ofrep-port", "0", "--management-port", "0")
+    ports = [
+        word for name in ("", "sync-", "ofrep-", "management-") for word in (f"--{name}port", "0")
+    ]
     command = ["flagstaff", "up", str(repository), *LAYERS]
     say("$ " + " ".join(command))
     script = Path(sys.executable).parent / "flagstaff"

@@ -61,7 +61,12 @@ class JsonReport:
         """Say where to connect."""
         self._say(
             event="ready",
-            ports={"grpc": ports.grpc, "ofrep": ports.ofrep, "management": ports.management},
+            ports={
+                "grpc": ports.grpc,
+                "sync": ports.sync,
+                "ofrep": ports.ofrep,
+                "management": ports.management,
+            },
         )
 
     def revision(self, built: RevisionBuilt) -> None:
@@ -109,7 +114,7 @@ class TextReport:
     def listening(self, ports: Ports, source: str) -> None:
         """Say where clients connect."""
         self._say(
-            f"{source}: gRPC {ports.grpc}, OFREP {ports.ofrep}, management {ports.management}"
+            f"{source}: gRPC {ports.grpc}, sync {ports.sync}, OFREP {ports.ofrep}, management {ports.management}"
         )
 
     def ready(self, ports: Ports) -> None:

@@ -40,6 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     for name, port, what in (
         ("--port", 8013, "gRPC (flagd.evaluation)"),
+        ("--sync-port", 8015, "flagd.sync.v1, for in-process providers"),
         ("--ofrep-port", 8016, "OFREP"),
         ("--management-port", 8014, "health and metrics"),
     ):
@@ -104,6 +105,7 @@ async def _serve(options: LocalOptions, arguments: argparse.Namespace, report: R
         settings = evaluator_settings(
             host=arguments.host,
             port=arguments.port,
+            sync_port=arguments.sync_port,
             ofrep_port=arguments.ofrep_port,
             management_port=arguments.management_port,
         )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from evaluator.http.cors import Cors
     from evaluator.http.tls import TlsFiles
 
 SWEEP_SECONDS: Final = 1.0
@@ -133,7 +134,7 @@ def _duplicate(transport: asyncio.Transport) -> socket.socket:
 class Listener:
     """One port that answers `routes` within `limits`. All of it happens on the loop that `start` was called on.
 
-    `name` tells the port in logs and errors; `date` gives the `date` header and is asked once a second.
+    `name` tells the port in logs and errors; `cors` says which browsers' scripts may read it, none without; `date` gives the `date` header and is asked once a second.
     """
 
     def __init__(
@@ -142,13 +143,14 @@ class Listener:
         limits: Limits = Limits(),  # noqa: B008 - frozen
         *,
         name: str,
+        cors: Cors | None = None,
         date: Callable[[], str] = _wall_date,
     ) -> None:
         if limits.header_bytes <= 0:
             raise ValueError(f"{name}: header_bytes must be positive")
         self.name = name
         self._date = date
-        self._port = Port(routes, Dispatch(routes), limits, date())
+        self._port = Port(routes, Dispatch(routes, limits, cors), limits, date())
         self._servers: list[asyncio.Server] = []
         self._unix: list[UnixSocket] = []
         self._tls: list[TlsFiles] = []

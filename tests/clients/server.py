@@ -29,7 +29,7 @@ class Server:
         self._thread.start()
         self.store = Store()
         self._serving = self._start(
-            Settings(host="127.0.0.1", port=0, management_port=0, ofrep_port=0)
+            Settings(host="127.0.0.1", port=0, management_port=0, ofrep_port=0, sync_port=0)
         )
 
     @property
@@ -56,6 +56,7 @@ class Server:
                 port=ports.grpc,
                 management_port=ports.management,
                 ofrep_port=ports.ofrep,
+                sync_port=ports.sync,
             )
         )
 

@@ -133,7 +133,7 @@ def test_a_full_temporary_folder_is_a_source_that_is_down_and_not_the_end(
 def test_a_report_that_cannot_be_written_does_not_end_the_serving(repository: Repository) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
-    others = ("--port", "0", "--management-port", "0")
+    others = ("--port", "0", "--sync-port", "0", "--management-port", "0")
     command = [FLAGSTAFF, "up", str(repository.path), "--json", "--ofrep-port", str(port), *others]
     with open("/dev/full", "w") as full, subprocess.Popen(command, stdout=full) as process:
         try:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FLAGSTAFF = str(Path(sys.executable).parent / "flagstaff")
 PATIENCE = 20.0
 SCHEMA = Path(__file__).parents[2] / "docs" / "up-events.schema.json"
-FREE_PORTS = {"--port": 0, "--ofrep-port": 0, "--management-port": 0}
+FREE_PORTS = {"--port": 0, "--sync-port": 0, "--ofrep-port": 0, "--management-port": 0}
 
 
 def banner(default: str, **more: str) -> str:

@@ -1,0 +1,84 @@
+"""The ports of one evaluator: opened all or none, closed together."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from evaluator.http.listener import Listener
+    from evaluator.http.tls import TlsFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """A listener and where it listens: on a Unix socket if it is given one, else on a port."""
+
+    listener: Listener
+    host: str
+    port: int
+    """0 takes a free one."""
+    socket_path: str = ""
+    tls: TlsFiles | None = None
+
+    async def open(self) -> int:
+        """The bound port; 0 for a Unix socket. Raises OSError."""
+        if self.socket_path:
+            await self.listener.start_unix(self.socket_path, tls=self.tls)
+            return 0
+        return await self.listener.start(self.host, self.port, tls=self.tls)
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The ports that are listened on; 0 where a Unix socket takes one's place."""
+
+    grpc: int
+    ofrep: int
+    management: int
+    sync: int
+
+
+class Serving:
+    """An evaluator that serves until it is stopped."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        listeners: Sequence[Listener],
+        closers: Sequence[Callable[[], None]],
+        drain_seconds: float,
+    ) -> None:
+        self.ports = ports
+        self._listeners = listeners
+        self._closers = closers
+        self._drain_seconds = drain_seconds
+
+    async def stop(self) -> None:
+        """Tell event streams, finish what is in flight, close the ports."""
+        for close in self._closers:
+            close()
+        await asyncio.gather(*(listener.drain(self._drain_seconds) for listener in self._listeners))
+
+
+async def open_doors(
+    doors: Sequence[Door], closers: Sequence[Callable[[], None]], drain_seconds: float
+) -> Serving:
+    """Listen at all of them: evaluation, OFREP, management, sync, as Ports has them.
+
+    Raises OSError if one cannot be had, and leaves none open then.
+    """
+    bound: list[int] = []
+    try:
+        for door in doors:
+            port = await door.open()
+            bound.append(port)
+    except OSError:
+        for close in closers:
+            close()
+        await asyncio.gather(*(door.listener.drain(0) for door in doors[: len(bound)]))
+        raise
+    return Serving(Ports(*bound), [door.listener for door in doors], closers, drain_seconds)
