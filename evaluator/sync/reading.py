@@ -61,7 +61,7 @@ def from_mapping(item: Any) -> SourceConfig:
     """One source of `--sources` or of a configuration file, its keys in any case. Raises InvalidSourceError."""
     if not isinstance(item, dict):
         raise InvalidSourceError("a source is an object with uri and provider")
-    uri = item.get("uri")
+    uri = next((value for key, value in item.items() if str(key).lower() == "uri"), None)
     if not isinstance(uri, str) or not uri:
         raise InvalidSourceError("a source needs its uri")
     where = f"the source {quoted(shown(uri))}"

@@ -9,7 +9,7 @@ from evaluator.flags.model import EMPTY
 from evaluator.flags.text import Bounds
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
     from evaluator.flags.model import Json
 
@@ -62,7 +62,7 @@ class SyncSource(Protocol):
         """Tells its content from any other source's, from one start to the next."""
         ...
 
-    def deliveries(self) -> AsyncIterator[Heard]:
+    def deliveries(self) -> AsyncGenerator[Heard, None]:
         """What the source says, from now on: first of all what it has.
 
         A fault that is yielded is followed by more, one that is raised (SourceFault) ends it: call again, after a pause

@@ -1,0 +1,66 @@
+"""What a delivery comes to: a flag set, with bad flags at their last good definition, or a refusal. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from evaluator.flags.blame import concerns_all, users
+from evaluator.flags.canonical import digest
+from evaluator.flags.holding import held_back
+from evaluator.flags.layer import read_layer
+from evaluator.flags.merge import merge
+from evaluator.sync.source import BOUNDS
+
+if TYPE_CHECKING:
+    from evaluator.flags.model import FlagSet
+    from evaluator.flags.problems import Problem
+    from evaluator.sync.source import Delivery
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """To be served."""
+
+    flag_set: FlagSet
+    digest: str
+    """Of the flag set: `sha256:<hex>`."""
+    held: tuple[str, ...]
+    """Keys of the flags that stay at their last good definition, sorted."""
+    problems: tuple[Problem, ...]
+    """Errors and warnings, by place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """It is unknown what the source wants: nothing changes."""
+
+    problems: tuple[Problem, ...]
+
+    @property
+    def cause(self) -> str:
+        """The first error, with its place."""
+        errors = (str(problem) for problem in self.problems if problem.severity == "error")
+        return next(errors, "it holds no flags")
+
+
+def accept(delivery: Delivery, previous: FlagSet | None) -> Accepted | Refused:
+    """Judge a delivery after `previous`, the last that was accepted of this source. Takes long for a large one."""
+    layer = read_layer(delivery.documents, bounds=BOUNDS)
+    parsed = merge([layer], document=True, bounds=BOUNDS)
+    if concerns_all(parsed):
+        return Refused(parsed.problems)
+    bad = parsed.bad | users(parsed.flag_set, parsed.errors)
+    flag_set, held = held_back(parsed.flag_set, bad, previous)
+    return Accepted(flag_set, digest(flag_set), held, parsed.problems)
+
+
+def fingerprint(delivery: Delivery) -> bytes:
+    """Equal for deliveries that say the same."""
+    whole = hashlib.sha256(json.dumps(dict(delivery.context), sort_keys=True).encode())
+    for name, content in delivery.documents:
+        whole.update(f"\n{name}\n{len(content)}\n".encode(errors="surrogatepass"))
+        whole.update(content)
+    return whole.digest()

@@ -1,0 +1,135 @@
+"""A file of definitions, or a folder of them, on this machine: replaced by rename, rewritten in place, or a mounted ConfigMap."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from evaluator.flags.document import format_of
+from evaluator.sync.accept import fingerprint
+from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
+from evaluator.sync.watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+    from evaluator.sync.source import Heard
+
+POLL: Final = 1.0
+"""Seconds between looks, whatever inotify says: it is silent about what other machines write to a shared file system."""
+_SETTLE: Final = 0.02
+"""Seconds after an event: whoever writes in place opens, truncates and writes."""
+_LOOKS: Final = 2
+"""Looks after a change that read again: a second change within the clock's grain leaves no trace in the times."""
+_MAX_FILES: Final = 1_000
+_TRIES: Final = 5
+
+Mark: TypeAlias = tuple[tuple[str, int, int, int, int, int], ...]
+"""Of each file: name, device, inode, size, times of change. Another content has, as a rule, another mark."""
+
+
+class FileSource:
+    """Follows one path. Implements `SyncSource`."""
+
+    def __init__(self, name: str, identity: str, path: Path, *, watch: bool = True) -> None:
+        """Without `watch` the path is only looked at, once a second."""
+        self.name = name
+        self.identity = identity
+        self._path = path
+        self._watch = watch
+        self._mark: Mark | None = None
+        self._delivered: bytes | None = None
+
+    async def deliveries(self) -> AsyncGenerator[Heard, None]:
+        """What is there; a path that is not (any more) is a fault, and waited for."""
+        watch = Watch(self._path)
+        again, moved = 0, True
+        try:
+            while True:
+                if self._watch and moved:
+                    await watch.arm()
+                before = self._mark
+                heard = await asyncio.to_thread(self._look, again > 0)
+                again = _LOOKS if self._mark != before else max(0, again - 1)
+                yield heard
+                moved = await watch.wait(POLL)
+                if moved:
+                    again = max(again, 1)
+                    await asyncio.sleep(_SETTLE)
+                moved = moved or isinstance(heard, SourceFault)
+        finally:
+            watch.close()
+
+    def _look(self, read: bool) -> Heard:
+        try:
+            mark = self._now()
+            if mark == self._mark and not read:
+                return UNCHANGED
+            mark, delivery = self._settled(mark)
+        except OSError as error:
+            # Whatever comes back is delivered anew.
+            self._mark = self._delivered = None
+            return _fault(self.name, error)
+        except SourceFault as fault:
+            return fault
+        self._mark = mark
+        content = fingerprint(delivery)
+        if content == self._delivered:
+            return UNCHANGED
+        self._delivered = content
+        return delivery
+
+    def _settled(self, mark: Mark) -> tuple[Mark, Delivery]:
+        """What was there from before the reading until after it."""
+        for _ in range(_TRIES):
+            documents = self._read(mark)
+            before, mark = mark, self._now()
+            if mark == before:
+                return mark, Delivery(documents)
+        raise SourceFault("Changing", f"{self.name}: it changes faster than it can be read")
+
+    def _now(self) -> Mark:
+        """Raises OSError where nothing is there."""
+        status = self._path.stat()
+        if not self._path.is_dir():
+            return (_mark("", status),)
+        names = sorted(
+            name for name in os.listdir(self._path) if format_of(name) and not name.startswith(".")
+        )
+        if len(names) > _MAX_FILES:
+            raise SourceFault(
+                "TooLarge", f"{self.name}: its {len(names)} files are more than {_MAX_FILES}"
+            )
+        return tuple(_mark(name, (self._path / name).stat()) for name in names)
+
+    def _read(self, mark: Mark) -> tuple[tuple[str, bytes], ...]:
+        documents = []
+        left = MAX_BYTES
+        for name, *_ in mark:
+            path = self._path / name if name else self._path
+            with path.open("rb") as file:
+                content = file.read(left + 1)
+            left -= len(content)
+            if left < 0:
+                raise SourceFault("TooLarge", f"{self.name}: it is more than {MAX_BYTES} bytes")
+            documents.append((str(path), content))
+        return tuple(documents)
+
+
+def _mark(name: str, status: os.stat_result) -> tuple[str, int, int, int, int, int]:
+    return (
+        name,
+        status.st_dev,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    )
+
+
+def _fault(name: str, error: OSError) -> SourceFault:
+    if isinstance(error, FileNotFoundError):
+        return SourceFault("NotFound", f"{name}: no such file or folder")
+    return SourceFault("Unreadable", f"{name}: {error.strerror or type(error).__name__}")

@@ -1,0 +1,73 @@
+"""Follows all sources at once: each on its own, so that whatever happens in one never disturbs another."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import TYPE_CHECKING, Any, Final
+
+from evaluator.sync.follower import Follower, Serving
+from evaluator.sync.lastgood import Keeper, LastGood
+from evaluator.sync.retry import Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from evaluator.store import Store
+    from evaluator.sync.source import SyncSource
+
+_random: Final = secrets.SystemRandom().random
+
+
+class Followers:
+    """Brings what sources deliver into a store whose sources have their names."""
+
+    def __init__(
+        self,
+        sources: Sequence[SyncSource],
+        store: Store,
+        *,
+        clock: Callable[[], float],
+        state_dir: Path | None = None,
+        random: Callable[[], float] = _random,
+    ) -> None:
+        """`clock` is Unix seconds. Last good sets are kept in `state_dir`, and nowhere where it is None."""
+        self.context: dict[str, Any] = {}
+        """What sources want in every evaluation context, the last source wins; changes in place, with the flags."""
+        serving = Serving(store, clock, self.context)
+        self._keepers: list[Keeper] = []
+        self._followers = []
+        for source in sources:
+            last_good = keeper = None
+            if state_dir is not None:
+                last_good = LastGood(state_dir, source.identity)
+                keeper = Keeper(last_good, source.name, Backoff(random))
+                self._keepers.append(keeper)
+            follower = Follower(source, serving, Backoff(random), last_good, keeper)
+            self._followers.append(follower)
+        self._restored = False
+
+    async def restore(self) -> None:
+        """Serve what is on disk, stale until its source answers. Done by `run` unless it was done before."""
+        self._restored = True
+        for follower in self._followers:
+            await follower.restore()
+
+    async def run(self) -> None:
+        """Follow every source until cancelled."""
+        if not self._restored:
+            await self.restore()
+        async with asyncio.TaskGroup() as tasks:
+            for follower in self._followers:
+                tasks.create_task(follower.run())
+            for keeper in self._keepers:
+                tasks.create_task(keeper.run())
+
+    async def settled(self, seconds: float) -> None:
+        """Return once every source has delivered or failed, or was read from disk; at the latest after `seconds`."""
+        waiting = [asyncio.ensure_future(each.heard.wait()) for each in self._followers]
+        if waiting:
+            await asyncio.wait(waiting, timeout=seconds)
+        for each in waiting:
+            each.cancel()

@@ -1,0 +1,87 @@
+"""The last good flag set of each source on disk, for the start that finds the source gone."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from typing import TYPE_CHECKING
+
+from evaluator import durable
+from evaluator.flags.saved import MAX_BYTES, Saved, decode, encode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from evaluator.sync.retry import Backoff
+
+log = logging.getLogger(__name__)
+
+
+class LastGood:
+    """One source's file, below a folder that is made when it is first written to."""
+
+    def __init__(self, folder: Path, identity: str) -> None:
+        """`identity` is the source's, from one start to the next."""
+        name = hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()[:32]
+        self.path = folder / f"{name}.flags"
+
+    def load(self) -> Saved | None:
+        """What was saved last; None where nothing was, or it is damaged (set aside then, and logged). Raises OSError."""
+        return durable.load(self.path, MAX_BYTES, decode)
+
+    def save(self, saved: Saved) -> None:
+        """Replace what is on disk. Raises OSError with the old in place, ValueError for a set that is too large."""
+        durable.save(self.path, encode(saved))
+
+
+class Keeper:
+    """Saves the newest flag set of a source, and tries again for as long as the disk refuses."""
+
+    def __init__(self, last_good: LastGood, source: str, backoff: Backoff) -> None:
+        self._last_good = last_good
+        self._source = source
+        self._backoff = backoff
+        self._newest: Saved | None = None
+        self._woken = asyncio.Event()
+
+    def keep(self, saved: Saved) -> None:
+        """Save this as soon as the disk takes it, instead of any that is still waiting."""
+        self._newest = saved
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Save what is kept, until cancelled."""
+        told: str | None = None
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            saved = self._newest
+            if saved is None:
+                continue
+            try:
+                await asyncio.to_thread(self._last_good.save, saved)
+            except OSError as error:
+                told = self._tell(error.strerror or type(error).__name__, told)
+                self._woken.set()
+                await asyncio.sleep(self._backoff.pause())
+                continue
+            except ValueError as error:
+                told = self._tell(str(error), told)
+            else:
+                if told is not None:
+                    log.info("%s: its last good set is saved again", self._source)
+                told = None
+                self._backoff.reset()
+            if self._newest is saved:
+                self._newest = None
+
+    def _tell(self, cause: str, told: str | None) -> str:
+        if cause != told:
+            log.warning(
+                "%s: its last good set is not saved in %s: %s",
+                self._source,
+                self._last_good.path,
+                cause,
+            )
+        return cause

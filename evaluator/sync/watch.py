@@ -1,0 +1,113 @@
+"""Which folders tell of a change to a path, and being told, by inotify."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from inotify_simple import INotify
+
+log = logging.getLogger(__name__)
+
+_LINKS: Final = 40
+"""Symlinks that a path may lead through; the kernel's bound."""
+
+
+def places(path: Path) -> tuple[Path, ...]:
+    """The folders in which the path, or what a symlink on its way leads to, may be replaced; those that exist."""
+    found: dict[Path, None] = {}
+    # Not resolve(): it would follow the very links that are watched.
+    pending = [Path(os.path.abspath(path))]
+    for _ in range(_LINKS):
+        if not pending:
+            break
+        target = pending.pop()
+        if link := _first_link(target):
+            found[_existing(link.parent)] = None
+            rest = target.relative_to(link)
+            with contextlib.suppress(OSError):
+                pending.append(Path(os.path.abspath(link.parent / os.readlink(link))) / rest)
+            continue
+        found[target if target.is_dir() else _existing(target.parent)] = None
+        if target.is_dir():
+            found[_existing(target.parent)] = None
+    return tuple(found)
+
+
+def _first_link(path: Path) -> Path | None:
+    for step in (*reversed(path.parents), path):
+        if step.is_symlink():
+            return step
+    return None
+
+
+def _existing(folder: Path) -> Path:
+    while not folder.is_dir() and folder != folder.parent:
+        folder = folder.parent
+    return folder
+
+
+class Watch:
+    """Wakes whoever waits when anything in the watched folders changes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._notify: INotify | None = None
+        self._watched: dict[Path, int] = {}
+        self._woken = asyncio.Event()
+        self._refused = False
+
+    async def arm(self) -> None:
+        """Watch the folders that matter now. Where the system refuses, waiting only ends by time."""
+        try:
+            await asyncio.to_thread(self._arm)
+        except (OSError, ImportError) as error:
+            if not self._refused:
+                log.warning("%s: it is not watched, only looked at: %s", self._path, error)
+            self._refused = True
+            return
+        if self._notify is not None:
+            asyncio.get_running_loop().add_reader(self._notify.fileno(), self._ready)
+
+    async def wait(self, seconds: float) -> bool:
+        """Whether something changed within `seconds`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        changed = self._woken.is_set()
+        self._woken.clear()
+        return changed
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._notify is not None:
+            asyncio.get_running_loop().remove_reader(self._notify.fileno())
+            self._notify.close()
+            self._notify = None
+
+    def _arm(self) -> None:
+        # Where no file is followed, neither ctypes nor this is loaded.
+        from inotify_simple import INotify, flags  # noqa: PLC0415
+
+        if self._notify is None:
+            self._notify = INotify(nonblocking=True)
+        mask = (
+            flags.CREATE | flags.MOVED_TO | flags.MOVED_FROM | flags.CLOSE_WRITE | flags.DELETE
+            | flags.ATTRIB | flags.DELETE_SELF | flags.MOVE_SELF | flags.ONLYDIR
+        )  # fmt: skip
+        # A folder's watch is its inode's: added again, it is the same unless the folder was replaced.
+        now = {place: self._notify.add_watch(place, mask) for place in places(self._path)}
+        for gone in set(self._watched.values()) - set(now.values()):
+            with contextlib.suppress(OSError):
+                self._notify.rm_watch(gone)
+        self._watched = now
+
+    def _ready(self) -> None:
+        if self._notify is not None:
+            self._notify.read(timeout=0)
+            self._woken.set()

@@ -1,0 +1,98 @@
+"""A source that a test drives, and a store beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from evaluator.store import Store
+from evaluator.sync.follow import Followers
+from evaluator.sync.source import Delivery
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+    from pathlib import Path
+
+    from evaluator.sync.source import Heard
+
+
+def document(*keys: str, value: Any = True, **more: Any) -> bytes:
+    flags = {
+        key: {"state": "ENABLED", "variants": {"on": value}, "defaultVariant": "on"} for key in keys
+    }
+    return json.dumps({"flags": flags, **more}).encode()
+
+
+def delivery(content: bytes, file: str = "flags.json", **context: Any) -> Delivery:
+    return Delivery(((file, content),), context)
+
+
+class FakeSource:
+    """Says what it is told to; what is put with `fall` is raised."""
+
+    def __init__(self, name: str = "fake") -> None:
+        self.name = self.identity = name
+        self.calls = 0
+        self._queue: asyncio.Queue[Callable[[], Heard]] = asyncio.Queue()
+
+    def say(self, heard: Heard | bytes) -> None:
+        said = delivery(heard) if isinstance(heard, bytes) else heard
+        self._queue.put_nowait(lambda: said)
+
+    def fall(self, error: Exception) -> None:
+        def raised() -> Heard:
+            raise error
+
+        self._queue.put_nowait(raised)
+
+    async def deliveries(self) -> AsyncGenerator[Heard, None]:
+        self.calls += 1
+        while True:
+            yield (await self._queue.get())()
+
+
+class Clock:
+    def __init__(self, now: float = 1_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def until(true: Callable[[], object], seconds: float = 10) -> None:
+    """Return once `true()` is; fail after `seconds`."""
+    async with asyncio.timeout(seconds):
+        while not true():  # noqa: ASYNC110 - nobody tells us
+            await asyncio.sleep(0.005)
+
+
+def value(store: Store, key: str, variant: str = "on") -> Any:
+    """What the variant of a flag is worth in what is served; None where there is no such flag."""
+    flag = store.snapshot.flag_set.flags.get(key) if store.snapshot else None
+    return None if flag is None else flag.variants[variant]
+
+
+@contextlib.asynccontextmanager
+async def following(
+    sources: Sequence[Any],
+    *,
+    state_dir: Path | None = None,
+    clock: Callable[[], float] | None = None,
+) -> AsyncIterator[tuple[Store, Followers]]:
+    store = Store(sources=[source.name for source in sources])
+    followers = Followers(
+        sources, store, clock=clock or Clock(), state_dir=state_dir, random=lambda: 1.0
+    )
+    task = asyncio.create_task(followers.run())
+    try:
+        yield store, followers
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def files(folder: Path, pattern: str = "*") -> list[Path]:
+    return sorted(folder.glob(pattern))

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from evaluator.sync import file as file_module
+from evaluator.sync.file import FileSource
+from evaluator.sync.source import Delivery, SourceFault, Unchanged
+from evaluator.sync.watch import places
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+    from pathlib import Path
+
+    from evaluator.sync.source import Heard
+
+
+def source(path: Path, *, watch: bool = True) -> FileSource:
+    return FileSource(str(path), "identity", path, watch=watch)
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def replace(path: Path, text: str) -> None:
+    fresh = path.with_suffix(".new")
+    fresh.write_text(text)
+    fresh.replace(path)
+
+
+def config_map(folder: Path, text: str) -> None:
+    """As the kubelet mounts one: names lead through `..data`, which is swapped by rename."""
+    version = folder / f"..{text}"
+    version.mkdir(parents=True)
+    (version / "flags.json").write_text(text)
+    (folder / "..tmp").symlink_to(version.name)
+    (folder / "..tmp").replace(folder / "..data")
+    if not (folder / "flags.json").is_symlink():
+        (folder / "flags.json").symlink_to("..data/flags.json")
+
+
+async def following(deliveries: AsyncGenerator[Heard, None], kind: type[Any]) -> Any:
+    async for heard in deliveries:
+        if isinstance(heard, kind):
+            return heard
+    raise AssertionError
+
+
+def text(delivery: Delivery) -> str:
+    return delivery.documents[0][1].decode()
+
+
+@pytest.fixture(params=["inotify alone", "looks alone"])
+def watch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    alone: bool = request.param == "inotify alone"
+    monkeypatch.setattr(file_module, "POLL", 30.0 if alone else 0.02)
+    return alone
+
+
+@pytest.mark.parametrize("change", [write, replace], ids=["rewritten in place", "renamed over"])
+async def test_a_change_is_delivered(
+    tmp_path: Path, watch: bool, change: Callable[[Path, str], None]
+) -> None:
+    path = tmp_path / "flags.json"
+    write(path, "one")
+    heard = source(path, watch=watch).deliveries()
+    assert text(await following(heard, Delivery)) == "one"
+    for number in ("two", "six", "ten"):
+        change(path, number)
+        assert text(await following(heard, Delivery)) == number
+    await heard.aclose()
+
+
+async def test_a_config_map_is_swapped(tmp_path: Path, watch: bool) -> None:
+    config_map(tmp_path / "mount", "one")
+    heard = source(tmp_path / "mount" / "flags.json", watch=watch).deliveries()
+    assert text(await following(heard, Delivery)) == "one"
+    for number in ("two", "three"):
+        config_map(tmp_path / "mount", number)
+        assert text(await following(heard, Delivery)) == number
+    await heard.aclose()
+
+
+async def test_a_mounted_folder_is_swapped_as_one(tmp_path: Path, watch: bool) -> None:
+    config_map(tmp_path, "one")
+    heard = source(tmp_path, watch=watch).deliveries()
+    assert text(await following(heard, Delivery)) == "one"
+    config_map(tmp_path, "two")
+    delivered = await following(heard, Delivery)
+    assert delivered.documents == ((str(tmp_path / "flags.json"), b"two"),)
+    await heard.aclose()
+
+
+async def test_a_file_may_come_late_go_and_come_back(tmp_path: Path, watch: bool) -> None:
+    path = tmp_path / "not yet" / "flags.json"
+    heard = source(path, watch=watch).deliveries()
+    assert (await following(heard, SourceFault)).reason == "NotFound"
+    path.parent.mkdir()
+    write(path, "one")
+    assert text(await following(heard, Delivery)) == "one"
+    shutil.rmtree(path.parent)
+    assert (await following(heard, SourceFault)).reason == "NotFound"
+    path.parent.mkdir()
+    replace(path, "one")
+    assert text(await following(heard, Delivery)) == "one"
+    await heard.aclose()
+
+
+async def test_the_definitions_of_a_folder_are_delivered_together_in_order_of_name(
+    tmp_path: Path,
+) -> None:
+    for name in ("b.yaml", "a.json", "c.yml", "notes.txt", ".hidden.json"):
+        write(tmp_path / name, name)
+    heard = source(tmp_path).deliveries()
+    delivered = await following(heard, Delivery)
+    assert [content for _, content in delivered.documents] == [b"a.json", b"b.yaml", b"c.yml"]
+    write(tmp_path / "a.json", "changed")
+    assert (await following(heard, Delivery)).documents[0][1] == b"changed"
+    await heard.aclose()
+
+
+async def test_what_did_not_change_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_module, "POLL", 0.01)
+    write(tmp_path / "flags.json", "one")
+    heard = source(tmp_path / "flags.json", watch=False).deliveries()
+    assert [type(await anext(heard)) for _ in range(5)] == [Delivery] + [Unchanged] * 4
+    await heard.aclose()
+
+
+async def test_a_second_change_that_leaves_no_trace_in_the_times_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_module, "POLL", 0.01)
+    monkeypatch.setattr(file_module, "_mark", lambda name, status: (name, status.st_size))
+    path = tmp_path / "flags.json"
+    write(path, "one")
+    heard = source(path, watch=False).deliveries()
+    assert text(await following(heard, Delivery)) == "one"
+    write(path, "two")
+    assert text(await following(heard, Delivery)) == "two"
+    await heard.aclose()
+
+
+async def test_what_is_too_large_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_module, "MAX_BYTES", 10)
+    write(tmp_path / "a.json", "x" * 6)
+    write(tmp_path / "b.json", "x" * 6)
+    heard = source(tmp_path).deliveries()
+    assert (await following(heard, SourceFault)).reason == "TooLarge"
+    await heard.aclose()
+
+
+async def test_what_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
+    write(tmp_path / "flags.json", "one")
+    heard = source(tmp_path / "flags.json" / "below").deliveries()
+    assert (await following(heard, SourceFault)).reason == "Unreadable"
+    await heard.aclose()
+
+
+def test_folders_of_all_links_on_the_way_are_watched(tmp_path: Path) -> None:
+    (tmp_path / "releases" / "1").mkdir(parents=True)
+    (tmp_path / "srv").mkdir()
+    write(tmp_path / "releases" / "1" / "flags.json", "one")
+    (tmp_path / "srv" / "current").symlink_to("../releases/1")
+    watched = places(tmp_path / "srv" / "current" / "flags.json")
+    assert watched == (tmp_path / "srv", tmp_path / "releases" / "1")
+
+
+def test_links_in_a_circle_end(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    assert places(tmp_path / "a" / "flags.json") == (tmp_path,)

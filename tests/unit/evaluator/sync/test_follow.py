@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from evaluator.sync.lastgood import LastGood
+from evaluator.sync.source import UNCHANGED, SourceFault
+from tests.unit.evaluator.sync.fakes import (
+    Clock,
+    FakeSource,
+    delivery,
+    document,
+    files,
+    following,
+    until,
+    value,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BAD = b'{"flags": {"a": {"state": "ENABLED", "variants": {"on": 1}, "defaultVariant": "of"}}}'
+FAULTS = {
+    "zero bytes": b"",
+    "no flags": b"{}",
+    "half a document": document("a")[:-20],
+    "an array": b"[]",
+    "flags that are text": b'{"flags": "a"}',
+    "not UTF-8": b"\xff\xfe",
+    "garbage": os.urandom(200),
+}
+
+
+def stale(source: FakeSource, store: object) -> str | None:
+    found = store.status(source.name).stale  # type: ignore[attr-defined]  # a Store, from `following`
+    return None if found is None else found.reason
+
+
+async def test_what_a_source_delivers_is_served_and_then_its_next() -> None:
+    source = FakeSource()
+    async with following([source]) as (store, _):
+        source.say(document("a", value=1))
+        await until(lambda: value(store, "a") == 1)
+        source.say(document("a", value=2))
+        await until(lambda: value(store, "a") == 2)
+        assert store.status("fake").stale is None
+
+
+@pytest.mark.parametrize("content", FAULTS.values(), ids=FAULTS.keys())
+async def test_what_cannot_be_understood_changes_nothing_and_is_stale(content: bytes) -> None:
+    source = FakeSource()
+    async with following([source]) as (store, _):
+        source.say(document("a"))
+        await until(lambda: value(store, "a"))
+        served = store.snapshot
+        source.say(content)
+        await until(lambda: store.stale)
+        assert store.snapshot is served
+
+
+async def test_an_empty_set_is_a_deletion() -> None:
+    source = FakeSource()
+    async with following([source]) as (store, _):
+        source.say(document("a"))
+        await until(lambda: value(store, "a"))
+        source.say(b'{"flags": {}}')
+        await until(lambda: value(store, "a") is None)
+        assert store.stale is None
+
+
+async def test_a_refused_content_that_stays_is_still_stale_and_the_old_one_again_is_not() -> None:
+    source = FakeSource()
+    async with following([source]) as (store, _):
+        source.say(document("a"))
+        await until(lambda: value(store, "a"))
+        source.say(b"{")
+        source.say(UNCHANGED)
+        await until(lambda: source._queue.empty() and store.stale)
+        source.say(document("a"))
+        await until(lambda: store.stale is None)
+
+
+async def test_a_bad_flag_keeps_its_last_good_definition_and_its_siblings_move_on() -> None:
+    source = FakeSource()
+    async with following([source]) as (store, _):
+        source.say(document("a", "b", value=1))
+        await until(lambda: value(store, "b") == 1)
+        flags = document("b", value=2).decode()[10:]
+        source.say(BAD[:-2] + b", " + flags.removeprefix("{").encode())
+        await until(lambda: value(store, "b") == 2)
+        assert value(store, "a") == 1
+
+
+async def test_a_problem_is_logged_once_with_its_place(caplog: pytest.LogCaptureFixture) -> None:
+    source = FakeSource()
+    async with following([source]) as (store, _):
+        source.say(BAD)
+        source.say(BAD)
+        source.say(document("a"))
+        await until(lambda: value(store, "a"))
+    told = [record.getMessage() for record in caplog.records if "flags.json:1:" in record.message]
+    assert len(told) == 1
+
+
+async def test_a_source_that_fails_or_breaks_disturbs_no_other() -> None:
+    good, bad = FakeSource("good"), FakeSource("bad")
+    async with following([good, bad]) as (store, _):
+        bad.fall(SourceFault("Down", "it is down"))
+        bad.fall(RuntimeError("a bug"))
+        good.say(document("a", value=1))
+        await until(lambda: value(store, "a") == 1 and bad.calls == 3)
+        assert store.status("good").stale is None
+        assert stale(bad, store) is not None
+        bad.say(document("a", value=2))
+        await until(lambda: value(store, "a") == 2)
+        assert store.status("bad").stale is None
+
+
+async def test_a_losing_duplicate_comes_back_when_the_winner_goes() -> None:
+    low, high = FakeSource("low"), FakeSource("high")
+    async with following([low, high]) as (store, _):
+        low.say(document("a", value="low"))
+        high.say(document("a", value="high"))
+        await until(lambda: value(store, "a") == "high")
+        high.say(b'{"flags": {}}')
+        await until(lambda: value(store, "a") == "low")
+
+
+async def test_a_fault_that_is_only_told_ends_nothing() -> None:
+    source = FakeSource()
+    async with following([source]) as (store, _):
+        source.say(SourceFault("NotFound", "gone"))
+        await until(lambda: stale(source, store) == "NotFound: gone")
+        source.say(document("a"))
+        await until(lambda: value(store, "a"))
+        assert source.calls == 1
+
+
+async def test_contexts_of_sources_are_merged_the_last_source_wins() -> None:
+    low, high = FakeSource("low"), FakeSource("high")
+    async with following([low, high]) as (store, followers):
+        high.say(delivery(document("b"), tier="high"))
+        await until(lambda: value(store, "b"))
+        low.say(delivery(document("a"), tier="low", region="eu"))
+        await until(lambda: value(store, "a"))
+        assert followers.context == {"tier": "high", "region": "eu"}
+        high.say(delivery(document("b")))
+        await until(lambda: followers.context == {"tier": "low", "region": "eu"})
+
+
+async def test_after_a_restart_the_last_good_set_is_served_stale_with_its_age_until_the_source_answers(
+    tmp_path: Path,
+) -> None:
+    source = FakeSource()
+    async with following([source], state_dir=tmp_path / "state", clock=Clock(500.0)) as (store, _):
+        source.say(delivery(document("a"), region="eu"))
+        await until(lambda: files(tmp_path, "state/*.flags"))
+        before = store.snapshot
+    again = FakeSource()
+    async with following([again], state_dir=tmp_path / "state", clock=Clock(800.0)) as (store, f):
+        await f.settled(10)
+        status = store.status("fake")
+        assert before is not None
+        assert store.snapshot is not None
+        assert store.snapshot.digest == before.digest
+        assert (status.from_disk, status.last_success, f.context) == (True, 500.0, {"region": "eu"})
+        assert status.stale is not None
+        again.say(document("a"))
+        await until(lambda: not store.status("fake").from_disk)
+        assert store.stale is None
+
+
+async def test_a_damaged_last_good_set_is_set_aside_and_not_served(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = LastGood(tmp_path, "fake").path
+    path.write_bytes(b"no such thing")
+    async with following([FakeSource()], state_dir=tmp_path) as (store, followers):
+        await followers.restore()
+        assert store.snapshot is None
+    assert path.with_name(path.name + ".damaged").exists()
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+
+
+async def test_a_disk_that_refuses_is_asked_again_and_serving_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    source = FakeSource()
+    async with following([source], state_dir=tmp_path) as (store, _):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "write", full)
+            source.say(document("a"))
+            await until(lambda: value(store, "a"))
+            await until(lambda: "No space left" in caplog.text)
+            assert not files(tmp_path, "*.flags")
+        await until(lambda: files(tmp_path, "*.flags"))
+
+
+async def test_without_a_state_folder_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = FakeSource()
+    async with following([source]) as (store, _):
+        source.say(document("a"))
+        await until(lambda: value(store, "a"))
+    assert files(tmp_path) == []
+
+
+async def test_an_unchanged_set_is_stamped_again_from_time_to_time(tmp_path: Path) -> None:
+    source, clock = FakeSource(), Clock(1_000.0)
+    last_good = LastGood(tmp_path, "fake")
+    async with following([source], state_dir=tmp_path, clock=clock):
+        source.say(document("a"))
+        await until(last_good.path.exists)
+        clock.now = 1_700.0
+        source.say(UNCHANGED)
+        await until(lambda: stamp(last_good) == 1_700.0)
+
+
+def stamp(last_good: LastGood) -> float:
+    saved = last_good.load()
+    assert saved is not None
+    return saved.saved_at.timestamp()
