@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from time import perf_counter
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from evaluator.flags.canonical import digest
@@ -84,6 +85,19 @@ class SourceStatus:
 
 
 @dataclass(slots=True)
+class Swaps:
+    """What swapping has cost the loop so far, in seconds."""
+
+    count: int = 0
+    seconds: float = 0.0
+    last: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one."""
+        self.count, self.seconds, self.last = self.count + 1, self.seconds + seconds, seconds
+
+
+@dataclass(slots=True)
 class _Health:
     last_success: float | None = None
     stale: Staleness | None = None
@@ -143,11 +157,19 @@ class Store:
         self._since: float | None = None
         self._health = {name: _Health() for name in sources}
         self._subscribers: dict[object, Subscriber] = {}
+        self.swaps = Swaps()
 
     @property
     def catalog(self) -> Catalog:
         """What each source holds; the next is made of it."""
         return self._served.catalog
+
+    @property
+    def only_source(self) -> str:
+        """The one source's name; raises UnknownSourceError where there are several."""
+        if len(self._health) > 1:
+            raise UnknownSourceError(f"there are several sources, name one: {tuple(self._health)}")
+        return next(iter(self._health))
 
     @property
     def snapshot(self) -> Snapshot | None:
@@ -178,12 +200,20 @@ class Store:
             return None
         if self._since is not None and prepared.catalog == self.catalog:
             return self.snapshot
+        started = perf_counter()
         self._served, self._since = prepared, now
         self._snapshots, self._by_compiled = {}, {}
         snapshot = self.snapshot
         if snapshot is not None:
             self._tell(snapshot)
+        self.swaps.add(perf_counter() - started)
         return snapshot
+
+    def remains(self) -> list[object]:
+        """What is served now, in pieces, for who lets go of it after the next swap."""
+        compiled = {id(one): one for one in self._served.compiled.values()}.values()
+        flags = [flag for one in compiled for flag in one.flag_set.flags.values()]
+        return [*flags, *(flag for one in compiled for flag in one.compiled.values())]
 
     def swap(
         self,
@@ -197,7 +227,7 @@ class Store:
 
         `content` is the set's digest, from a caller that has it.
         """
-        name = self._named(source)
+        name = self.only_source if source is None else source
         catalog = self.catalog.with_source(name, flag_set, content)
         self.mark_success(now, name)
         snapshot = self.serve(catalog, now=now)
@@ -304,15 +334,8 @@ class Store:
             except Exception:
                 logger.exception("a subscriber failed on %s", snapshot.digest)
 
-    def _named(self, source: str | None) -> str:
-        if source is not None:
-            return source
-        if len(self._health) > 1:
-            raise UnknownSourceError(f"there are several sources, name one: {tuple(self._health)}")
-        return next(iter(self._health))
-
     def _health_of(self, source: str | None) -> _Health:
-        name = self._named(source)
+        name = self.only_source if source is None else source
         if name not in self._health:
             raise UnknownSourceError(
                 f"no source is named {name!r}; there are {tuple(self._health)}"

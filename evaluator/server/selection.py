@@ -45,10 +45,10 @@ EVERYTHING: Final = Selection()
 
 def selection(headers: Headers) -> Selection:
     """The selection that `headers` ask for; raises InvalidSelectorError."""
-    return read(header(headers, SELECTOR_HEADER))
+    return parse(header(headers, SELECTOR_HEADER))
 
 
-def read(text: str | None) -> Selection:
+def parse(text: str | None) -> Selection:
     """One selector. A bare value is a source; raises InvalidSelectorError."""
     if not text:
         return EVERYTHING

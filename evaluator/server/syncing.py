@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from evaluator.flags.model import FlagSet
 from evaluator.http.routes import Code, RpcError
-from evaluator.server.selection import InvalidSelectorError, Selection, read
+from evaluator.server.selection import InvalidSelectorError, Selection, parse
 from evaluator.wire.encoding import encode
 from evaluator.wire.servicer import Missing, Payload
 
@@ -80,7 +80,7 @@ class StoreBackend:
         """The selection; raises RpcError INVALID_ARGUMENT."""
         del call
         try:
-            return read(selector)
+            return parse(selector)
         except InvalidSelectorError as error:
             raise RpcError(Code.INVALID_ARGUMENT, str(error)) from error
 

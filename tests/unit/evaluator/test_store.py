@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from evaluator.flags.catalog import UnknownSourceError
 from evaluator.flags.model import REVISION_KEY, FlagSet
 from evaluator.resolve import FlagType, resolve
-from evaluator.store import Snapshot, Staleness, Store
+from evaluator.store import Snapshot, SourceStatus, Staleness, Store
 
 from .server.fakes import NOW, flag, flag_set
 
@@ -110,3 +111,97 @@ def test_staleness_said_again_has_the_new_reason_and_the_first_moment() -> None:
 
 def test_a_digest_that_the_caller_has_is_taken_as_it_is() -> None:
     assert Store().swap(version(1), now=NOW, content="sha256:known").digest == "sha256:known"
+
+
+def two(low: FlagSet | None, high: FlagSet | None) -> Store:
+    """A store of two sources, as they hold these sets."""
+    store = Store(sources=("low", "high"))
+    catalog = store.catalog.with_source("low", low).with_source("high", high)
+    store.serve(catalog, now=NOW)
+    return store
+
+
+def test_a_view_is_one_snapshot_from_swap_to_swap() -> None:
+    store = two(version(1), version(2))
+    view = store.view("source", "low")
+    assert view is not None
+    assert view is store.view("source", "low")
+    assert value(view, "a") == 1
+    store.swap(version(3), now=NOW, source="low")
+    following = store.view("source", "low")
+    assert following is not None
+    assert (value(view, "a"), value(following, "a")) == (1, 3)
+
+
+def test_one_source_is_one_snapshot_however_it_is_selected() -> None:
+    store = Store(sources=("flags.json",))
+    snapshot = store.swap(version(1), now=NOW)
+    assert store.view("source", "flags.json") is store.view("flagSetId", "") is snapshot
+    assert store.view("source", "other.json") is store.view("flagSetId", "shop") is None
+
+
+@pytest.mark.parametrize("prepares", [True, False], ids=["prepared", "made when asked for"])
+def test_prepared_or_not_the_same_is_served(prepares: bool) -> None:
+    store = two(version(1), version(2))
+    store.view("source", "low")
+    following = store.catalog.with_source("high", None)
+    store.serve(store.prepare(following) if prepares else following, now=NOW)
+    assert store.snapshot is not None
+    assert value(store.snapshot, "a") == 1
+    assert store.snapshot.digest == store.catalog.digest
+
+
+def test_what_is_prepared_is_compiled() -> None:
+    store = two(version(1), version(2))
+    store.view("source", "low")
+    prepared = store.prepare(store.catalog.with_source("low", version(3)))
+    compiled = {view: len(flags.compiled) for view, flags in prepared.compiled.items()}
+    assert compiled == {None: 2, ("source", "low"): 2}
+
+
+def test_what_all_sources_withdraw_is_served_as_nothing() -> None:
+    store, seen = two(version(1), None), list[int]()
+    store.subscribe(lambda snapshot: seen.append(len(snapshot.flag_set.flags)))
+    store.serve(store.catalog.with_source("low", None), now=NOW)
+    assert seen == [0]
+
+
+def test_a_catalog_of_no_flag_set_is_not_served_at_first() -> None:
+    store = Store()
+    assert store.serve(store.catalog, now=NOW) is None
+    assert store.view("flagSetId", "") is None
+
+
+def test_each_source_has_its_own_status() -> None:
+    store = two(None, version(1, "main@sha1:1"))
+    store.mark_success(NOW, "high")
+    store.mark_stale("never answered", NOW - 5, "low")
+    low, high = store.statuses
+    assert low == SourceStatus("low", stale=Staleness("never answered", NOW - 5))
+    assert (high.revision, high.flags, high.last_success) == ("main@sha1:1", 2, NOW)
+    assert high.digest == store.catalog.digest_of("high")
+
+
+def test_the_store_is_as_stale_as_its_stalest_source() -> None:
+    store = two(version(1), version(2))
+    for name, since in (("low", NOW - 9), ("high", NOW - 5)):
+        store.mark_success(since, name)
+        store.mark_stale(name, since, name)
+    assert store.stale == Staleness("low", NOW - 9)
+    assert store.age(NOW) == 9
+
+
+def test_what_comes_from_disk_is_so_until_its_source_answers() -> None:
+    store = Store()
+    store.swap(version(1), now=NOW)
+    store.mark_from_disk(NOW - 3600)
+    assert (store.statuses[0].from_disk, store.age(NOW)) == (True, 3600)
+    store.mark_success(NOW)
+    assert (store.statuses[0].from_disk, store.age(NOW)) == (False, 0)
+
+
+def test_of_several_sources_one_is_named() -> None:
+    with pytest.raises(UnknownSourceError, match="name one"):
+        two(None, None).mark_success(NOW)
+    with pytest.raises(UnknownSourceError, match="'other'"):
+        two(None, None).status("other")

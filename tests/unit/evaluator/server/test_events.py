@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import Any
+import weakref
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
@@ -10,10 +11,13 @@ from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v
 from evaluator.flags.model import FlagSet
 from evaluator.http.routes import Code, RpcError
 from evaluator.server import json_rpc
-from evaluator.server.events import EventStreams
+from evaluator.server.events import FEW, SLICE, Aside, EventStreams, at_once
 from evaluator.store import Store
 
 from .fakes import NOW, FakeStream, FakeTimers, call, flag, flag_set
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def version(number: int, *more: str) -> FlagSet:
@@ -25,10 +29,10 @@ def version(number: int, *more: str) -> FlagSet:
 class Scene:
     """A store, its event streams, and time to move by hand."""
 
-    def __init__(self, *, deadline: float = 0.0) -> None:
+    def __init__(self, *, deadline: float = 0.0, aside: Aside = at_once) -> None:
         self.store = Store()
         self.timers = FakeTimers()
-        self.streams = EventStreams(self.store, self.timers, deadline_seconds=deadline)
+        self.streams = EventStreams(self.store, self.timers, deadline_seconds=deadline, aside=aside)
         self.serve(version(0))
 
     def serve(self, flags: FlagSet) -> None:
@@ -241,3 +245,97 @@ def test_a_stream_in_json_says_the_same() -> None:
         {"type": "provider_ready", "data": {}},
         {"type": "configuration_change", "data": {"flags": {"f": {"type": "update"}}}},
     ]
+
+
+class Beside:
+    """An Aside whose work is done when told to."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Callable[[], bytes | None], Callable[[bytes | None], None]]] = []
+
+    def __call__(
+        self, work: Callable[[], bytes | None], done: Callable[[bytes | None], None]
+    ) -> None:
+        self.waiting.append((work, done))
+
+    def finish(self) -> None:
+        """Do what waits, and not what comes of it."""
+        for work, done in [self.waiting.pop(0) for _ in tuple(self.waiting)]:
+            done(work())
+
+
+LARGE = tuple(f"flag-{index}" for index in range(FEW))
+
+
+def large() -> tuple[Scene, Beside]:
+    beside = Beside()
+    scene = Scene(aside=beside)
+    scene.serve(version(0, *LARGE))
+    return scene, beside
+
+
+def test_large_sets_are_compared_beside_the_loop_once_for_all() -> None:
+    scene, beside = large()
+    streams = [scene.open() for _ in range(3)]
+    scene.serve(version(1, *LARGE))
+    assert [len(stream.sent) for stream in streams] == [1, 1, 1]
+    assert len(beside.waiting) == 1
+    beside.finish()
+    assert [changes(stream) for stream in streams] == [[{"f": "update"}]] * 3
+
+
+def test_a_change_that_comes_while_sets_are_compared_is_told_after_it() -> None:
+    scene, beside = large()
+    stream = scene.open()
+    for number in (1, 2, 3):
+        scene.serve(version(number, *LARGE, f"new-{number}"))
+    beside.finish()
+    assert changes(stream) == [{"f": "update", "new-1": "write"}]
+    beside.finish()
+    assert changes(stream)[1:] == [{"f": "update", "new-1": "delete", "new-3": "write"}]
+    assert len(stream.sent) == 3
+
+
+def test_who_cannot_be_written_to_when_the_sets_are_compared_is_told_later() -> None:
+    scene, beside = large()
+    stream = scene.open()
+    scene.serve(version(1, *LARGE))
+    stream.writable = False
+    beside.finish()
+    assert changes(stream) == []
+    stream.read()
+    assert changes(stream) == [{"f": "update"}]
+
+
+def test_who_leaves_while_sets_are_compared_is_told_nothing() -> None:
+    scene, beside = large()
+    stream = scene.open()
+    scene.serve(version(1, *LARGE))
+    stream.hang_up()
+    beside.finish()
+    assert len(stream.sent) == 1
+
+
+def test_an_old_set_is_let_go_once_everyone_is_past_it() -> None:
+    scene, beside = large()
+    stream = scene.open()
+    assert scene.store.snapshot is not None
+    old = weakref.ref(scene.store.snapshot.compiled)
+    scene.serve(version(1, *LARGE))
+    beside.finish()
+    beside.finish()
+    assert changes(stream)
+    assert (beside.waiting, old()) == ([], None)
+
+
+def test_many_subscribers_are_told_a_few_at_a_time() -> None:
+    scene = Scene()
+    streams = [scene.open() for _ in range(3 * SLICE)]
+    scene.serve(version(1))
+    early = [stream for stream in streams if changes(stream)]
+    assert len(early) == SLICE
+    scene.serve(version(2))
+    scene.timers.advance(0)
+    # Who was early hears of both versions, everyone else of the newest alone.
+    assert {len(changes(stream)) for stream in early} == {2}
+    assert sum(len(changes(stream)) for stream in streams) == 4 * SLICE

@@ -1,0 +1,68 @@
+"""Brings flag sets into a store without holding up the loop: all that takes long happens in a thread, before and after the swap.
+
+Before: merging, compiling. After: letting go of the old set, which is hundreds of thousands of objects to free, one flag at a time so
+that other threads run in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evaluator.flags.model import FlagSet
+    from evaluator.heap import Heap
+    from evaluator.store import Prepared, Snapshot, Store
+
+
+class Exchange:
+    """The one way into a store that serves: one change of its catalog at a time."""
+
+    def __init__(self, store: Store, clock: Callable[[], float], heap: Heap | None = None) -> None:
+        """clock: Unix seconds. heap: where the process has a policy for its memory."""
+        self.store = store
+        self._clock = clock
+        self._heap = heap
+        self._turn = asyncio.Lock()
+
+    async def put(
+        self, flag_set: FlagSet | None, *, source: str | None = None, digest: str | None = None
+    ) -> Snapshot | None:
+        """Serve `flag_set` as what `source` holds, None for nothing, and return everything that is served.
+
+        Nothing else runs on the loop between the swap and the return. `source` is named where there are several; `digest` is the
+        set's, from a caller that has it. Who calls says how current it is: `Store.mark_success`, `Store.mark_from_disk`.
+        """
+        name = source if source is not None else self.store.only_source
+        async with self._turn:
+            prepared = await asyncio.to_thread(self._prepare, name, flag_set, digest)
+            if prepared is None:
+                return self.store.snapshot
+            remains = self.store.remains()
+            snapshot = self.store.serve(prepared, now=self._clock())
+            asyncio.get_running_loop().run_in_executor(None, self._let_go, remains)
+            return snapshot
+
+    def _prepare(self, name: str, flag_set: FlagSet | None, digest: str | None) -> Prepared | None:
+        if self._heap is None:
+            return self._made(name, flag_set, digest)
+        with self._heap.growing():
+            return self._made(name, flag_set, digest)
+
+    def _made(self, name: str, flag_set: FlagSet | None, digest: str | None) -> Prepared | None:
+        held = self.store.catalog
+        following = held.with_source(name, flag_set, digest)
+        return None if following is held else self.store.prepare(following)
+
+    def _let_go(self, remains: list[object]) -> None:
+        let_go(remains)
+        if self._heap is not None:
+            self._heap.settle()
+
+
+def let_go(remains: list[object]) -> None:
+    """Free them one at a time: freed together they would keep every other thread from running until all are gone."""
+    while remains:
+        remains.pop()

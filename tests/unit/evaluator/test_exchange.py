@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+
+from evaluator.exchange import Exchange, let_go
+from evaluator.flags.model import FlagSet
+from evaluator.flags.parse import parse
+from evaluator.heap import Heap
+from evaluator.resolve import compile_flag_set, resolve_all
+from evaluator.store import Snapshot, Store
+
+from .server.fakes import ALL, NOW, flag, flag_set
+from .test_store import value, version
+
+
+async def test_a_set_that_is_put_is_served_compiled() -> None:
+    exchange = Exchange(Store(), lambda: NOW, Heap())
+    snapshot = await exchange.put(version(1), digest="sha256:known")
+    assert snapshot is not None
+    assert snapshot is exchange.store.snapshot
+    assert (snapshot.digest, snapshot.served_since) == ("sha256:known", NOW)
+    assert snapshot.compiled.compiled.keys() == {"a", "b"}
+
+
+async def test_it_is_compiled_in_a_thread_and_served_on_the_loop() -> None:
+    store, threads = Store(), set[threading.Thread]()
+    store.subscribe(lambda _: threads.add(threading.current_thread()))
+    await Exchange(store, lambda: NOW).put(version(1))
+    assert threads == {threading.current_thread()}
+
+
+async def test_the_same_again_tells_nobody() -> None:
+    store, seen = Store(), list[Snapshot]()
+    store.subscribe(seen.append)
+    exchange = Exchange(store, lambda: NOW)
+    first = await exchange.put(version(1))
+    assert await exchange.put(version(1)) is first
+    assert seen == [first]
+
+
+async def test_sources_that_deliver_at_once_are_all_served() -> None:
+    names = tuple("abcdefgh")
+    exchange = Exchange(Store(sources=names), lambda: NOW)
+    sets = {name: flag_set(flag(name, {"v": 1}, "v")) for name in names}
+    await asyncio.gather(*(exchange.put(sets[name], source=name) for name in names))
+    assert exchange.store.catalog.sets == sets
+    snapshot = exchange.store.snapshot
+    assert snapshot is not None
+    assert snapshot.flag_set.flags.keys() == set(names)
+
+
+async def test_a_reader_keeps_the_old_set_whole_while_it_is_let_go() -> None:
+    exchange = Exchange(Store(), lambda: NOW)
+    held = await exchange.put(version(1))
+    assert held is not None
+    remains = exchange.store.remains()
+    await exchange.put(version(2))
+    let_go(remains)
+    assert remains == []
+    assert (value(held, "a"), value(held, "b")) == (1, 1)
+
+
+def test_a_flag_set_leaves_nothing_to_the_collector() -> None:
+    """Else a frozen heap would keep every set that was ever served."""
+    gc.collect()
+    compiled = compile_flag_set(FlagSet({one.key: one for one in ALL}))
+    for context in ({}, {"tier": "gold"}):
+        assert len(list(resolve_all(compiled, context, int(NOW)))) == len(ALL)
+    gone = weakref.ref(compiled)
+    del compiled
+    assert gone() is None
+    assert gc.collect() == 0
+
+
+def test_reading_leaves_nothing_to_the_collector() -> None:
+    gc.collect()
+    content = (
+        b'{"flags": {"f": {"state": "ENABLED", "variants": {"on": true}, "defaultVariant": "on"}}}'
+    )
+    assert parse(content, file="flags.json").flag_set.flags.keys() == {"f"}
+    assert gc.collect() == 0
