@@ -297,6 +297,7 @@ class Http1Peer(Peer):
     def break_off(self) -> None:
         """Close without another word."""
         self._stream = None
+        self._queue.clear()
         self.transport.close()
 
     # -- time, back-pressure and the end -------------------------------------------------------------------------
