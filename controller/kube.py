@@ -1,0 +1,314 @@
+"""The one Kubernetes client, on the official package's asynchronous half: what the loop and the stages write and read."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import json
+import logging
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import quote, urlencode
+
+import aiohttp
+from kubernetes.aio import client, config
+from kubernetes.aio.client.exceptions import ApiException
+
+from controller.api.meta import Resource
+from controller.runtime.setbacks import Failed, Stalled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from controller.api.meta import ObjectKey
+    from controller.runtime.settle import News
+
+log = logging.getLogger(__name__)
+
+PLURALS: Final = {
+    "FlagSource": "flagsources",
+    "FlagSet": "flagsets",
+    "FlagShard": "flagshards",
+    "FlagReceiver": "flagreceivers",
+    "FeatureFlagConfiguration": "featureflagconfigurations",
+    "FeatureFlag": "featureflags",
+    "Secret": "secrets",
+    "Event": "events",
+    "Lease": "leases",
+}
+COMPONENT: Final = "flagstaff-controller"
+_APPLY: Final = "application/apply-patch+yaml"
+_MERGE: Final = "application/merge-patch+json"
+_TRIES: Final = 4
+_PAUSE: Final = 0.25
+_TIMEOUT: Final = 15.0
+_PASSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, 500, 502, 503, 504})
+_NOTE: Final = 1024
+"""Characters that an Event's message may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the API server said."""
+
+    status: int
+    body: dict[str, Any]
+
+    @property
+    def message(self) -> str:
+        """Of a refusal."""
+        return str(self.body.get("message", f"status {self.status}"))[:500]
+
+
+class Cluster:
+    """Reads and writes; every error is a setback. `wrote` is told the verb and the kind of each write that was tried."""
+
+    def __init__(
+        self,
+        api: client.ApiClient,
+        *,
+        now: Callable[[], datetime],
+        wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
+    ) -> None:
+        self._api = api
+        self._now = now
+        self._wrote = wrote
+
+    @classmethod
+    async def connect(
+        cls,
+        kubeconfig: str | None,
+        *,
+        now: Callable[[], datetime],
+        wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
+    ) -> Self:
+        """A client as the kubeconfig says, or as the pod's service account. Raises ConfigException."""
+        configuration = client.Configuration()
+        if kubeconfig:
+            await config.load_kube_config(kubeconfig, client_configuration=configuration)
+        else:
+            await config.load_config(client_configuration=configuration)
+        return cls(client.ApiClient(configuration), now=now, wrote=wrote)
+
+    async def close(self) -> None:
+        """Let go of the connections."""
+        await self._api.close()
+
+    # -- objects ---------------------------------------------------------------------------------------------------
+
+    async def get(
+        self, api_version: str, kind: str, namespace: str, name: str
+    ) -> dict[str, Any] | None:
+        """An object's body, or None."""
+        answer = await self._ask("GET", path_of(api_version, kind, namespace, name))
+        return None if answer.status == HTTPStatus.NOT_FOUND else _expect(answer, kind, name)
+
+    async def list(
+        self, api_version: str, kind: str, namespace: str, labels: str = ""
+    ) -> list[dict[str, Any]]:
+        """The objects of one kind in one namespace whose labels match the selector."""
+        query = {"labelSelector": labels} if labels else {}
+        answer = await self._ask("GET", path_of(api_version, kind, namespace), query)
+        found = _expect(answer, kind, "")
+        return [
+            {"apiVersion": api_version, "kind": kind, **each} for each in found.get("items", [])
+        ]
+
+    async def secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
+        """A Secret's content by key, or None. Never kept."""
+        body = await self.get("v1", "Secret", namespace, name)
+        if body is None:
+            return None
+        try:
+            return {key: base64.b64decode(value) for key, value in (body.get("data") or {}).items()}
+        except (binascii.Error, ValueError):
+            raise Stalled("InvalidSecret", f"Secret {name} is not base64") from None
+
+    async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> dict[str, Any]:
+        """Server-side apply as `manager`; the object's body is returned.
+
+        Raises Stalled OwnershipConflict, with the other owner's name, where somebody else has set what we set, Stalled
+        InvalidObject where the API server will never take it.
+        """
+        kind, meta = manifest["kind"], manifest["metadata"]
+        path = path_of(manifest["apiVersion"], kind, meta["namespace"], meta["name"])
+        self._wrote("apply", kind)
+        answer = await self._ask("PATCH", path, {"fieldManager": manager}, manifest, _APPLY)
+        if answer.status == HTTPStatus.CONFLICT:
+            raise Stalled("OwnershipConflict", _conflict(kind, meta["name"], answer))
+        return _expect(answer, kind, meta["name"])
+
+    async def delete(
+        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = ""
+    ) -> None:
+        """Delete an object, if it is there and, where `uid` is given, still that one."""
+        options: dict[str, Any] = {"propagationPolicy": "Background"}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        self._wrote("delete", kind)
+        path = path_of(api_version, kind, namespace, name)
+        answer = await self._ask("DELETE", path, {}, options)
+        if answer.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
+            _expect(answer, kind, name)
+
+    # -- what the loop writes ----------------------------------------------------------------------------------------
+
+    async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
+        """Make `status` the object's. Only what differs is sent, so nobody's other field is touched and nothing conflicts."""
+        key = resource.key
+        path = f"{path_of(resource.api_version, key.kind, key.namespace, key.name)}/status"
+        patch: dict[str, Any] = dict.fromkeys(resource.status.keys() - status.keys()) | {
+            name: value for name, value in status.items() if resource.status.get(name) != value
+        }
+        # Another object of that name is not the one that was looked at.
+        body = {"metadata": {"uid": resource.uid}, "status": patch}
+        self._wrote("status", key.kind)
+        answer = await self._ask("PATCH", path, {"fieldManager": COMPONENT}, body, _MERGE)
+        if answer.status in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
+            return None
+        return Resource.of(_expect(answer, key.kind, key.name))
+
+    async def say(self, resource: Resource, news: News) -> None:
+        """Post an Event. One that was said before is counted up instead, as kubectl shows it."""
+        key = resource.key
+        moment = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        said = f"{resource.uid}\n{news.reason}\n{news.message}".encode()
+        name = f"{key.name[:200]}.{hashlib.sha256(said).hexdigest()[:16]}"
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": key.namespace},
+            "involvedObject": _reference(resource),
+            "type": "Warning" if news.warning else "Normal",
+            "reason": news.reason,
+            "message": news.message[:_NOTE],
+            "source": {"component": COMPONENT},
+            "reportingComponent": COMPONENT,
+            "firstTimestamp": moment,
+            "lastTimestamp": moment,
+            "count": 1,
+        }
+        self._wrote("event", key.kind)
+        try:
+            answer = await self._ask("POST", path_of("v1", "Event", key.namespace), {}, body)
+            if answer.status == HTTPStatus.CONFLICT:
+                await self._count_up(key, name, moment)
+        except Failed as failure:
+            log.warning("an Event about %s was not posted: %s", key, failure.message)
+
+    async def _count_up(self, key: ObjectKey, name: str, moment: str) -> None:
+        path = path_of("v1", "Event", key.namespace, name)
+        known = (await self._ask("GET", path)).body
+        body = {"count": int(known.get("count") or 1) + 1, "lastTimestamp": moment}
+        await self._ask("PATCH", path, {}, body, _MERGE)
+
+    # -- the wire ----------------------------------------------------------------------------------------------------
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> Answer:
+        """One request as it is, whatever the answer; tried once. Raises Failed where there is no answer."""
+        return await self._once(method, path, query or {}, body, "application/json")
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+    ) -> Answer:
+        """Ask, and ask again where the server says that it is passing."""
+        for attempt in range(1, _TRIES):
+            answer = await self._once(method, path, query or {}, body, content_type)
+            if answer.status not in _PASSING:
+                return answer
+            await asyncio.sleep(_PAUSE * attempt)
+        return await self._once(method, path, query or {}, body, content_type)
+
+    async def _once(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Mapping[str, Any] | None,
+        content_type: str,
+    ) -> Answer:
+        target = f"{path}?{urlencode(query)}" if query else path
+        headers = {"Content-Type": content_type, "Accept": "application/json"}
+        try:
+            _, url, headers, _, _ = await self._api.param_serialize(
+                method, target, header_params=headers, auth_settings=["BearerToken"]
+            )
+            response = await self._api.call_api(
+                method, url, headers, body, _request_timeout=_TIMEOUT
+            )
+            content = await response.read()
+        except ApiException as error:
+            return Answer(error.status or 0, {"message": str(error.reason)})
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Failed(
+                "ApiServerUnavailable", f"the API server: {type(error).__name__}"
+            ) from error
+        try:
+            found = json.loads(content or b"{}")
+        except ValueError:
+            found = {"message": content[:200].decode(errors="replace")}
+        return Answer(response.status, found if isinstance(found, dict) else {})
+
+
+def path_of(api_version: str, kind: str, namespace: str, name: str = "") -> str:
+    """The path of an object, or of all of its kind in the namespace."""
+    root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+    plural = PLURALS.get(kind) or _plural(kind)
+    path = f"{root}/namespaces/{quote(namespace, safe='')}/{plural}"
+    return f"{path}/{quote(name, safe='')}" if name else path
+
+
+def _plural(kind: str) -> str:
+    """Of Flux's kinds."""
+    lower = kind.lower()
+    return f"{lower[:-1]}ies" if lower.endswith("y") else f"{lower}s"
+
+
+def _reference(resource: Resource) -> dict[str, str]:
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.key.kind,
+        "namespace": resource.namespace,
+        "name": resource.name,
+        "uid": resource.uid,
+        "resourceVersion": resource.resource_version,
+    }
+
+
+def _expect(answer: Answer, kind: str, name: str) -> dict[str, Any]:
+    """The body of a good answer. Raises a setback for any other."""
+    if 200 <= answer.status < 300:
+        return answer.body
+    what = f"{kind} {name}".strip()
+    if answer.status in {HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED}:
+        raise Failed("AccessDenied", f"{what}: {answer.message}")
+    if answer.status in {HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.REQUEST_ENTITY_TOO_LARGE}:
+        raise Stalled("InvalidObject", f"{what}: {answer.message}")
+    raise Failed("ApiServerFailed", f"{what}: {answer.message}")
+
+
+def _conflict(kind: str, name: str, answer: Answer) -> str:
+    """Who else, and on which fields: the API server says so field by field."""
+    causes = (answer.body.get("details") or {}).get("causes") or ()
+    owners = sorted({str(each.get("message", "")) for each in causes})
+    fields = sorted({str(each.get("field", "")) for each in causes})[:3]
+    told = "; ".join(owners)[:300] or answer.message
+    return (
+        f"{kind} {name} belongs to another: {told} ({', '.join(fields)}); "
+        "remove it there, or give this FlagSet another target.name"
+    )
