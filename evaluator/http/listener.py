@@ -14,7 +14,7 @@ from evaluator.http.dispatch import Dispatch
 from evaluator.http.frames import PREFACE
 from evaluator.http.http1 import Http1Peer
 from evaluator.http.http2 import Http2Peer
-from evaluator.http.peer import Peer, Port
+from evaluator.http.peer import QUIET_SECONDS, Peer, Port
 from evaluator.http.routes import Limits, Routes
 from evaluator.http.sockets import MODE, UnixSocket, bind
 
@@ -86,8 +86,17 @@ class _Greeting(Peer):
         if self._handshake is None:
             super().connection_lost(exc)
 
-    def drain(self) -> None:
-        if self._handshake is not None and self._accepted is not None:
+    def sweep(self, now: float) -> None:
+        if self._handshake is None:
+            super().sweep(now)
+        elif self.port.draining and now - self.active > QUIET_SECONDS:
+            self.cut()
+
+    def cut(self) -> None:
+        if self._handshake is None or self._accepted is None:
+            super().cut()
+        else:
+            # The transport that shakes hands is out of reach; it sees that the connection has ended.
             with suppress(OSError):
                 self._accepted.shutdown(socket.SHUT_RDWR)
 

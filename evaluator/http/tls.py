@@ -172,7 +172,8 @@ def _take_pair(context: ssl.SSLContext, paths: _Paths) -> None:
 
 def _take_client_ca(context: ssl.SSLContext, path: Path, content: bytes) -> None:
     try:
-        context.load_verify_locations(cadata=content.decode("ascii", "replace"))
+        # What stands between the certificates may be in any language.
+        context.load_verify_locations(cadata=content.decode("ascii", "ignore"))
     except (ssl.SSLError, ValueError) as error:
         raise TlsError(f"{path}: no usable PEM certificate in it") from error
     context.verify_mode = ssl.CERT_REQUIRED

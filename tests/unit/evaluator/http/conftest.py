@@ -18,6 +18,6 @@ def pytest_asyncio_loop_factories(
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     factories: dict[str, Callable[[], asyncio.AbstractEventLoop]]
     factories = {"asyncio": asyncio.new_event_loop}
-    if item.path.name == "test_listener.py":
+    if item.path.name in {"test_listener.py", "test_tls.py", "test_unix_sockets.py"}:
         factories["uvloop"] = uvloop.new_event_loop
     return factories
