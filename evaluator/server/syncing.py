@@ -67,7 +67,7 @@ class StoreBackend:
     """Backend of the sync service over a store. All of it happens on the loop, but for the encoding of large sets."""
 
     def __init__(self, store: Store, context: Mapping[str, Any]) -> None:
-        """`context` are the operator's fixed values, which in-process providers lay over each evaluation context."""
+        """`context` is what in-process providers lay over each evaluation context; it may change in place, and goes with the next set."""
         self._store = store
         self._context = context
         self._watched: dict[Selection, _Watched] = {}
@@ -85,7 +85,7 @@ class StoreBackend:
             raise RpcError(Code.INVALID_ARGUMENT, str(error)) from error
 
     def context(self) -> Mapping[str, Any]:
-        """The operator's fixed values."""
+        """What is laid over evaluation contexts."""
         return self._context
 
     def watch(self, topic: Hashable, make: Make, tell: Tell) -> Callable[[], None]:
@@ -121,7 +121,7 @@ class StoreBackend:
         if isinstance(found, Missing):
             watched.tell(watched.asked, found)
         elif len(found.flags) <= LARGE:
-            watched.tell(watched.asked, _make(found, watched.watchers))
+            watched.tell(watched.asked, _make(found, dict(self._context), watched.watchers))
         else:
             self._waiting[selection] = None
             if self._encoding is None:
@@ -146,17 +146,23 @@ class StoreBackend:
                 watched = self._watched[selection]
                 asked, found = watched.asked, self._find(selection, watched)
                 if not isinstance(found, Missing):
-                    made = await asyncio.to_thread(_make, found, dict(watched.watchers))
+                    # Copies: both may change on the loop meanwhile.
+                    context, watchers = dict(self._context), dict(watched.watchers)
+                    made = await asyncio.to_thread(_make, found, context, watchers)
                     watched.tell(asked, made)
         finally:
             self._encoding = None
 
 
-def _make(flag_set: FlagSet, watchers: Mapping[object, tuple[Make, Tell]]) -> _Made:
+def _make(
+    flag_set: FlagSet,
+    context: Mapping[str, Any],
+    watchers: Mapping[object, tuple[Make, Tell]],
+) -> _Made:
     """The set in each watcher's messages."""
     try:
         document = encode(flag_set)
-        return {token: make(document) for token, (make, _) in watchers.items()}
+        return {token: make(document, context) for token, (make, _) in watchers.items()}
     except Exception:  # noqa: BLE001 - logged; what is served stays
         _log.exception("a flag set cannot be encoded for the sync port")
         return UNENCODABLE

@@ -51,8 +51,8 @@ class Missing:
     """Whether streams end with it, too. If not they stay, at what they have, for the flag set that comes next."""
 
 
-Make: TypeAlias = "Callable[[bytes], Payload]"
-"""A flag set's JSON document to a payload; takes time in proportion, and a thread may do it."""
+Make: TypeAlias = "Callable[[bytes, Mapping[str, Any]], Payload]"
+"""A flag set's JSON document and the context to a payload; takes time in proportion, and a thread may do it."""
 Tell: TypeAlias = "Callable[[Payload | Missing], None]"
 
 
@@ -144,7 +144,7 @@ class SyncService:
         key = _Key(method, topic)
         if key not in self._watches:
             self._watches[key] = self._backend.watch(
-                topic, partial(self._make, method), partial(self._tell, key)
+                topic, partial(_payload, method), partial(self._tell, key)
             )
         subscriber = _Stream(self, key, stream)
         if method.lasting:
@@ -152,10 +152,6 @@ class SyncService:
             if self._deadlines is not None:
                 self._deadlines.restart(subscriber)
         subscriber.subscribe()
-
-    def _make(self, method: Method, flags: bytes) -> Payload:
-        message = method.write(flags, self._backend.context())
-        return Payload(message, digest(message))
 
     def _tell(self, key: _Key, told: Payload | Missing) -> None:
         if isinstance(told, Missing):
@@ -174,6 +170,11 @@ class SyncService:
         if not self.hub.listeners(key) and (cancel := self._watches.pop(key, None)):
             cancel()
             self.hub.drop(key)
+
+
+def _payload(method: Method, document: bytes, context: Mapping[str, Any]) -> Payload:
+    message = method.write(document, context)
+    return Payload(message, digest(message))
 
 
 class _Stream:

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from evaluator.flags.model import FlagSet
+from evaluator.http.routes import Code, RpcError
+from evaluator.server import syncing
+from evaluator.server.syncing import LARGE, NOT_YET, StoreBackend
+from evaluator.store import Store
+from evaluator.wire.encoding import encode
+from evaluator.wire.servicer import Missing, Payload
+
+from .fakes import NOW, call, flag, flag_set
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+def many(number: int) -> FlagSet:
+    """A set that is encoded in a thread; its flag `f-0` is `number`."""
+    return flag_set(*(flag(f"f-{each}", {"n": number}, "n") for each in range(LARGE + 1)))
+
+
+class Watcher:
+    """Notes what it is told."""
+
+    def __init__(self, backend: StoreBackend, selector: str = "") -> None:
+        self.told: list[Any] = []
+        self.threads: set[int] = set()
+        self.hold = threading.Event()
+        self.hold.set()
+        self.making = threading.Event()
+        self.cancel: Callable[[], None] = backend.watch(
+            backend.topic(selector, call()), self.make, self.tell
+        )
+
+    def make(self, document: bytes, context: Mapping[str, Any]) -> Payload:
+        self.making.set()
+        assert self.hold.wait(10)
+        self.threads.add(threading.get_ident())
+        return Payload(document, json.dumps(dict(context)).encode())
+
+    def tell(self, told: Payload | Missing) -> None:
+        self.told.append(told if isinstance(told, Missing) else json.loads(told.message)["flags"])
+
+    @property
+    def keys(self) -> list[list[str] | Missing]:
+        return [each if isinstance(each, Missing) else sorted(each) for each in self.told]
+
+    @property
+    def numbers(self) -> list[int]:
+        return [each["f-0"]["variants"]["n"] for each in self.told]
+
+
+async def settled() -> None:
+    """Until no task is left but the test's own."""
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(others)
+
+
+def test_nothing_is_told_but_that_until_a_first_set_is_served() -> None:
+    store = Store()
+    watcher = Watcher(StoreBackend(store, {}))
+    assert watcher.told == [NOT_YET]
+    store.swap(flag_set(flag("a", {"on": 1})), now=NOW)
+    assert watcher.keys == [NOT_YET, ["a"]]
+
+
+def test_an_empty_set_that_was_delivered_is_told() -> None:
+    store = Store()
+    store.swap(flag_set(flag("a", {"on": 1})), now=NOW)
+    watcher = Watcher(StoreBackend(store, {}))
+    store.swap(FlagSet(), now=NOW)
+    assert watcher.keys == [["a"], []]
+
+
+@pytest.fixture
+def two() -> Store:
+    """Both sources have delivered."""
+    store = Store(sources=("one", "two"))
+    store.swap(flag_set(flag("a", {"on": 1}), flagSetId="shop"), now=NOW, source="one")
+    store.swap(flag_set(flag("b", {"on": 1})), now=NOW, source="two")
+    return store
+
+
+@pytest.mark.parametrize(
+    ("selector", "keys"),
+    [
+        ("", ["a", "b"]),
+        ("one", ["a"]),
+        ("source=two", ["b"]),
+        ("flagSetId=shop", ["a"]),
+        ("flagSetId=", ["b"]),
+        ("source=three", []),
+        ("flagSetId=none", []),
+    ],
+)
+def test_a_selector_gets_what_it_finds_and_else_an_empty_set(
+    two: Store, selector: str, keys: list[str]
+) -> None:
+    assert Watcher(StoreBackend(two, {}), selector).keys == [keys]
+
+
+def test_an_invalid_selector_is_refused_in_flagds_words() -> None:
+    with pytest.raises(RpcError, match='invalid selector key "x", valid keys') as refused:
+        StoreBackend(Store(), {}).topic("x=y", call())
+    assert refused.value.code is Code.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("selector", ["source=two", "flagSetId=later"])
+def test_what_may_be_on_its_way_is_waited_for(selector: str) -> None:
+    store = Store(sources=("one", "two"))
+    store.swap(flag_set(flag("a", {"on": 1})), now=NOW, source="one")
+    watcher = Watcher(StoreBackend(store, {}), selector)
+    assert watcher.told == [NOT_YET]
+    store.swap(flag_set(flag("b", {"on": 1}), flagSetId="later"), now=NOW, source="two")
+    assert watcher.keys == [NOT_YET, ["b"]]
+
+
+def test_flags_that_a_selector_no_longer_finds_are_deleted_even_while_a_source_is_awaited() -> None:
+    store = Store(sources=("one", "two"))
+    store.swap(flag_set(flag("a", {"on": 1}), flagSetId="shop"), now=NOW, source="one")
+    watcher = Watcher(StoreBackend(store, {}), "flagSetId=shop")
+    store.swap(flag_set(flag("a", {"on": 1}), flagSetId="other"), now=NOW, source="one")
+    assert watcher.keys == [["a"], []]
+
+
+async def test_a_large_set_is_encoded_in_a_thread() -> None:
+    store = Store()
+    store.swap(many(1), now=NOW)
+    backend = StoreBackend(store, {"region": "eu"})
+    watcher = Watcher(backend)
+    assert watcher.told == []
+    await settled()
+    assert watcher.numbers == [1]
+    assert threading.get_ident() not in watcher.threads
+
+
+async def test_what_changes_during_the_encoding_is_told_last() -> None:
+    store = Store()
+    store.swap(many(0), now=NOW)
+    backend = StoreBackend(store, {})
+    watcher = Watcher(backend)
+    watcher.hold.clear()
+    await asyncio.to_thread(watcher.making.wait, 10)
+    for number in range(1, 100):
+        store.swap(many(number), now=NOW)
+    watcher.hold.set()
+    await settled()
+    assert watcher.numbers[-1] == 99
+    assert watcher.numbers == sorted(watcher.numbers)
+    assert len(watcher.numbers) <= 2
+
+
+async def test_a_small_set_that_overtakes_a_large_one_is_the_last_word() -> None:
+    store = Store()
+    store.swap(many(0), now=NOW)
+    backend = StoreBackend(store, {})
+    watcher = Watcher(backend)
+    watcher.hold.clear()
+    await asyncio.to_thread(watcher.making.wait, 10)
+    watcher.hold.set()
+    store.swap(flag_set(flag("small", {"on": 1})), now=NOW)
+    await settled()
+    assert watcher.keys == [["small"]]
+
+
+async def test_who_leaves_during_the_encoding_is_told_nothing() -> None:
+    store = Store()
+    store.swap(many(0), now=NOW)
+    backend = StoreBackend(store, {})
+    leaving, staying = Watcher(backend), Watcher(backend)
+    leaving.hold.clear()
+    await asyncio.to_thread(leaving.making.wait, 10)
+    leaving.cancel()
+    leaving.cancel()
+    leaving.hold.set()
+    await settled()
+    assert (leaving.told, staying.numbers[-1]) == ([], 0)
+
+
+async def test_who_comes_during_the_encoding_is_told_too() -> None:
+    store = Store()
+    store.swap(many(0), now=NOW)
+    backend = StoreBackend(store, {})
+    early = Watcher(backend)
+    early.hold.clear()
+    await asyncio.to_thread(early.making.wait, 10)
+    late = Watcher(backend)
+    early.hold.set()
+    await settled()
+    assert (early.numbers[0], late.numbers) == (0, [0])
+
+
+def test_nothing_is_encoded_while_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    encodings: list[FlagSet] = []
+
+    def counting(flags: FlagSet) -> bytes:
+        encodings.append(flags)
+        return encode(flags)
+
+    monkeypatch.setattr("evaluator.server.syncing.encode", counting)
+    store = Store()
+    backend = StoreBackend(store, {})
+    watcher = Watcher(backend)
+    store.swap(flag_set(flag("a", {"on": 1})), now=NOW)
+    watcher.cancel()
+    store.swap(flag_set(flag("b", {"on": 1})), now=NOW)
+    assert (len(encodings), watcher.keys) == (1, [NOT_YET, ["a"]])
+
+
+async def test_closing_tells_nobody_anything_more() -> None:
+    store = Store()
+    store.swap(many(0), now=NOW)
+    backend = StoreBackend(store, {})
+    watcher = Watcher(backend)
+    watcher.hold.clear()
+    await asyncio.to_thread(watcher.making.wait, 10)
+    backend.close()
+    watcher.hold.set()
+    store.swap(many(1), now=NOW)
+    await settled()
+    assert watcher.told == []
+
+
+def test_the_context_goes_with_each_set_as_it_is_then() -> None:
+    store, context = Store(), {"region": "eu"}
+    store.swap(flag_set(flag("a", {"on": 1})), now=NOW)
+    backend = StoreBackend(store, context)
+    payloads: list[Any] = []
+    topic = backend.topic("", call())
+    backend.watch(
+        topic, lambda flags, now: Payload(flags, json.dumps(dict(now)).encode()), payloads.append
+    )
+    context["region"] = "us"
+    store.swap(flag_set(flag("b", {"on": 1})), now=NOW)
+    assert [each.digest for each in payloads] == [b'{"region": "eu"}', b'{"region": "us"}']
+    assert backend.context() == {"region": "us"}
+
+
+def test_a_set_that_cannot_be_encoded_is_an_error_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = Store()
+    backend = StoreBackend(store, {})
+    watcher = Watcher(backend)
+    store.swap(flag_set(flag("a", {"on": float("nan")})), now=NOW, content="sha256:0")
+    assert watcher.told == [NOT_YET, syncing.UNENCODABLE]
+    assert "cannot be encoded" in caplog.text

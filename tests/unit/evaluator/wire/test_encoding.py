@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import json
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluator.flags.model import BUCKETING_KEY, DIGEST_KEY, REVISION_KEY, FlagSet, State
+from evaluator.flags.parse import parse
+from evaluator.resolve import FlagType, compile_flag_set, resolve
+from evaluator.wire.encoding import encode
+from tests.contract.generated_flags import contexts, definitions
+from tests.unit.evaluator.server import fakes
+from tests.unit.evaluator.server.fakes import flag, flag_set
+
+
+def encoded(flags: FlagSet) -> Any:
+    return json.loads(encode(flags))
+
+
+def read(document: Any) -> FlagSet:
+    return parse(json.dumps(document).encode(), file="flags.json").flag_set
+
+
+def test_a_flag_has_flagds_fields_and_no_others() -> None:
+    targeting = {"if": [True, "on"]}
+    one = flag("a", {"on": True}, "on", targeting=targeting, metadata={"owner": "shop"})
+    assert encoded(flag_set(one)) == {
+        "flags": {
+            "a": {
+                "state": "ENABLED",
+                "variants": {"on": True},
+                "defaultVariant": "on",
+                "targeting": targeting,
+                "metadata": {"owner": "shop"},
+            }
+        }
+    }
+
+
+def test_what_a_flag_does_not_have_is_left_out_but_the_default_which_is_empty() -> None:
+    bare = flag("a", {"on": True}, state=State.DISABLED)
+    assert encoded(flag_set(bare))["flags"]["a"] == {
+        "state": "DISABLED",
+        "variants": {"on": True},
+        "defaultVariant": "",
+    }
+
+
+def test_targeting_that_is_null_stays_so() -> None:
+    assert (
+        encoded(flag_set(flag("a", {"on": True}, targeting=None)))["flags"]["a"]["targeting"]
+        is None
+    )
+
+
+def test_references_are_expanded_and_evaluators_not_sent() -> None:
+    document = {
+        "flags": {"a": {"state": "ENABLED", "variants": {"on": 1}, "targeting": {"$ref": "all"}}},
+        "$evaluators": {"all": {"if": [{"$ref": "yes"}, "on"]}, "yes": {"==": [1, 1]}},
+    }
+    sent = encoded(read(document))
+    assert list(sent) == ["flags"]
+    assert sent["flags"]["a"]["targeting"] == {"if": [{"==": [1, 1]}, "on"]}
+
+
+def test_the_sets_metadata_is_under_each_flags_own() -> None:
+    one = flag("a", {"on": 1}, metadata={"owner": "me"})
+    sent = encoded(flag_set(one, flag("b", {"on": 1}), owner="us", flagSetId="shop"))
+    assert sent["flags"]["a"]["metadata"] == {"owner": "me", "flagSetId": "shop"}
+    assert sent["flags"]["b"]["metadata"] == {"owner": "us", "flagSetId": "shop"}
+    assert "metadata" not in sent
+
+
+def test_our_own_metadata_is_told_of_the_set_too() -> None:
+    ours = {REVISION_KEY: "main@sha1:1", DIGEST_KEY: "sha256:2", BUCKETING_KEY: "v3"}
+    sent = encoded(flag_set(flag("a", {"on": 1}), **ours, flagSetId="shop"))
+    assert sent["metadata"] == ours
+    assert sent["flags"]["a"]["metadata"] == {**ours, "flagSetId": "shop"}
+
+
+def test_a_rule_that_is_too_large_to_expand_spoils_its_own_flag_alone() -> None:
+    doubled: dict[str, Any] = {
+        f"e{number}": {"and": [{"$ref": f"e{number + 1}"}] * 2} for number in range(20)
+    }
+    flags = FlagSet(
+        flags={
+            "vast": flag("vast", {"on": 1}, targeting={"$ref": "e0"}),
+            "fine": flag("fine", {"on": 1}),
+        },
+        evaluators={**doubled, "e20": {"==": [1, 1]}},
+    )
+    back = compile_flag_set(read(encoded(flags)))
+    assert resolve(back, "vast", FlagType.INTEGER, {}, 0).error_code == "PARSE_ERROR"
+    assert resolve(back, "fine", FlagType.INTEGER, {}, 0).error_code is None
+
+
+@pytest.mark.parametrize(
+    ("value", "spelled"),
+    [(1.0, "1"), (0.5, "0.5"), (-0.0, "0"), (2**53 + 1, "9007199254740992"), ("é", '"é"')],
+)
+def test_values_are_spelled_as_flagd_spells_them(value: Any, spelled: str) -> None:
+    assert f'"variants":{{"v":{spelled}}}'.encode() in encode(flag_set(flag("a", {"v": value})))
+
+
+def test_the_same_content_has_the_same_bytes_whatever_its_order() -> None:
+    document: dict[str, Any] = {
+        "flags": {
+            key: {"state": "ENABLED", "variants": {"x": {"p": 1, "q": 2}, "y": {}}}
+            for key in ("b", "a")
+        }
+    }
+    turned = json.loads(json.dumps(document, sort_keys=True))
+    assert list(turned["flags"]) != list(document["flags"])
+    assert encode(read(document)) == encode(read(turned))
+
+
+def test_a_set_without_flags_says_so() -> None:
+    assert encode(FlagSet()) == b'{"flags":{}}'
+
+
+def outcome(flags: FlagSet, key: str, context: Any) -> Any:
+    compiled = compile_flag_set(flags)
+    return [
+        (one.value, one.variant, one.reason, one.error_code, dict(one.metadata))
+        for one in (resolve(compiled, key, kind, context, 1_700_000_000) for kind in FlagType)
+    ]
+
+
+@settings(max_examples=150, deadline=None)
+@given(definitions(), contexts, st.sampled_from([{}, {BUCKETING_KEY: "v3"}]))
+def test_a_set_read_back_gives_the_same_answers(
+    document: Any, context: tuple[Any, Any], ours: dict[str, str]
+) -> None:
+    flags = read(document)
+    flags = FlagSet(flags.flags, flags.evaluators, MappingProxyType({**flags.metadata, **ours}))
+    parsed = parse(encode(flags), file="flags.json")
+    key, attributes = context
+    given_context = {**attributes, "targetingKey": key}
+    assert not [each for each in parsed.problems if each.severity == "error"]
+    assert parsed.flag_set.flags.keys() == flags.flags.keys()
+    for name in flags.flags:
+        assert outcome(parsed.flag_set, name, given_context) == outcome(flags, name, given_context)
+    assert encode(parsed.flag_set) == encode(flags)
+
+
+def test_every_kind_of_flag_survives() -> None:
+    flags = flag_set(*fakes.ALL, flagSetId="shop")
+    assert encode(parse(encode(flags), file="flags.json").flag_set) == encode(flags)

@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2 as v1
+from openfeature.schemas.protobuf.sync.v1 import sync_service_pb2 as old
+
+from evaluator.http.routes import Call, Code, RpcError
+from evaluator.wire.hub import Hub
+from evaluator.wire.servicer import Make, Missing, Payload, SyncService, Tell
+from tests.unit.evaluator.server.fakes import FakeStream, FakeTimers
+
+from .fakes import FakeScheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+
+SERVICE = "/flagd.sync.v1.FlagSyncService/"
+OLD = "/sync.v1.FlagSyncService/"
+NOT_YET = Missing(Code.UNAVAILABLE, "not yet")
+GONE = Missing(Code.NOT_FOUND, "deleted", ends_streams=True)
+
+
+@dataclass
+class FakeBackend:
+    """Topics are the selectors themselves; the test says what each has."""
+
+    found: dict[str, bytes | Missing] = field(default_factory=dict)
+    watchers: dict[object, tuple[str, Make, Tell]] = field(default_factory=dict)
+    made: int = 0
+
+    def topic(self, selector: str, call: Call) -> Hashable:
+        if selector == "bad":
+            raise RpcError(Code.INVALID_ARGUMENT, f"no such selector for {call.peer}")
+        return selector
+
+    def context(self) -> Mapping[str, Any]:
+        return {"region": "eu"}
+
+    def watch(self, topic: Hashable, make: Make, tell: Tell) -> Callable[[], None]:
+        token = object()
+        assert isinstance(topic, str)
+        self.watchers[token] = (topic, make, tell)
+        self._tell(*self.watchers[token])
+
+        def cancel() -> None:
+            del self.watchers[token]
+
+        return cancel
+
+    def serve(self, topic: str, found: bytes | Missing) -> None:
+        self.found[topic] = found
+        for watcher in tuple(self.watchers.values()):
+            if watcher[0] == topic:
+                self._tell(*watcher)
+
+    def _tell(self, topic: str, make: Make, tell: Tell) -> None:
+        found = self.found.get(topic)
+        if isinstance(found, Missing):
+            tell(found)
+        elif found is not None:
+            self.made += 1
+            tell(make(found, self.context()))
+
+
+def flags(number: int) -> bytes:
+    return b'{"flags":{"f":{"n":%d}}}' % number
+
+
+class Scene:
+    def __init__(self, **options: Any) -> None:
+        self.scheduler, self.timers, self.backend = FakeScheduler(), FakeTimers(), FakeBackend()
+        self.ended: list[tuple[str, float]] = []
+        self.service = SyncService(
+            self.backend,
+            Hub(self.scheduler),
+            self.timers,
+            ended=lambda reason, seconds: self.ended.append((reason, seconds)),
+            **options,
+        )
+        self.routes = self.service.routes()
+
+    def serve(self, found: bytes | Missing, topic: str = "") -> None:
+        self.backend.serve(topic, found)
+        self.scheduler.run()
+
+    def open(
+        self,
+        path: str = SERVICE + "SyncFlags",
+        *,
+        selector: str | None = None,
+        body: str = "",
+        stream: FakeStream | None = None,
+    ) -> FakeStream:
+        stream = stream or FakeStream()
+        headers = () if selector is None else (("flagd-selector", selector),)
+        message = v1.SyncFlagsRequest(selector=body).SerializeToString()
+        self.routes.streams[path](Call(path, headers, "peer"), message, stream)
+        self.scheduler.run()
+        return stream
+
+
+def numbers(stream: FakeStream) -> list[int]:
+    read = [v1.SyncFlagsResponse.FromString(message) for message in stream.sent]
+    return [json.loads(each.flag_configuration)["flags"]["f"]["n"] for each in read]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_a_stream_gets_the_flags_at_once_and_each_change(scene: Scene) -> None:
+    scene.serve(flags(1))
+    stream = scene.open()
+    assert numbers(stream) == [1]
+    scene.serve(flags(2))
+    assert numbers(stream) == [1, 2]
+    assert not stream.closed
+
+
+def test_every_message_has_the_context(scene: Scene) -> None:
+    scene.serve(flags(1))
+    read = v1.SyncFlagsResponse.FromString(scene.open().sent[0])
+    assert MessageToDict(read.sync_context) == {"region": "eu"}
+
+
+def test_a_stream_may_come_before_its_flags(scene: Scene) -> None:
+    scene.serve(NOT_YET)
+    stream = scene.open()
+    assert (stream.sent, stream.closed) == ([], False)
+    scene.serve(flags(1))
+    assert numbers(stream) == [1]
+
+
+def test_a_slow_stream_gets_the_newest_flags_and_holds_nobody_up(scene: Scene) -> None:
+    scene.serve(flags(1))
+    slow, quick = scene.open(), scene.open()
+    slow.writable = False
+    for number in range(2, 100):
+        scene.serve(flags(number))
+    assert (numbers(slow), numbers(quick)) == ([1], [*range(1, 100)])
+    slow.read()
+    assert numbers(slow) == [1, 99]
+
+
+def test_the_same_flags_again_are_no_message(scene: Scene) -> None:
+    scene.serve(flags(1))
+    stream = scene.open()
+    scene.serve(bytes(bytearray(flags(1))))
+    assert numbers(stream) == [1]
+
+
+def test_a_message_is_made_once_for_all_and_only_while_somebody_listens(scene: Scene) -> None:
+    scene.serve(flags(1))
+    assert scene.backend.made == 0
+    streams = [scene.open() for _ in range(5)]
+    assert scene.backend.made == 1
+    assert all(stream.sent[0] is streams[0].sent[0] for stream in streams)
+    for stream in streams:
+        stream.hang_up()
+    scene.serve(flags(2))
+    assert (scene.backend.made, scene.backend.watchers, scene.service.hub.topics) == (1, {}, 0)
+    assert numbers(scene.open()) == [2]
+
+
+@pytest.mark.parametrize(
+    ("header", "body", "topic"),
+    [(None, "", ""), (None, "b", "b"), ("h", "", "h"), ("h", "b", "h"), ("", "b", "")],
+)
+def test_the_header_wins_over_the_body(
+    scene: Scene, header: str | None, body: str, topic: str
+) -> None:
+    for number, name in enumerate(("", "b", "h")):
+        scene.serve(flags(number), name)
+    stream = scene.open(selector=header, body=body)
+    assert numbers(stream) == [["", "b", "h"].index(topic)]
+
+
+def test_a_change_reaches_those_who_asked_for_it(scene: Scene) -> None:
+    one, other = scene.open(selector="a"), scene.open(selector="b")
+    scene.serve(flags(1), "a")
+    assert (numbers(one), numbers(other)) == ([1], [])
+
+
+@pytest.mark.parametrize("method", ["SyncFlags", "FetchAllFlags"])
+@pytest.mark.parametrize("service", [SERVICE, OLD])
+def test_a_refused_selector_leaves_nothing_behind(scene: Scene, service: str, method: str) -> None:
+    with pytest.raises(RpcError, match="no such selector for peer"):
+        scene.open(service + method, selector="bad")
+    assert (scene.service.streams, scene.backend.watchers, scene.service.hub.topics) == (0, {}, 0)
+
+
+@pytest.mark.parametrize("service", [SERVICE, OLD])
+def test_fetching_answers_once_and_ends(scene: Scene, service: str) -> None:
+    scene.serve(flags(1))
+    stream = scene.open(service + "FetchAllFlags")
+    read = v1.FetchAllFlagsResponse.FromString(stream.sent[0])
+    assert (read.flag_configuration, stream.ended) == (flags(1).decode(), (Code.OK, ""))
+    assert (scene.backend.watchers, scene.service.hub.topics, scene.ended) == ({}, 0, [])
+
+
+def test_fetching_waits_for_flags_that_are_being_made(scene: Scene) -> None:
+    stream = scene.open(SERVICE + "FetchAllFlags")
+    assert not stream.closed
+    scene.serve(flags(1))
+    assert (len(stream.sent), stream.ended) == (1, (Code.OK, ""))
+
+
+@pytest.mark.parametrize("missing", [NOT_YET, GONE])
+def test_fetching_flags_that_are_not_there_is_an_error_and_no_empty_set(
+    scene: Scene, missing: Missing
+) -> None:
+    scene.serve(missing)
+    stream = scene.open(SERVICE + "FetchAllFlags")
+    assert (stream.sent, stream.ended) == ([], (missing.code, missing.message))
+    assert (scene.backend.watchers, scene.service.hub.topics) == ({}, 0)
+
+
+def test_the_old_service_says_that_a_message_is_everything(scene: Scene) -> None:
+    scene.serve(flags(1))
+    read = old.SyncFlagsResponse.FromString(scene.open(OLD + "SyncFlags").sent[0])
+    assert (read.state, read.flag_configuration) == (old.SYNC_STATE_ALL, flags(1).decode())
+
+
+def test_streams_stay_at_what_they_have_while_their_flags_are_away(scene: Scene) -> None:
+    scene.serve(flags(1))
+    stream = scene.open()
+    scene.serve(NOT_YET)
+    assert (numbers(stream), stream.closed) == ([1], False)
+    scene.serve(flags(2))
+    assert numbers(stream) == [1, 2]
+
+
+def test_streams_end_with_their_flags_where_the_backend_says_so(scene: Scene) -> None:
+    scene.serve(flags(1))
+    stream = scene.open()
+    scene.serve(GONE)
+    assert (numbers(stream), stream.ended) == ([1], (Code.NOT_FOUND, "deleted"))
+    assert scene.open().ended == (Code.NOT_FOUND, "deleted")
+    assert (scene.service.streams, scene.backend.watchers) == (0, {})
+    scene.serve(flags(2))
+    assert numbers(scene.open()) == [2]
+
+
+def test_a_stream_that_fails_is_ended_alone(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(FakeStream):
+        def send(self, message: bytes) -> None:
+            raise RuntimeError("not writable")
+
+    broken, fine = scene.open(stream=Broken()), scene.open()
+    scene.serve(flags(1))
+    assert (broken.ended, numbers(fine)) == ((Code.INTERNAL, "internal error"), [1])
+    assert scene.open(stream=Broken()).ended == (Code.INTERNAL, "internal error")
+    assert scene.service.streams == 1
+    assert [record.message for record in caplog.records] == ["a sync stream failed"] * 2
+
+
+def test_a_stream_ends_by_its_deadline() -> None:
+    scene = Scene(deadline_seconds=60)
+    scene.serve(flags(1))
+    early, stream = scene.open(), scene.open()
+    early.hang_up()
+    scene.timers.advance(61)
+    assert (early.ended, stream.ended) == (
+        None,
+        (Code.DEADLINE_EXCEEDED, "stream closed due to server-side timeout"),
+    )
+    assert numbers(stream) == [1]
+    assert scene.ended == [("normal_close", 0.0), ("deadline_exceeded", 60.0)]
+
+
+def test_shutting_down_sends_clients_elsewhere(scene: Scene) -> None:
+    scene.serve(flags(1))
+    streams = [scene.open(), scene.open(selector="none yet"), scene.open(OLD + "SyncFlags")]
+    scene.service.close()
+    assert [stream.ended for stream in streams] == [(Code.UNAVAILABLE, "shutting down")] * 3
+    assert (scene.service.streams, scene.backend.watchers) == (0, {})
+    with pytest.raises(RpcError, match="shutting down"):
+        scene.open()
+
+
+def test_a_client_that_hangs_up_is_forgotten(scene: Scene) -> None:
+    stream = scene.open()
+    scene.timers.advance(2)
+    stream.hang_up()
+    scene.serve(flags(1))
+    assert (stream.sent, scene.service.streams) == ([], 0)
+    assert scene.ended == [("normal_close", 2.0)]
+
+
+def test_metadata_is_the_context_unless_disabled(scene: Scene) -> None:
+    path = SERVICE + "GetMetadata"
+    answer = scene.routes.unary[path](Call(path, (), ""), b"")
+    assert MessageToDict(v1.GetMetadataResponse.FromString(answer)) == {
+        "metadata": {"region": "eu"}
+    }
+    with pytest.raises(RpcError) as refused:
+        Scene(metadata=False).routes.unary[path](Call(path, (), ""), b"")
+    assert refused.value.code is Code.UNIMPLEMENTED
+
+
+def test_a_payload_knows_its_content(scene: Scene) -> None:
+    scene.serve(flags(1))
+    scene.open()
+    _, make, _ = next(iter(scene.backend.watchers.values()))
+    first, second = make(flags(1), {}), make(flags(1), {})
+    assert isinstance(first, Payload)
+    assert first == second != make(flags(2), {})
