@@ -1,0 +1,117 @@
+"""kopf's watch streams, with nothing of kopf's state on anybody's object."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import kopf
+
+from controller.api.meta import Resource
+from controller.handlers.wake import woken
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Sequence
+
+    from controller.api.meta import ObjectKey
+    from controller.runtime.loop import Objects
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A kind whose objects are watched. One whose definition is not installed is watched once it is."""
+
+    group: str
+    """Empty for the core group."""
+    version: str
+    kind: str
+    plural: str
+    content: bool = True
+    """False: only that something changed is kept, never what is in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """Turns events into what is known and who is woken."""
+
+    objects: Objects
+    wake: Callable[[ObjectKey], None]
+    gone: Callable[[ObjectKey], None]
+
+    def seen(self, watched: Watched, body: dict[str, Any], *, deleted: bool) -> None:
+        """One event. A malformed object is logged and hurts nobody else."""
+        try:
+            resource = _resource(watched, body)
+        except (KeyError, TypeError, AttributeError):
+            log.exception("a malformed %s was sent", watched.kind)
+            return
+        before = self.objects.get(resource.key)
+        if deleted:
+            if before is not None and before.uid != resource.uid:
+                return
+            self.objects.forget(resource.key)
+            self.gone(resource.key)
+        elif not self.objects.learn(resource):
+            return
+        for key in woken(before, None if deleted else resource, self.objects.of_kind):
+            self.wake(key)
+
+
+def _resource(watched: Watched, body: dict[str, Any]) -> Resource:
+    version = f"{watched.group}/{watched.version}" if watched.group else watched.version
+    kept = {"apiVersion": version, "kind": watched.kind, "metadata": body["metadata"]}
+    if watched.content:
+        kept |= {name: body[name] for name in ("spec", "status") if name in body}
+        return Resource.of(kept)
+    # A Secret has no generation: its version takes the place, so that every change is one.
+    meta = body["metadata"]
+    plain = {name: meta.get(name) for name in ("name", "namespace", "uid", "resourceVersion")}
+    return Resource.of({**kept, "metadata": plain})
+
+
+def registry(watcher: Watcher, kinds: Sequence[Watched]) -> kopf.OperatorRegistry:
+    """Handlers for `kinds` on a registry of their own."""
+    handlers = kopf.OperatorRegistry()
+    for watched in kinds:
+        _register(handlers, watcher, watched)
+    return handlers
+
+
+def _register(handlers: kopf.OperatorRegistry, watcher: Watcher, watched: Watched) -> None:
+    @kopf.on.event(
+        watched.group or "", watched.version, watched.plural, registry=handlers, id=watched.plural
+    )
+    async def seen(event: Any, **_: Any) -> None:
+        watcher.seen(watched, dict(event["object"]), deleted=event["type"] == "DELETED")
+
+
+def operator_settings() -> kopf.OperatorSettings:
+    """kopf as a source of events alone."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.peering.standalone = True
+    settings.watching.reconnect_backoff = 0.2
+    settings.networking.error_backoffs = (0.1, 0.2, 0.5, 1, 1, 2, 2, 5, 5)
+    settings.queueing.error_delays = (0.2, 0.5, 1, 2, 5)
+    # A worker waits as long for another event of the same object before it goes: it costs memory and no time.
+    settings.queueing.idle_timeout = 0.1
+    settings.process.ultimate_exiting_timeout = 10
+    return settings
+
+
+async def watch(
+    handlers: kopf.OperatorRegistry, *, namespaces: Sequence[str], stop: asyncio.Event
+) -> None:
+    """Watch until `stop` is set; reconnects by itself. Everywhere where no namespaces are named."""
+    await kopf.operator(
+        registry=handlers,
+        settings=operator_settings(),
+        standalone=True,
+        clusterwide=not namespaces,
+        namespaces=tuple(namespaces),
+        stop_flag=stop,
+    )

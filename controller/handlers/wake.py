@@ -1,0 +1,131 @@
+"""Whom a change concerns. Pure.
+
+Our own writes of status wake nobody but those who read what changed in it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import configuration, flagset, flagsource, receiver, shard
+from controller.api.conditions import READY, find
+from controller.api.meta import REQUESTED_AT, ObjectKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from controller.api.meta import Resource
+
+RECONCILED: Final = frozenset(
+    {
+        flagsource.KIND,
+        flagset.KIND,
+        receiver.KIND,
+        configuration.KIND,
+        configuration.FLAG_KIND,
+    }
+)
+"""Kinds that have a loop of their own."""
+
+
+def woken(
+    before: Resource | None, after: Resource | None, of_kind: Callable[[str], Iterable[Resource]]
+) -> set[ObjectKey]:
+    """The keys to look at now that an object went from `before` to `after`; None: there is no such object."""
+    seen = after or before
+    if seen is None:
+        return set()
+    keys = set()
+    if after is not None and seen.key.kind in RECONCILED and _asks(before, after):
+        keys.add(after.key)
+    keys.update(_dependents(before, after, seen, of_kind))
+    return keys
+
+
+def _asks(before: Resource | None, after: Resource) -> bool:
+    """Whether the object itself asks to be looked at."""
+    if before is None or before.uid != after.uid or before.generation != after.generation:
+        return True
+    asked = after.annotations.get(REQUESTED_AT)
+    return asked != before.annotations.get(REQUESTED_AT) or after.deleting != before.deleting
+
+
+def _dependents(
+    before: Resource | None,
+    after: Resource | None,
+    seen: Resource,
+    of_kind: Callable[[str], Iterable[Resource]],
+) -> Iterator[ObjectKey]:
+    kind, namespace = seen.key.kind, seen.namespace
+    sets = [each for each in of_kind(flagset.KIND) if each.namespace == namespace]
+    if kind in flagset.SOURCE_API and _artifact(before) != _artifact(after):
+        yield from (each.key for each in sets if _reads(each, seen.key))
+    elif kind == flagset.KIND and _ready(before) != _ready(after):
+        yield from (each.key for each in sets if _depends(each, seen.name))
+    elif kind in {configuration.KIND, configuration.FLAG_KIND, shard.KIND}:
+        yield from _owners(before, after, seen)
+        if kind == shard.KIND:
+            for each in of_kind(configuration.KIND):
+                if each.namespace == namespace and _lists(each, seen.name):
+                    yield each.key
+    elif kind == "Secret":
+        for holder in (flagsource.KIND, receiver.KIND):
+            for each in of_kind(holder):
+                if each.namespace == namespace and seen.name in secrets_of(each):
+                    yield each.key
+
+
+def _owners(before: Resource | None, after: Resource | None, seen: Resource) -> Iterator[ObjectKey]:
+    """Whoever wrote an object looks again once its content is another's, or it is gone."""
+    same = before is not None and after is not None and before.generation == after.generation
+    name = seen.labels.get(flagset.LABEL) or (before.labels.get(flagset.LABEL) if before else None)
+    if name and not same:
+        yield ObjectKey(flagset.KIND, seen.namespace, name)
+
+
+def secrets_of(resource: Resource) -> set[str]:
+    """The names of the Secrets that a FlagSource or FlagReceiver refers to, as far as its spec can be read."""
+    holders: list[Any] = [resource.spec, resource.spec.get("git")]
+    names = set()
+    for holder in holders:
+        if isinstance(holder, dict):
+            for field in ("secretRef", "proxySecretRef"):
+                reference = holder.get(field)
+                if isinstance(reference, dict):
+                    names.add(str(reference.get("name")))
+    return names
+
+
+def _reads(flag_set: Resource, source: ObjectKey) -> bool:
+    reference = flag_set.spec.get("sourceRef")
+    if not isinstance(reference, dict):
+        return False
+    return reference.get("kind") == source.kind and reference.get("name") == source.name
+
+
+def _depends(flag_set: Resource, name: str) -> bool:
+    wanted = flag_set.spec.get("dependsOn")
+    each = wanted if isinstance(wanted, list) else ()
+    return any(isinstance(one, dict) and one.get("name") == name for one in each)
+
+
+def _lists(resource: Resource, name: str) -> bool:
+    shards = resource.spec.get("shards")
+    each = shards if isinstance(shards, list) else ()
+    return any(isinstance(one, dict) and one.get("name") == name for one in each)
+
+
+def _artifact(resource: Resource | None) -> Any:
+    if resource is None:
+        return None
+    artifact = resource.status.get("artifact")
+    if not isinstance(artifact, dict):
+        return None
+    return artifact.get("revision"), artifact.get("digest"), artifact.get("url")
+
+
+def _ready(resource: Resource | None) -> Any:
+    if resource is None:
+        return None
+    ready = find(resource.status.get("conditions", ()), READY)
+    return ready and ready.get("status"), resource.status.get("observedGeneration")
