@@ -48,11 +48,11 @@ class Step:
         return f"{('targeting' + place) if self.path else self.name}: {self._found()}"
 
     def document(self) -> dict[str, Any]:
-        """The step as JSON: `path`, `name`, `value`, `text` and the particulars. What is too long is left out; `text` has its start."""
+        """The step as JSON: `path`, `operator`, `value`, `text` and the particulars. What is too long is left out; `text` has its start."""
         fields = {"value": self.value, **self.particulars}
         kept = {name: value for name, value in fields.items() if _starts(value, MOST_VALUE)[1]}
         kept.pop("note", None)
-        return {"path": list(self.path), "name": self.name, **kept, "text": str(self)}
+        return {"path": list(self.path), "operator": self.name, **kept, "text": str(self)}
 
     def _found(self) -> str:
         given = self.particulars

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, EMPTY, Bucketing, Json, Scalar, State
 from evaluator.flags.references import Expander, RuleTooLarge
@@ -289,6 +289,12 @@ def resolve(
         return flag.failed(ErrorCode.PARSE_ERROR, str(error))
     except RecursionError:
         return flag.failed(ErrorCode.PARSE_ERROR, "the context is nested too deep for the rule")
+
+
+Resolver: TypeAlias = (
+    "Callable[[CompiledFlagSet, str, FlagType | None, Mapping[str, Json], int], Resolution]"
+)
+"""`resolve`, or what stands in for it."""
 
 
 def resolve_all(

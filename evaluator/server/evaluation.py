@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from evaluator.flags.model import Json
     from evaluator.http.routes import Call, UnaryHandler
-    from evaluator.resolve import CompiledFlagSet, Resolution
+    from evaluator.resolve import CompiledFlagSet, Resolution, Resolver
     from evaluator.server.context import Context, ContextSources
     from evaluator.server.events import EventStreams
     from evaluator.server.metrics import Encoded, Metrics
@@ -132,8 +132,11 @@ class Evaluation:
         sources: ContextSources,
         clock: Callable[[], float],
         codec: Codec = messages,
+        *,
+        resolver: Resolver = resolve,
     ) -> None:
         self._codec = codec
+        self._resolver = resolver
         self._store = store
         self._metrics = metrics
         self._sources = sources
@@ -146,7 +149,7 @@ class Evaluation:
         """The handler of `version`'s method for flags of type `wanted`."""
         store, clock, sources = self._store, self._clock, self._sources
         decode, plain = self._codec.decode_request, self._codec.plain
-        answers = self._answers[version]
+        answers, resolver = self._answers[version], self._resolver
 
         def answer(call: Call, message: bytes) -> bytes:
             key, given = decode(wanted, message)
@@ -157,7 +160,7 @@ class Evaluation:
             context: Mapping[str, Json] = EMPTY
             if _reads_context(flags, key):
                 context = sources.lay_over(plain(given), call.headers)
-            resolution = resolve(flags, key, wanted, context, int(clock()))
+            resolution = resolver(flags, key, wanted, context, int(clock()))
             known = answers.get(resolution)
             if known is None:
                 known = self._encode(version, wanted, key, resolution)

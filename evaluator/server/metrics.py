@@ -1,4 +1,4 @@
-"""What Prometheus reads: flagd's counters of answers, and what is served since when.
+"""What Prometheus reads, gathered: flagd's counters of answers are here, what else is counted in `requests` and `condition`.
 
 Counting an answer is one integer addition: a tally is found once per (flag, variant, reason) and kept by whoever caches the answer.
 flagd's names (core/pkg/telemetry/metrics.go), in the form its OpenTelemetry exporter gives them. Labels come from flags that are
@@ -7,11 +7,15 @@ served and from fixed sets, never from a request, so their number is bounded.
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
+
+from evaluator.server.condition import Condition
+from evaluator.server.requests import Requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,16 +64,26 @@ def remember(answers: dict[Resolution, Encoded], resolution: Resolution, encoded
     answers[resolution] = encoded
 
 
+Families: TypeAlias = "Callable[[], Iterator[Metric]]"
+"""Gives metric families as they are now. Also called outside the loop, so it walks copies."""
+
+
 class Metrics(Collector):
     """The counters of one process, in a registry of their own."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
-        self._store = store
-        self._clock = clock
+        """`clock`: Unix seconds."""
+        self.condition = Condition(store, clock)
+        self.requests = Requests(perf_counter)
         self._answers: dict[str, dict[tuple[str, str], Tally]] = {}
         self._errors: dict[tuple[str, str], Tally] = {}
+        self._families: tuple[Families, ...] = (
+            self._evaluations, self.requests.families, self.condition.families,
+        )  # fmt: skip
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
+        # As flagd has it from Go's client: resident memory, CPU, open files.
+        ProcessCollector(registry=self._registry)
         self.close = store.subscribe(self._forget_removed)
 
     def tally(self, key: str, resolution: Resolution) -> Tally:
@@ -86,8 +100,8 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry at each scrape."""
-        yield from self._evaluations()
-        yield from self._served()
+        for families in self._families:
+            yield from families()
 
     def _forget_removed(self, snapshot: Snapshot) -> None:
         flags = snapshot.flag_set.flags
@@ -107,39 +121,14 @@ class Metrics(Collector):
         reasons = CounterMetricFamily(
             "feature_flag_flagd_result_reason", "Evaluations by reason.", labels=REASON_LABELS
         )
-        for key, answers in self._answers.items():
+        for key, answers in list(self._answers.items()):
             by_reason: dict[str, int] = {}
-            for (variant, reason), tally in answers.items():
+            for (variant, reason), tally in list(answers.items()):
                 impressions.add_metric((key, variant, PROVIDER, reason), tally.count)
                 by_reason[reason] = by_reason.get(reason, 0) + tally.count
             for reason, count in by_reason.items():
                 reasons.add_metric((key, PROVIDER, reason, ""), count)
-        for (reason, error), tally in self._errors.items():
+        for (reason, error), tally in list(self._errors.items()):
             reasons.add_metric(("", PROVIDER, reason, error), tally.count)
         yield impressions
         yield reasons
-
-    def _served(self) -> Iterator[Metric]:
-        snapshot = self._store.snapshot
-        served = GaugeMetricFamily(
-            "flagstaff_served_revision_info",
-            "1 for the revision and digest that are served.",
-            labels=("revision", "digest"),
-        )
-        if snapshot is not None:
-            served.add_metric((snapshot.revision or "", snapshot.digest), 1)
-        yield served
-        flags = 0 if snapshot is None else len(snapshot.flag_set.flags)
-        yield GaugeMetricFamily("flagstaff_flags", "Flags that are served.", value=flags)
-        success, age = self._store.last_success, self._store.age(self._clock())
-        if success is not None and age is not None:
-            yield GaugeMetricFamily(
-                "flagstaff_last_success_timestamp_seconds",
-                "When what is served was last known to be current, in Unix time.",
-                value=success,
-            )
-            yield GaugeMetricFamily(
-                "flagstaff_data_age_seconds",
-                "Time since what is served was last known to be current.",
-                value=age,
-            )

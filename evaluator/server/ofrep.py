@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.http.routes import Headers, Request
-    from evaluator.resolve import Resolution
+    from evaluator.resolve import Resolution, Resolver
     from evaluator.server.context import ContextSources
     from evaluator.server.metrics import Encoded, Metrics
     from evaluator.server.selection import Selection
@@ -66,11 +66,14 @@ class Ofrep:
         metrics: Metrics,
         sources: ContextSources,
         clock: Callable[[], float],
+        *,
+        resolver: Resolver = resolve,
     ) -> None:
         self._store = store
         self._metrics = metrics
         self._sources = sources
         self._clock = clock
+        self._resolver = resolver
         self._bodies: dict[Resolution, Encoded] = {}
         self.close = store.subscribe(self._forget)
 
@@ -86,7 +89,7 @@ class Ofrep:
             return _json(400, {"key": key, "errorCode": error.code, "errorDetails": str(error)})
         if snapshot is None:
             return _json(404, _error_body(key, ErrorCode.FLAG_NOT_FOUND, {}))
-        resolution = resolve(snapshot.compiled, key, None, context, int(self._clock()))
+        resolution = self._resolver(snapshot.compiled, key, None, context, int(self._clock()))
         body = self._body(key, resolution)
         if resolution.error_code is None:
             return Response(200, body, JSON)

@@ -1,0 +1,45 @@
+"""`flagstaff explain`: how a running evaluator comes to an answer."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from controller.cli.answers import printable, shown
+from controller.cli.context import add_context_arguments, read_context
+from controller.cli.remote import OK, PROBLEM, USAGE, RemoteError, add_address_argument, remote
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("key", metavar="KEY", help="the flag's key")
+    add_address_argument(parser)
+    add_context_arguments(parser)
+    parser.add_argument(
+        "--type", choices=["boolean", "string", "integer", "float", "object"],
+        help="ask for a value of this type (default: whatever it is)",
+    )  # fmt: skip
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the answer and its trace; exit 0, 1 where it is an error, 2 for wrong usage, 3 without an evaluator."""
+    try:
+        context = read_context(arguments)
+    except (ValueError, OSError) as error:
+        print(f"flagstaff explain: {error}", file=sys.stderr)
+        return USAGE
+    question: dict[str, Any] = {"flagKey": arguments.key, "context": context}
+    if arguments.type is not None:
+        question["type"] = arguments.type
+    try:
+        found = remote(arguments.to).post("/explain", question)
+    except RemoteError as error:
+        print(f"flagstaff explain: {printable(str(error))}", file=sys.stderr)
+        return error.code
+    steps = [step.get("text", "") for step in found.pop("steps", []) if isinstance(step, dict)]
+    print(shown(found, steps))
+    return PROBLEM if "errorCode" in found else OK

@@ -1,0 +1,107 @@
+"""`flagstaff flags`: what a running evaluator serves, and where each flag comes from."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from controller.cli.answers import printable
+from controller.cli.remote import OK, UNREACHABLE, RemoteError, add_address_argument, remote
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from controller.cli.remote import Remote
+
+MOST_FLAGS: Final = 1_000_000
+TRIES: Final = 3
+
+_HEADINGS: Final = ("KEY", "STATE", "TYPE", "DEFAULT", "TARGETING", "SOURCE", "FLAG SET", "REVISION")  # fmt: skip
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    add_address_argument(parser)
+    parser.add_argument(
+        "--output", choices=["text", "json"], default="text", help="a table (default), or JSON"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what is served; exit 0, 2 for wrong usage, 3 without an evaluator, or one that serves nothing yet."""
+    try:
+        served = everything(remote(arguments.to))
+    except RemoteError as error:
+        print(f"flagstaff flags: {printable(str(error))}", file=sys.stderr)
+        return error.code
+    if arguments.output == "json":
+        print(printable(json.dumps(served, indent=2, ensure_ascii=False)))
+    else:
+        print(printable("\n".join(lines(served))))
+    return UNREACHABLE if served.get("digest") is None else OK
+
+
+def everything(evaluator: Remote) -> dict[str, Any]:
+    """All pages of /flags as one, of one and the same digest. Raises RemoteError."""
+    for _ in range(TRIES):
+        served = evaluator.get("/flags")
+        flags, following = list(served.get("flags", ())), served.get("next")
+        while following is not None and len(flags) < MOST_FLAGS:
+            page = evaluator.get(f"/flags?after={quote(str(following), safe='')}")
+            if page.get("digest") != served.get("digest") or not page.get("flags"):
+                break
+            flags += page["flags"]
+            following = page.get("next")
+        else:
+            return {name: value for name, value in served.items() if name != "next"} | {
+                "flags": flags
+            }
+    raise RemoteError("what is served changes faster than it can be listed; try again")
+
+
+def lines(served: dict[str, Any]) -> Iterator[str]:
+    """The table, below what is known of everything."""
+    yield f"revision  {served.get('revision') or '-'}"
+    yield f"digest    {served.get('digest') or '-'}"
+    yield f"age       {_age(served.get('ageSeconds'))}"
+    for source in served.get("sources", ()):
+        yield f"source    {_source(source)}"
+    yield ""
+    yield from _columns([_HEADINGS, *(_row(flag) for flag in served.get("flags", ()))])
+
+
+def _source(source: dict[str, Any]) -> str:
+    text = f"{source.get('name') or '-'}: {source.get('flags', 0)} flags, current {_age(source.get('ageSeconds'))} ago"
+    if source.get("digest") is None:
+        text = f"{source.get('name') or '-'}: nothing delivered"
+    if source.get("fromDisk"):
+        text += ", from disk"
+    if source.get("stale"):
+        text += f", stale: {source['stale'].get('reason')}"
+    return text
+
+
+def _row(flag: dict[str, Any]) -> tuple[str, ...]:
+    names = ("key", "state", "type", "defaultVariant", "targeting", "source", "flagSetId", "revision")  # fmt: skip
+    return tuple(_cell(flag.get(name)) for name in names)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value in (None, "") else str(value).replace("\n", " ")
+
+
+def _age(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.1f} s"
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()

@@ -1,0 +1,110 @@
+"""Asking a running evaluator: its management port, over HTTP. Standard library only, so any image can do it.
+
+What comes back is bounded, in bytes and in time: whoever answers need not be an evaluator.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    import argparse
+
+DEFAULT: Final = "127.0.0.1:8014"
+SECONDS: Final = 10.0
+MOST_BYTES: Final = 32_000_000
+
+OK, PROBLEM, USAGE, UNREACHABLE = 0, 1, 2, 3
+"""Exit codes, as every verb has them."""
+
+
+class RemoteError(Exception):
+    """There is no answer to show; `code` is what to exit with."""
+
+    def __init__(self, message: str, code: int = UNREACHABLE) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def add_address_argument(parser: argparse.ArgumentParser) -> None:
+    """--to."""
+    parser.add_argument(
+        "--to", metavar="ADDRESS", default=DEFAULT,
+        help=f"the evaluator's management port: host:port, http:// or https:// (default {DEFAULT})",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """One evaluator's management port."""
+
+    address: str
+    secure: bool
+    host: str
+    port: int
+
+    def get(self, path: str) -> dict[str, Any]:
+        """The JSON object at `path`. Raises RemoteError."""
+        return self._ask("GET", path, None)
+
+    def post(self, path: str, document: object) -> dict[str, Any]:
+        """The JSON object that `document` is answered with. Raises RemoteError."""
+        return self._ask("POST", path, json.dumps(document).encode())
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
+        kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
+        connection = kind(self.host, self.port, timeout=SECONDS)
+        headers = {"content-type": "application/json"} if body is not None else {}
+        try:
+            connection.request(method, path, body=body, headers=headers)
+            response = connection.getresponse()
+            return self._understood(response.status, path, _read(response))
+        except (OSError, http.client.HTTPException) as error:
+            reason = str(error) or type(error).__name__
+            raise RemoteError(f"no evaluator answers at {self.address}: {reason}") from error
+        finally:
+            connection.close()
+
+    def _understood(self, status: int, path: str, body: bytes) -> dict[str, Any]:
+        try:
+            document = json.loads(body)
+        except ValueError:
+            document = None
+        if status == 200 and isinstance(document, dict):
+            return document
+        if isinstance(document, dict) and isinstance(document.get("error"), str):
+            raise RemoteError(document["error"], UNREACHABLE if status >= 412 else PROBLEM)
+        raise RemoteError(
+            f"{self.address} answers {status} for {path}: is it an evaluator's management port?"
+        )
+
+
+def _read(response: http.client.HTTPResponse) -> bytes:
+    deadline, pieces, size = time.monotonic() + SECONDS, [], 0
+    while piece := response.read1(65_536):
+        pieces.append(piece)
+        size += len(piece)
+        if size > MOST_BYTES:
+            raise RemoteError(f"the answer has more than {MOST_BYTES} bytes")
+        if time.monotonic() > deadline:
+            raise RemoteError(f"the answer took longer than {SECONDS:g} s")
+    return b"".join(pieces)
+
+
+def remote(address: str) -> Remote:
+    """`host:port`, or an http or https URL. Raises RemoteError for wrong usage."""
+    parts = urlsplit(address if "://" in address else f"http://{address}")
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise RemoteError(f"{address!r} is no address; write host:port or http://host:port", USAGE)
+    if parts.path.strip("/") or parts.username is not None:
+        raise RemoteError(f"{address!r} has more than a host and a port", USAGE)
+    return Remote(address, parts.scheme == "https", parts.hostname, port or 8014)

@@ -1,0 +1,151 @@
+"""Metrics of the condition that the evaluator is in: what it serves, each source's health, swaps, open connections and streams."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from prometheus_client.core import Metric
+
+    from evaluator.store import SourceStatus, Store
+
+
+class Condition:
+    """Read at each scrape; nothing is counted here."""
+
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+        self._connections: dict[str, Callable[[], int]] = {}
+        self._streams: dict[str, list[Callable[[], int]]] = {}
+
+    def connections(self, port: str, count: Callable[[], int]) -> None:
+        """`count` tells how many connections `port` has."""
+        self._connections[port] = count
+
+    def streams(self, kind: str, count: Callable[[], int]) -> None:
+        """`count` tells how many streams of `kind` are open: `events`, `sync` or `sse`. Several of a kind are summed."""
+        self._streams.setdefault(kind, []).append(count)
+
+    def families(self) -> Iterator[Metric]:
+        """All of it, as it is now. Also called outside the loop, so it walks copies."""
+        yield from self._served()
+        yield from self._sources()
+        yield from self._swaps()
+        yield from self._open()
+
+    def _served(self) -> Iterator[Metric]:
+        snapshot = self._store.snapshot
+        info: list[tuple[tuple[str, ...], float]] = []
+        if snapshot is not None:
+            info.append(((snapshot.revision or "", snapshot.digest), 1))
+        yield _gauge(
+            "flagstaff_served_revision_info",
+            "1 for the revision and digest that are served.",
+            ("revision", "digest"),
+            info,
+        )
+        flags = 0 if snapshot is None else len(snapshot.flag_set.flags)
+        yield GaugeMetricFamily("flagstaff_flags", "Flags that are served.", value=flags)
+        success, age = self._store.last_success, self._store.age(self._clock())
+        if success is not None and age is not None:
+            yield GaugeMetricFamily(
+                "flagstaff_last_success_timestamp_seconds",
+                "When what is served was last known to be current, in Unix time.",
+                value=success,
+            )
+            yield GaugeMetricFamily(
+                "flagstaff_data_age_seconds",
+                "Time since what is served was last known to be current.",
+                value=age,
+            )
+
+    def _sources(self) -> Iterator[Metric]:
+        now, statuses = self._clock(), self._store.statuses
+
+        def by_source(
+            name: str, what: str, value: Callable[[SourceStatus], float | None]
+        ) -> Metric:
+            found = [((status.name,), value(status)) for status in statuses]
+            return _gauge(name, what, ("source",), ((at, v) for at, v in found if v is not None))
+
+        yield by_source(
+            "flagstaff_source_up",
+            "1 while the source answers and what it holds is current; 0 while it is stale, or has delivered nothing.",
+            lambda status: float(status.digest is not None and status.stale is None),
+        )
+        yield by_source(
+            "flagstaff_source_from_disk",
+            "1 while what is served of the source is its last good set and it has not been read since the start.",
+            lambda status: float(status.from_disk),
+        )
+        yield by_source(
+            "flagstaff_source_flags", "Flags that the source holds.", lambda status: status.flags
+        )
+        yield by_source(
+            "flagstaff_source_last_success_timestamp_seconds",
+            "When what the source holds was last known to be current, in Unix time.",
+            lambda status: status.last_success,
+        )
+        yield by_source(
+            "flagstaff_source_data_age_seconds",
+            "Time since what the source holds was last known to be current.",
+            lambda status: age(status, now),
+        )
+        yield _gauge(
+            "flagstaff_source_revision_info",
+            "1 for the revision and digest of each source that has delivered.",
+            ("source", "revision", "digest"),
+            (((s.name, s.revision or "", s.digest), 1) for s in statuses if s.digest is not None),
+        )
+
+    def _swaps(self) -> Iterator[Metric]:
+        swaps = self._store.swaps
+        yield CounterMetricFamily(
+            "flagstaff_swaps", "Times that something else was served.", value=swaps.count
+        )
+        yield CounterMetricFamily(
+            "flagstaff_swap_seconds",
+            "Time on the serving loop that swaps took, with telling every subscriber.",
+            value=swaps.seconds,
+        )
+        yield GaugeMetricFamily(
+            "flagstaff_last_swap_duration_seconds", "The same of the last one.", value=swaps.last
+        )
+
+    def _open(self) -> Iterator[Metric]:
+        connections = [((port,), count()) for port, count in self._connections.items()]
+        yield _gauge("flagstaff_connections", "Open connections.", ("port",), connections)
+        streams = {kind: sum(n() for n in counts) for kind, counts in self._streams.items()}
+        yield _gauge(
+            "flagstaff_streams", "Open streams.", ("kind",), (((k,), n) for k, n in streams.items())
+        )
+        if "sync" in streams:
+            yield GaugeMetricFamily(
+                "feature_flag_flagd_sync_active_streams",
+                "Open SyncFlags streams.",
+                value=streams["sync"],
+            )
+        yield GaugeMetricFamily(
+            "http_server_active_requests",
+            "Requests in work: streams, as every other request is answered at once.",
+            value=sum(streams.values()),
+        )
+
+
+def age(status: SourceStatus, now: float) -> float | None:
+    """Seconds since what a source holds was last known to be current; None before the first success."""
+    return None if status.last_success is None else max(0.0, now - status.last_success)
+
+
+def _gauge(
+    name: str, what: str, labels: Sequence[str], samples: Iterable[tuple[Sequence[str], Any]]
+) -> Metric:
+    family = GaugeMetricFamily(name, what, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from evaluator.http.routes import Code, Request, Response, Routes, RpcError
+from evaluator.server.requests import COARSE, MEASURED, SECONDS, STRIDE, Requests, buckets
+
+from .fakes import call
+
+if TYPE_CHECKING:
+    from evaluator.http.routes import Call
+
+PATH = "/flagd.evaluation.v2.Service/ResolveBoolean"
+TEMPLATE = "/ofrep/v1/evaluate/flags/{key}"
+
+
+class Clock:
+    """Every reading is `step` seconds after the one before."""
+
+    def __init__(self, step: float = 0.0) -> None:
+        self.now = 0.0
+        self.step = step
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+def answering(_: Call, message: bytes) -> bytes:
+    if message == b"missing":
+        raise RpcError(Code.NOT_FOUND, "no such flag")
+    if message == b"broken":
+        raise KeyError
+    return message
+
+
+def asked(request: Request) -> Response:
+    return Response(int(request.body), b"x" * 150)
+
+
+def observed(clock: Clock) -> tuple[Requests, Routes]:
+    requests = Requests(clock)
+    plain = Routes(
+        unary={PATH: answering},
+        json_unary={PATH: answering},
+        http={("POST", "/ofrep/v1/evaluate/flags/*"): asked},
+    )
+    return requests, requests.measured(plain)
+
+
+def samples(requests: Requests, name: str, **labels: str) -> list[tuple[dict[str, Any], float]]:
+    return [
+        (sample.labels, sample.value)
+        for family in requests.families()
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    ]
+
+
+def counted(requests: Requests, **labels: str) -> float:
+    name = "http_server_request_duration_seconds_count"
+    return sum(value for _, value in samples(requests, name, **labels))
+
+
+def post(routes: Routes, status: int, key: str = "any") -> Response:
+    path = f"/ofrep/v1/evaluate/flags/{key}"
+    handler = routes.http["POST", "/ofrep/v1/evaluate/flags/*"]
+    answer = handler(Request("POST", path, "", (), str(status).encode(), ""))
+    assert isinstance(answer, Response)
+    return answer
+
+
+def test_an_answer_is_what_it_was_and_is_counted_once() -> None:
+    requests, routes = observed(Clock(0.02))
+    assert routes.unary[PATH](call(), b"yes") == b"yes"
+    assert counted(requests, http_route=PATH, rpc_grpc_status_code="0") == 1
+    sums = samples(requests, "http_server_request_duration_seconds_sum")
+    assert [value for _, value in sums] == [pytest.approx(0.02)]
+
+
+@pytest.mark.parametrize(
+    ("message", "error", "code"),
+    [(b"missing", RpcError, "5"), (b"broken", KeyError, "13")],
+    ids=["refused", "failed"],
+)
+def test_an_error_passes_and_is_counted_by_its_status(
+    message: bytes, error: type[Exception], code: str
+) -> None:
+    requests, routes = observed(Clock())
+    for _ in range(3):
+        with pytest.raises(error):
+            routes.unary[PATH](call(), message)
+    assert counted(requests, http_route=PATH, rpc_grpc_status_code=code) == 3
+    assert counted(requests, rpc_grpc_status_code="0") == 0
+
+
+def test_a_path_that_was_asked_for_is_no_label() -> None:
+    requests, routes = observed(Clock())
+    for number in range(50):
+        post(routes, 200, f"unknown-{number}")
+    assert counted(requests, http_route=TEMPLATE, http_response_status_code="200") == 50
+    assert len(samples(requests, "http_server_request_duration_seconds_count")) == 1
+
+
+def test_each_status_is_a_series_and_sizes_have_flagds_bounds() -> None:
+    requests, routes = observed(Clock())
+    for status in (200, 404, 404):
+        assert post(routes, status).status == status
+    assert counted(requests, http_response_status_code="404") == 2
+    name = "http_server_response_body_size_bytes_bucket"
+    found = samples(requests, name, http_response_status_code="404")
+    assert {labels["le"]: value for labels, value in found}["100.0"] == 0
+    assert {labels["le"]: value for labels, value in found}["1000.0"] == 2
+
+
+def test_a_handler_that_fails_is_a_500() -> None:
+    requests, routes = observed(Clock())
+    with pytest.raises(ValueError, match="invalid literal"):
+        routes.http["POST", "/ofrep/v1/evaluate/flags/*"](Request("POST", "", "", (), b"x", ""))
+    assert counted(requests, http_response_status_code="500") == 1
+
+
+def test_formats_are_told_apart_in_the_time_that_evaluation_takes() -> None:
+    requests, routes = observed(Clock(2e-5))
+    routes.unary[PATH](call(), b"")
+    routes.json_unary[PATH](call(), b"")
+    post(routes, 200)
+    name = "flagstaff_evaluation_duration_seconds_bucket"
+    found = {labels["protocol"]: v for labels, v in samples(requests, name, le="2.5e-05")}
+    assert found == {"grpc": 1, "json": 1, "ofrep": 1}
+    assert sum(value for _, value in samples(requests, name, le="1e-05")) == 0
+
+
+def test_flagds_buckets_hold_all_that_ours_part_more_finely() -> None:
+    requests, routes = observed(Clock(2e-5))
+    routes.unary[PATH](call(), b"")
+    found = samples(requests, "http_server_request_duration_seconds_bucket")
+    assert [labels["le"] for labels, _ in found] == [*(str(bound) for bound in COARSE), "+Inf"]
+    assert {value for _, value in found} == {1}
+
+
+def test_a_busy_series_is_sampled_and_still_counts_all_but_the_last_few() -> None:
+    requests, routes = observed(Clock(1e-5))
+    total = MEASURED + 10 * STRIDE + 3
+    for _ in range(total):
+        routes.unary[PATH](call(), b"")
+    assert counted(requests, rpc_grpc_status_code="0") == total - 3
+    routes.unary[PATH](call(), b"")
+    assert counted(requests, rpc_grpc_status_code="0") == total + 1
+
+
+def test_a_sampled_request_is_read_from_the_clock_once() -> None:
+    readings = count()
+    requests = Requests(lambda: float(next(readings)))
+    run = requests.measured(Routes(unary={PATH: answering})).unary[PATH]
+    for _ in range(MEASURED):
+        run(call(), b"")
+    assert next(readings) == 2 * MEASURED
+    run(call(), b"")
+    assert next(readings) == 2 * MEASURED + 2
+
+
+def test_buckets_are_cumulative_and_end_with_infinity() -> None:
+    assert buckets((0.5, 1.0), [1, 0, 2]) == [("0.5", 1.0), ("1.0", 1.0), ("+Inf", 3.0)]
+    assert list(SECONDS) == sorted(SECONDS)
