@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from evaluator.flags.model import Bucketing
+from evaluator.http.cors import Cors
 from evaluator.settings import layers, values
 from evaluator.settings.model import InvalidSettingError, OtelSettings, Settings, TlsPaths
 from evaluator.settings.options import BY_NAME, FOREIGN, Kind, Option
@@ -142,6 +143,10 @@ def _sources(given: Mapping[str, Given], warnings: list[str]) -> tuple[SourceCon
 
 def _finished(settings: Settings, found: Mapping[str, Any]) -> Settings:
     headers = {name.lower(): key for name, key in settings.context_from_header.items()}
+    try:
+        Cors(settings.cors_origins)
+    except ValueError as error:
+        raise InvalidSettingError(f"--cors-origin: {error}") from None
     return replace(
         settings,
         context_from_header=headers,

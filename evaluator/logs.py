@@ -1,0 +1,89 @@
+"""The log: one line an event on standard error, for people or as JSON.
+
+Made of the standard library's logging, whose `extra` carries fields from every module without an import: structlog would cost each
+sidecar memory for what the sixty lines below do. A line holds what the program says of itself: never a credential, and never a value
+of an evaluation context, which is a user's personal data.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FORMATS: Final = ("console", "json")
+_LONGEST: Final = 8192
+"""Characters of a field: what a peer or a source says must not fill the disk."""
+_STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def configure(form: str, level: str, stream: TextIO | None = None) -> None:
+    """Send everything from `level` upwards to `stream` (standard error), in one of FORMATS."""
+    log = logging.StreamHandler(sys.stderr if stream is None else stream)
+    log.setFormatter(JsonLines() if form == "json" else ConsoleLines())
+    root = logging.getLogger()
+    root.addHandler(log)
+    root.setLevel(level.upper())
+    # The loop's own debug lines tell of callbacks, not of flags.
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+class JsonLines(logging.Formatter):
+    """`{"time", "level", "logger", "message"}` and the event's own fields; `exception` is a traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One JSON object without a line break."""
+        line = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _cut(record.getMessage()),
+            **_fields(record),
+        }
+        if record.exc_info:
+            line["exception"] = _cut(self.formatException(record.exc_info))
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+class ConsoleLines(logging.Formatter):
+    """`TIME LEVEL message field=value …`; a traceback follows on lines of its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, whatever the values hold."""
+        words = [_time(record), record.levelname, _unbroken(_cut(record.getMessage()))]
+        words += (f"{name}={_word(value)}" for name, value in _fields(record).items())
+        line = " ".join(words)
+        if record.exc_info:
+            line += "\n" + _cut(self.formatException(record.exc_info))
+        return line
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
+    return {
+        name: _cut(value) if isinstance(value, str) else value
+        for name, value in vars(record).items()
+        if name not in _STANDARD
+    }
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+def _word(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if text and text.isprintable() and " " not in text else json.dumps(text)
+
+
+def _unbroken(text: str) -> str:
+    return text if text.isprintable() else json.dumps(text)[1:-1]
