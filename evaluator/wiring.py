@@ -13,7 +13,15 @@ from evaluator.http.cors import Cors
 from evaluator.http.listener import Listener
 from evaluator.http.routes import Limits, Routes, merged
 from evaluator.http.tls import TlsFiles
-from evaluator.server import evaluation, health, json_rpc, management, messages, ofrep
+from evaluator.server import (
+    evaluation,
+    health,
+    json_rpc,
+    management,
+    messages,
+    ofrep,
+    ofrep_events,
+)
 from evaluator.server.context import ContextSources
 from evaluator.server.events import EventStreams
 from evaluator.server.metrics import Metrics
@@ -88,17 +96,35 @@ def _parts(
         )
 
     protobuf, json = spoken(messages), spoken(json_rpc)
-    open_feature = ofrep.Ofrep(store, metrics, sources, clock)
+    changes = _changes(store, settings, loop)
+    open_feature = ofrep.Ofrep(store, metrics, sources, clock, changes=changes)
     status = health.Health(store)
     by_grpc = evaluation.routes(protobuf, json)
     managed = management.routes(store, metrics, clock)
+    told = () if changes is None else (changes.close,)
     return _Parts(
         evaluation=merged(by_grpc, health.routes(status, by_grpc)),
-        ofrep=ofrep.routes(open_feature),
+        ofrep=ofrep.routes(open_feature, changes),
         management=merged(managed, health.routes(status, by_grpc)),
         sync=health.routes(status),
-        closers=(status.close, protobuf.close, json.close, open_feature.close, metrics.close),
+        closers=(
+            status.close,
+            protobuf.close,
+            json.close,
+            *told,
+            open_feature.close,
+            metrics.close,
+        ),
     )
+
+
+def _changes(
+    store: Store, settings: Settings, loop: asyncio.AbstractEventLoop
+) -> ofrep_events.ChangeStreams | None:
+    if not settings.ofrep_sse_enabled:
+        return None
+    url, delay = settings.ofrep_sse_public_url, settings.ofrep_sse_inactivity_delay
+    return ofrep_events.ChangeStreams(store, loop, public_url=url, inactivity_seconds=delay)
 
 
 def _under(values: Mapping[str, Any], context: Mapping[str, Any]) -> Mapping[str, Any]:

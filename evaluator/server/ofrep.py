@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs
 
 import orjson
 
 from evaluator.flags.model import ABSENT
 from evaluator.http.routes import Response, Routes, header
 from evaluator.resolve import ErrorCode, resolve, resolve_all
+from evaluator.server import ofrep_events
 from evaluator.server.context import read_too_deep
 from evaluator.server.metrics import remember
 from evaluator.server.selection import InvalidSelectorError, selection
@@ -18,10 +20,11 @@ from evaluator.server.selection import InvalidSelectorError, selection
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.http.routes import Headers, Request
+    from evaluator.http.routes import Headers, HttpHandler, Request
     from evaluator.resolve import Resolution, Resolver
     from evaluator.server.context import ContextSources
     from evaluator.server.metrics import Encoded, Metrics
+    from evaluator.server.ofrep_events import ChangeStreams
     from evaluator.server.selection import Selection
     from evaluator.store import Snapshot, Store
 
@@ -46,15 +49,16 @@ class _BadRequest(Exception):
         self.code = code
 
 
-def routes(ofrep: Ofrep) -> Routes:
-    """A flag's key is the rest of the path, slashes included."""
-    return Routes(
-        http={
-            ("POST", PREFIX): ofrep.bulk,
-            ("POST", f"{PREFIX}/"): ofrep.bulk,
-            ("POST", f"{PREFIX}/*"): ofrep.single,
-        }
-    )
+def routes(ofrep: Ofrep, changes: ChangeStreams | None) -> Routes:
+    """A flag's key, and the selector of an event stream, is the rest of the path, slashes included."""
+    http: dict[tuple[str, str], HttpHandler] = {
+        ("POST", PREFIX): ofrep.bulk,
+        ("POST", f"{PREFIX}/"): ofrep.bulk,
+        ("POST", f"{PREFIX}/*"): ofrep.single,
+    }
+    if changes is not None:
+        http[("GET", ofrep_events.PATH)] = http[("GET", f"{ofrep_events.PATH}/*")] = changes.open
+    return Routes(http=http)
 
 
 class Ofrep:
@@ -68,8 +72,11 @@ class Ofrep:
         clock: Callable[[], float],
         *,
         resolver: Resolver = resolve,
+        changes: ChangeStreams | None = None,
     ) -> None:
+        """changes: what bulk answers advertise; None: nothing."""
         self._store = store
+        self._changes = changes
         self._metrics = metrics
         self._sources = sources
         self._clock = clock
@@ -107,10 +114,12 @@ class Ofrep:
         if snapshot is not None:
             resolved = resolve_all(snapshot.compiled, context, int(self._clock()))
             bodies = [self._body(key, found) for key, found in resolved]
-        metadata = orjson.dumps(dict(selected.metadata))
-        body = b'{"flags":[' + b",".join(bodies) + b'],"metadata":' + metadata + b"}"
+        rest: dict[str, Any] = {"metadata": dict(selected.metadata)}
+        if self._changes is not None:
+            rest["eventStreams"] = self._changes.advertised(selected)
+        body = b'{"flags":[' + b",".join(bodies) + b"]," + orjson.dumps(rest)[1:]
         etag = f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
-        if matches(header(request.headers, "if-none-match"), etag):
+        if matches(header(request.headers, "if-none-match"), etag) and _agrees(request, snapshot):
             return Response(304, b"", (("etag", etag),))
         return Response(200, body, (*JSON, ("etag", etag)))
 
@@ -156,6 +165,12 @@ def matches(if_none_match: str | None, etag: str) -> bool:
     if if_none_match is None:
         return False
     return if_none_match.strip() == "*" or etag in _ETAG.findall(if_none_match)
+
+
+def _agrees(request: Request, snapshot: Snapshot | None) -> bool:
+    """Whether what an event told the client to fetch is what is served here; if not, ADR 0008 wants a full answer."""
+    told = parse_qs(request.query).get("flagConfigEtag") if request.query else None
+    return told is None or (snapshot is not None and told[0].strip('"') == snapshot.digest)
 
 
 def _encode(key: str, resolution: Resolution) -> bytes:

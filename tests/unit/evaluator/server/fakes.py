@@ -13,6 +13,7 @@ from evaluator.server.context import ContextSources
 from evaluator.server.evaluation import Evaluation
 from evaluator.server.metrics import Metrics
 from evaluator.server.ofrep import Ofrep
+from evaluator.server.ofrep_events import ChangeStreams
 from evaluator.store import Store
 
 if TYPE_CHECKING:
@@ -87,7 +88,14 @@ def world(*flags: Flag, sources: ContextSources | None = None, **metadata: Any) 
     parts = (store, metrics, sources or ContextSources(), lambda: NOW)
     if flags or metadata:
         store.swap(flag_set(*flags, **metadata), now=NOW)
-    return World(store, metrics, Evaluation(*parts), Evaluation(*parts, json_rpc), Ofrep(*parts))
+    changes = ChangeStreams(store, FakeTimers())
+    return World(
+        store,
+        metrics,
+        Evaluation(*parts),
+        Evaluation(*parts, json_rpc),
+        Ofrep(*parts, changes=changes),
+    )
 
 
 def call(headers: Headers = ()) -> Call:

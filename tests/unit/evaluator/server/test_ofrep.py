@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 import pytest
 
 from evaluator.http.routes import Headers, Request, Response, header
-from evaluator.server.ofrep import PREFIX, matches
+from evaluator.server.context import ContextSources
+from evaluator.server.ofrep import PREFIX, Ofrep, matches, routes
 
 from . import fakes
 from .fakes import World, flag, flag_set, world
@@ -15,11 +17,11 @@ ANY_KEYS = [f"flag-{number}" for number in range(3)]
 
 
 def post(
-    served: World, key: str | None, body: Any = b"", headers: Headers = ()
+    served: World, key: str | None, body: Any = b"", headers: Headers = (), query: str = ""
 ) -> tuple[Response, Any]:
     encoded = body if isinstance(body, bytes) else orjson.dumps(body)
     path = PREFIX if key is None else f"{PREFIX}/{key}"
-    request = Request("POST", path, "", headers, encoded, "127.0.0.1:1")
+    request = Request("POST", path, query, headers, encoded, "127.0.0.1:1")
     response = served.ofrep.bulk(request) if key is None else served.ofrep.single(request)
     return response, orjson.loads(response.body) if response.body else None
 
@@ -111,7 +113,8 @@ def test_bulk_answers_every_flag_in_order_of_keys() -> None:
 
 
 def test_before_anything_is_served_bulk_is_empty_and_single_not_found() -> None:
-    assert post(world(), None)[1] == {"flags": [], "metadata": {}}
+    body = post(world(), None)[1]
+    assert (body["flags"], body["metadata"]) == ([], {})
     assert post(world(), "boolean")[0].status == 404
 
 
@@ -169,3 +172,31 @@ def test_a_selector_is_reflected_and_a_bad_one_refused() -> None:
     response, body = post(served, None, headers=(("flagd-selector", "x=y"),))
     assert (response.status, body["errorCode"]) == (400, "GENERAL")
     assert body["errorDetails"].startswith('invalid selector: invalid selector key "x"')
+
+
+def test_bulk_advertises_where_changes_are_told() -> None:
+    served = world(fakes.BOOLEAN)
+    _, body = post(served, None)
+    assert body["eventStreams"] == [
+        {"type": "sse", "endpoint": {"requestUri": "/ofrep/v1/sse"}, "inactivityDelaySec": 120}
+    ]
+    _, body = post(served, None, headers=(("flagd-selector", "source=a/b c"),))
+    assert body["eventStreams"][0]["endpoint"]["requestUri"] == "/ofrep/v1/sse/source%3Da%2Fb%20c"
+
+
+def test_where_events_are_switched_off_none_are_advertised_or_routed() -> None:
+    served = world(fakes.BOOLEAN)
+    silent = Ofrep(served.store, served.metrics, ContextSources(), lambda: fakes.NOW)
+    request = Request("POST", PREFIX, "", (), b"", "127.0.0.1:1")
+    assert "eventStreams" not in orjson.loads(silent.bulk(request).body)
+    assert {path for _, path in routes(silent, None).http} == {PREFIX, f"{PREFIX}/", f"{PREFIX}/*"}
+
+
+def test_a_client_told_of_other_flags_than_these_gets_them_whole() -> None:
+    served = world(fakes.BOOLEAN)
+    seen = (("if-none-match", etag(post(served, None)[0])),)
+    assert served.store.snapshot is not None
+    told = quote(f'"{served.store.snapshot.digest}"')
+    assert post(served, None, headers=seen, query=f"flagConfigEtag={told}")[0].status == 304
+    assert post(served, None, headers=seen, query="flagConfigEtag=other")[0].status == 200
+    assert post(served, None, query=f"flagConfigEtag={told}")[0].status == 200

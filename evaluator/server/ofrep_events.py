@@ -1,0 +1,175 @@
+"""OFREP's event stream: tells clients that evaluated in bulk to do so again.
+
+`GET /ofrep/v1/sse` and `/ofrep/v1/sse/{selector}`, flagd's paths; the messages are those of OFREP's ADR 0008 and its
+openapi.yaml 0.3.0 (https://github.com/open-feature/protocol), the framing is
+https://html.spec.whatwg.org/multipage/server-sent-events.html.
+
+An event's id is the digest of what it leads to: any replica, and any later process, knows from a client's last one whether the client
+missed something. Nothing is queued: who cannot be written to is told of what is newest once it can.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import orjson
+
+from evaluator.http.routes import Response, Streamed, header
+from evaluator.server.selection import InvalidSelectorError, parse
+from evaluator.wire.countdown import Countdown
+
+if TYPE_CHECKING:
+    from evaluator.http.routes import ByteStream, Headers, Request
+    from evaluator.server.selection import Selection
+    from evaluator.store import Snapshot, Store
+    from evaluator.wire.countdown import Timers
+
+PATH: Final = "/ofrep/v1/sse"
+KEEP_ALIVE_SECONDS: Final = 20.0
+"""Proxies close what is silent for longer; flagd's is 30."""
+EVENT_STREAM: Final[Headers] = (
+    ("content-type", "text/event-stream"),
+    ("cache-control", "no-store"),
+    ("x-accel-buffering", "no"),
+)
+
+_KEEP_ALIVE: Final = b":\n\n"
+_NOTHING: Final = ""
+"""The id while nothing is served: a client forgets the one it had."""
+
+
+class ChangeStreams:
+    """All open streams of one process."""
+
+    def __init__(
+        self, store: Store, timers: Timers, *, public_url: str = "", inactivity_seconds: int = 120
+    ) -> None:
+        """public_url: where clients reach this port, if not where they asked. inactivity_seconds: when they may leave an idle stream."""
+        self.store = store
+        self.silence: Countdown[ChangeStream] = Countdown(
+            timers, KEEP_ALIVE_SECONDS, ChangeStream.keep_alive
+        )
+        self._origin = public_url.rstrip("/")
+        self._inactivity_seconds = inactivity_seconds
+        self._streams: set[ChangeStream] = set()
+        self._closing = False
+        self._opened = 0
+        self._unsubscribe = store.subscribe(self._on_change)
+
+    def advertised(self, selected: Selection) -> list[dict[str, Any]]:
+        """`eventStreams` of a bulk answer: where its client hears of changes."""
+        path = PATH
+        if selected.key:
+            path += "/" + quote(f"{selected.key}={selected.value}", safe="")
+        origin = {"origin": self._origin} if self._origin else {}
+        return [
+            {
+                "type": "sse",
+                "endpoint": {**origin, "requestUri": path},
+                "inactivityDelaySec": self._inactivity_seconds,
+            }
+        ]
+
+    def open(self, request: Request) -> Response | Streamed:
+        """The handler of both paths. Without a selector in the path, the header's counts."""
+        if self._closing:
+            return _refusal(503, "shutting down")
+        expression = request.path[len(PATH) + 1 :] or header(request.headers, "flagd-selector")
+        try:
+            selected = parse(expression)
+        except InvalidSelectorError as error:
+            return _refusal(400, f"invalid selector: {error}")
+        last = header(request.headers, "last-event-id")
+
+        def start(stream: ByteStream) -> None:
+            subscriber = ChangeStream(self, stream, selected, last)
+            self._streams.add(subscriber)
+            self._opened += 1
+            # Spread over two seconds: those who lose us together would else come back together.
+            subscriber.greet(1000 + 100 * (self._opened % 20))
+
+        return Streamed(200, EVENT_STREAM, start)
+
+    def close(self) -> None:
+        """End all streams; their clients connect again, elsewhere or later."""
+        self._closing = True
+        self._unsubscribe()
+        for subscriber in tuple(self._streams):
+            subscriber.shut_down()
+
+    def forget(self, subscriber: ChangeStream) -> None:
+        """Called by a stream that has ended."""
+        self._streams.discard(subscriber)
+        self.silence.forget(subscriber)
+
+    def _on_change(self, _: Snapshot) -> None:
+        for subscriber in tuple(self._streams):
+            subscriber.advance()
+
+
+class ChangeStream:
+    """One subscriber, and the id of what it was last told."""
+
+    def __init__(
+        self, streams: ChangeStreams, stream: ByteStream, selected: Selection, last: str | None
+    ) -> None:
+        self._streams = streams
+        self._stream = stream
+        self._selection = selected
+        self._seen = last
+        self._greeting = b""
+        stream.on_writable = self.advance
+        stream.on_closed = self._on_closed
+
+    def greet(self, retry_milliseconds: int) -> None:
+        """Open with the time after which a client that lost us tries again.
+
+        Who does not say what it saw last is told to fetch at once: what it fetched before it came may be older.
+        """
+        self._greeting = b"retry: %d\n\n" % retry_milliseconds
+        self.advance()
+
+    def advance(self) -> None:
+        """Send what is due, if it can be sent."""
+        snapshot = self._selection.of(self._streams.store)
+        current = _NOTHING if snapshot is None else snapshot.digest
+        if not self._stream.writable or (current == self._seen and not self._greeting):
+            return
+        event = b"" if current == self._seen else encode_event(snapshot)
+        greeting, self._greeting = self._greeting, b""
+        self._seen = current
+        self._stream.send(greeting + event)
+        self._streams.silence.restart(self)
+
+    def keep_alive(self) -> None:
+        """Show a silent peer that we are there; one that does not read has something waiting already."""
+        if self._stream.writable:
+            self._stream.send(_KEEP_ALIVE)
+        self._streams.silence.restart(self)
+
+    def shut_down(self) -> None:
+        """End it."""
+        self._on_closed()
+        self._stream.close()
+
+    def _on_closed(self) -> None:
+        self._streams.forget(self)
+
+
+def encode_event(snapshot: Snapshot | None) -> bytes:
+    """`refetchEvaluation`, with what leads to `snapshot`: a client gives `etag` and `lastModified` back in the query when it fetches."""
+    content: dict[str, Any] = {"type": "refetchEvaluation"}
+    if snapshot is None:
+        return b"id:\nevent: message\ndata: %b\n\n" % orjson.dumps(content)
+    content |= {"etag": snapshot.digest, "lastModified": int(snapshot.served_since)}
+    return b"id: %b\nevent: message\ndata: %b\n\n" % (
+        snapshot.digest.encode(),
+        orjson.dumps(content),
+    )
+
+
+def _refusal(status: int, details: str) -> Response:
+    return Response(
+        status, orjson.dumps({"errorDetails": details}), (("content-type", "application/json"),)
+    )

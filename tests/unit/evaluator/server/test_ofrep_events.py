@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+
+from evaluator.http.routes import Request, Response, Streamed, header
+from evaluator.server.ofrep_events import KEEP_ALIVE_SECONDS, PATH, ChangeStreams
+from evaluator.server.selection import Selection
+from evaluator.store import Store
+
+from .fakes import NOW, FakeTimers, flag, flag_set
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evaluator.flags.model import FlagSet
+
+KEEP_ALIVE = b":\n\n"
+
+
+class FakeBody:
+    """A ByteStream whose peer reads only when told to."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.writable = True
+        self.closed = False
+        self.on_writable: Callable[[], None] | None = None
+        self.on_closed: Callable[[], None] | None = None
+
+    def send(self, piece: bytes) -> None:
+        if not self.writable or self.closed:
+            raise RuntimeError("not writable")
+        self.sent.append(piece)
+
+    def close(self, last: bytes = b"") -> None:
+        self.closed, self.writable = True, False
+
+    def read(self) -> None:
+        self.writable = True
+        assert self.on_writable is not None
+        self.on_writable()
+
+    def hang_up(self) -> None:
+        self.writable, self.closed = False, True
+        assert self.on_closed is not None
+        self.on_closed()
+
+
+def version(number: int) -> FlagSet:
+    return flag_set(flag("f", {"v": number}, "v"), flagSetId="shop")
+
+
+class Scene:
+    """A store, its change streams, and time to move by hand."""
+
+    def __init__(self) -> None:
+        self.store = Store(sources=("git",))
+        self.timers = FakeTimers()
+        self.streams = ChangeStreams(self.store, self.timers)
+        self.serve(version(0))
+
+    def serve(self, flags: FlagSet) -> None:
+        self.store.swap(flags, now=NOW)
+
+    @property
+    def digest(self) -> str:
+        assert self.store.snapshot is not None
+        return self.store.snapshot.digest
+
+    def ask(self, selector: str = "", **headers: str) -> Response | Streamed:
+        sent = tuple((name.replace("_", "-"), value) for name, value in headers.items())
+        return self.streams.open(Request("GET", PATH + selector, "", sent, b"", "127.0.0.1:1"))
+
+    def open(self, selector: str = "", **headers: str) -> FakeBody:
+        body = FakeBody()
+        answer = self.ask(selector, **headers)
+        assert isinstance(answer, Streamed)
+        answer.start(body)
+        return body
+
+
+def events(body: FakeBody) -> list[tuple[str, dict[str, Any]]]:
+    """(id, content) of each message, read as https://html.spec.whatwg.org/multipage/server-sent-events.html says."""
+    found = []
+    for block in b"".join(body.sent).decode().split("\n\n"):
+        fields = dict(line.split(":", 1) for line in block.splitlines() if line)
+        if "data" in fields:
+            assert fields["event"] == " message"
+            found.append((fields["id"].strip(), orjson.loads(fields["data"])))
+    return found
+
+
+def test_the_response_is_an_event_stream_that_nobody_stores_or_buffers() -> None:
+    answer = Scene().ask()
+    assert isinstance(answer, Streamed)
+    assert answer.status == 200
+    assert header(answer.headers, "content-type") == "text/event-stream"
+    assert header(answer.headers, "cache-control") == "no-store"
+
+
+def test_a_client_that_saw_nothing_yet_is_told_to_fetch_at_once() -> None:
+    scene = Scene()
+    content = {"type": "refetchEvaluation", "etag": scene.digest, "lastModified": int(NOW)}
+    assert events(scene.open()) == [(scene.digest, content)]
+
+
+def test_a_client_that_saw_what_is_served_is_told_nothing_but_when_to_try_again() -> None:
+    scene = Scene()
+    body = scene.open(last_event_id=scene.digest)
+    assert events(body) == []
+    assert body.sent == [b"retry: 1100\n\n"]
+
+
+def test_a_client_that_missed_a_change_is_told_at_once() -> None:
+    scene = Scene()
+    seen = scene.digest
+    scene.serve(version(1))
+    assert [told for told, _ in events(scene.open(last_event_id=seen))] == [scene.digest]
+
+
+def test_each_change_is_told_once_and_what_changes_nothing_is_not() -> None:
+    scene = Scene()
+    body = scene.open(last_event_id=scene.digest)
+    scene.serve(version(1))
+    first = scene.digest
+    scene.serve(version(1))
+    scene.serve(version(2))
+    assert [told for told, _ in events(body)] == [first, scene.digest]
+
+
+def test_a_slow_reader_is_told_of_the_newest_only() -> None:
+    scene = Scene()
+    body = scene.open(last_event_id=scene.digest)
+    body.writable = False
+    for number in range(1, 1000):
+        scene.serve(version(number))
+    body.read()
+    body.read()
+    assert [told for told, _ in events(body)] == [scene.digest]
+
+
+def test_a_slow_reader_that_is_back_where_it_was_is_told_nothing() -> None:
+    scene = Scene()
+    body = scene.open(last_event_id=scene.digest)
+    body.writable = False
+    scene.serve(version(1))
+    scene.serve(version(0))
+    body.read()
+    assert events(body) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "told"),
+    [
+        ("/flagSetId=shop", {}, True),
+        ("/git", {}, True),
+        ("/", {}, True),
+        ("", {"flagd_selector": "flagSetId=shop"}, True),
+        ("/flagSetId=bank", {}, False),
+        ("", {"flagd_selector": "flagSetId=bank"}, False),
+        ("/flagSetId=shop", {"flagd_selector": "flagSetId=bank"}, True),
+    ],
+)
+def test_a_selector_narrows_what_is_told(path: str, headers: dict[str, str], told: bool) -> None:
+    scene = Scene()
+    body = scene.open(path, **headers)
+    before = len(events(body))
+    scene.serve(version(1))
+    assert (len(events(body)) > before) is told
+
+
+def test_a_client_is_told_when_its_flags_go_and_forgets_its_place() -> None:
+    scene = Scene()
+    body = scene.open("/flagSetId=shop", last_event_id=scene.digest)
+    scene.serve(flag_set())
+    assert events(body) == [("", {"type": "refetchEvaluation"})]
+
+
+def test_a_bad_selector_is_refused() -> None:
+    answer = Scene().ask("/colour=red")
+    assert isinstance(answer, Response)
+    assert answer.status == 400
+    assert b'invalid selector key \\"colour\\"' in answer.body
+
+
+def test_silence_is_broken_by_a_comment() -> None:
+    scene = Scene()
+    body = scene.open()
+    scene.timers.advance(KEEP_ALIVE_SECONDS)
+    scene.timers.advance(KEEP_ALIVE_SECONDS)
+    assert body.sent[1:] == [KEEP_ALIVE, KEEP_ALIVE]
+
+
+def test_who_does_not_read_gets_no_comment_until_it_does() -> None:
+    scene = Scene()
+    body = scene.open()
+    body.writable = False
+    scene.timers.advance(KEEP_ALIVE_SECONDS)
+    body.writable = True
+    scene.timers.advance(KEEP_ALIVE_SECONDS)
+    assert body.sent[1:] == [KEEP_ALIVE]
+
+
+def test_who_hung_up_is_forgotten() -> None:
+    scene = Scene()
+    body = scene.open()
+    body.hang_up()
+    scene.serve(version(1))
+    assert len(events(body)) == 1
+    assert scene.timers.pending == []
+
+
+def test_shutting_down_ends_streams_and_refuses_new_ones() -> None:
+    scene = Scene()
+    body = scene.open()
+    scene.streams.close()
+    scene.serve(version(1))
+    assert body.closed
+    assert len(events(body)) == 1
+    refused = scene.ask()
+    assert isinstance(refused, Response)
+    assert refused.status == 503
+
+
+def test_clients_that_lose_us_together_come_back_apart() -> None:
+    scene = Scene()
+    waits = {scene.open().sent[0].splitlines()[0] for _ in range(40)}
+    assert len(waits) == 20
+
+
+def test_a_public_address_is_told_as_the_origin() -> None:
+    streams = ChangeStreams(
+        Store(), FakeTimers(), public_url="https://flags.test/", inactivity_seconds=60
+    )
+    assert streams.advertised(Selection()) == [
+        {
+            "type": "sse",
+            "endpoint": {"origin": "https://flags.test", "requestUri": PATH},
+            "inactivityDelaySec": 60,
+        }
+    ]
