@@ -308,6 +308,25 @@ def test_a_stream_ends_at_its_deadline(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_a_stream_keeps_the_rules_of_all_streams(version: str) -> None:
+    opened: list[MessageStream] = []
+    client = Asking(version, Routes(json_streams={"/t.T/S": lambda *call: opened.append(call[2])}))
+    client.ask("/t.T/S", frame(b""), STREAM)
+    (stream,), offers = opened, []
+    assert (stream.writable, stream.on_writable, stream.on_closed) == (True, None, None)
+    stream.on_writable = lambda: offers.append(stream.writable)
+    client.line.peer.pause_writing()
+    with pytest.raises(RuntimeError, match="not writable"):
+        stream.send(b"one")
+    client.line.peer.resume_writing()
+    assert offers == [True]
+    for _ in range(2):
+        stream.close(Code.UNAVAILABLE, "gone")
+    assert client.read().body == end_of_stream(Code.UNAVAILABLE, "gone")
+    assert not stream.writable
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_stream_that_is_cut_is_told_so(version: str) -> None:
     routes = Routes(json_streams={"/t.T/S": lambda *_: None})
     client = Asking(version, routes)
