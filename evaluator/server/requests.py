@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client.core import HistogramMetricFamily
 
-from evaluator.http.routes import Code, Response, RpcError
+from evaluator.http.routes import Code, Response, RpcError, Streamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         HttpHandler,
         Request,
         Routes,
-        Streamed,
         UnaryHandler,
     )
 
@@ -166,6 +165,8 @@ class Requests:
                 series.pending += 1
                 series.record(clock() - started, 0)
                 raise
+            if response.__class__ is Streamed:
+                return response
             found = by_status.get(response.status)
             series = of(response.status) if found is None else found
             series.pending += 1

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evaluator.http.routes import Code, Request, Response, Routes, RpcError
+from evaluator.http.routes import Code, Request, Response, Routes, RpcError, Streamed
 from evaluator.server.requests import COARSE, MEASURED, SECONDS, STRIDE, Requests, buckets
 
 from .fakes import call
@@ -121,6 +121,14 @@ def test_a_handler_that_fails_is_a_500() -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         routes.http["POST", "/ofrep/v1/evaluate/flags/*"](Request("POST", "", "", (), b"x", ""))
     assert counted(requests, http_response_status_code="500") == 1
+
+
+def test_a_stream_is_no_request_that_was_answered() -> None:
+    requests = Requests(Clock())
+    stream = Streamed(200, (), lambda _: None)
+    routes = requests.measured(Routes(http={("GET", "/sse"): lambda _: stream}))
+    assert routes.http["GET", "/sse"](Request("GET", "/sse", "", (), b"", "")) is stream
+    assert not counted(requests)
 
 
 def test_formats_are_told_apart_in_the_time_that_evaluation_takes() -> None:

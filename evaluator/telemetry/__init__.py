@@ -1,0 +1,43 @@
+"""Metrics and traces to an OpenTelemetry collector, as flagd sends them: OTLP over gRPC, by the official SDK.
+
+The SDK is the extra `otel`, imported only where a collector is configured; nothing is paid without one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from evaluator.settings import InvalidSettingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evaluator.server.metrics import Metrics
+    from evaluator.settings import OtelSettings
+    from evaluator.telemetry.session import Session
+
+__all__ = ["open_session"]
+
+
+def open_session(
+    settings: OtelSettings, metrics: Metrics | None, clock: Callable[[], float]
+) -> Session | None:
+    """Send traces, and `metrics` where they are given; None without a collector. `clock`: Unix seconds.
+
+    Raises InvalidSettingError: the extra is not installed, or what is asked for cannot be done.
+    """
+    if not settings.collector_uri:
+        return None
+    if settings.protocol not in ("", "grpc"):
+        raise InvalidSettingError(
+            f"OTEL_EXPORTER_OTLP_PROTOCOL is {settings.protocol!r}: OTLP is sent by gRPC only; unset it, or set grpc"
+        )
+    try:
+        from evaluator.telemetry.session import Session  # noqa: PLC0415 - imports the SDK
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] not in ("opentelemetry", "grpc"):
+            raise
+        raise InvalidSettingError(
+            "a collector is configured, and that needs OpenTelemetry's SDK: install flagstaff[otel]"
+        ) from missing
+    return Session(settings, metrics, clock)

@@ -1,0 +1,147 @@
+"""A span for each evaluation, in the trace of whoever asked (W3C `traceparent`, or what OTEL_PROPAGATORS says).
+
+Names are flagd's, attributes OpenTelemetry's for feature flags (https://opentelemetry.io/docs/specs/semconv/feature-flags/). An
+evaluation context is in no span.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from opentelemetry import propagate
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+
+from evaluator.flags.catalog import FLAG_SET_ID
+from evaluator.http.routes import Code, RpcError
+from evaluator.resolve import resolve
+from evaluator.server.metrics import PROVIDER
+from evaluator.server.requests import template
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from opentelemetry.trace import TracerProvider
+
+    from evaluator.flags.model import Json
+    from evaluator.http.routes import (
+        Call,
+        Headers,
+        HttpHandler,
+        Request,
+        Response,
+        Routes,
+        Streamed,
+        UnaryHandler,
+    )
+    from evaluator.resolve import CompiledFlagSet, FlagType, Resolution
+
+OUR_FAULT: Final = frozenset({Code.UNKNOWN, Code.INTERNAL, Code.UNAVAILABLE, Code.DATA_LOSS})
+"""Of the statuses that we send, those with which a server's span is an error; the others are the caller's."""
+
+R = TypeVar("R")
+
+
+class Tracing:
+    """Wraps routes, and the resolving within them. Handlers run one after the other, so there is one span at a time."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self._provider = provider
+        self._span: Span | None = None
+
+    def routes(self, routes: Routes) -> Routes:
+        """The same routes, with a span for each unary call and request."""
+        return replace(
+            routes,
+            unary={path: self._rpc(path, run) for path, run in routes.unary.items()},
+            json_unary={path: self._rpc(path, run) for path, run in routes.json_unary.items()},
+            http={at: self._http(at, run) for at, run in routes.http.items()},
+        )
+
+    def resolve(
+        self,
+        flags: CompiledFlagSet,
+        key: str,
+        wanted: FlagType | None,
+        context: Mapping[str, Json],
+        now: int,
+    ) -> Resolution:
+        """A `Resolver` that tells the current span what was resolved."""
+        resolution = resolve(flags, key, wanted, context, now)
+        if self._span is not None and self._span.is_recording():
+            self._span.set_attributes(described(key, resolution))
+        return resolution
+
+    def _rpc(self, path: str, run: UnaryHandler) -> UnaryHandler:
+        _, service, method = path.split("/")
+        tracer = self._provider.get_tracer(service.removesuffix(".Service"))
+        name = method[0].lower() + method[1:]
+        fixed = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
+
+        def traced(call: Call, message: bytes) -> bytes:
+            span = tracer.start_span(name, parent(call.headers), SpanKind.SERVER, attributes=fixed)
+            code = Code.INTERNAL
+            try:
+                answer = self._within(span, lambda: run(call, message))
+                code = Code.OK
+            except RpcError as error:
+                code = error.code
+                raise
+            finally:
+                span.set_attribute("rpc.grpc.status_code", int(code))
+                if code in OUR_FAULT:
+                    span.set_status(Status(StatusCode.ERROR))
+                span.end()
+            return answer
+
+        return traced
+
+    def _http(self, at: tuple[str, str], run: HttpHandler) -> HttpHandler:
+        tracer = self._provider.get_tracer("flagd.ofrep")
+        fixed = {"http.request.method": at[0], "http.route": template(at[1])}
+
+        def traced(request: Request) -> Response | Streamed:
+            span = tracer.start_span(
+                "flagd.ofrep", parent(request.headers), SpanKind.SERVER, attributes=fixed
+            )
+            status = 500
+            try:
+                response = self._within(span, lambda: run(request))
+                status = response.status
+            finally:
+                span.set_attribute("http.response.status_code", status)
+                if status >= 500:
+                    span.set_status(Status(StatusCode.ERROR))
+                span.end()
+            return response
+
+        return traced
+
+    def _within(self, span: Span, run: Callable[[], R]) -> R:
+        self._span = span
+        try:
+            return run()
+        finally:
+            self._span = None
+
+
+def parent(headers: Headers) -> Any:
+    """The caller's trace, or none."""
+    return propagate.extract(dict(headers))
+
+
+def described(key: str, resolution: Resolution) -> dict[str, str]:
+    """An evaluation as attributes."""
+    found = {
+        "feature_flag.key": key,
+        "feature_flag.provider.name": PROVIDER,
+        "feature_flag.result.reason": resolution.reason.value.lower(),
+    }
+    if resolution.variant is not None:
+        found["feature_flag.result.variant"] = resolution.variant
+    if isinstance(own := resolution.metadata.get(FLAG_SET_ID), str):
+        found["feature_flag.set.id"] = own
+    if resolution.error_code is not None:
+        found["error.type"] = resolution.error_code.value.lower()
+        found["feature_flag.error.message"] = resolution.error_message
+    return found
