@@ -26,8 +26,11 @@ from evaluator.server.context import ContextSources
 from evaluator.server.events import EventStreams
 from evaluator.server.metrics import Metrics
 from evaluator.server.ports import Door, Ports, Serving, open_doors
+from evaluator.server.syncing import StoreBackend
 from evaluator.settings import InvalidSettingError, Settings, TlsPaths, from_env
 from evaluator.store import Store
+from evaluator.wire.hub import Hub
+from evaluator.wire.servicer import SyncService
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -98,6 +101,14 @@ def _parts(
     protobuf, json = spoken(messages), spoken(json_rpc)
     changes = _changes(store, settings, loop)
     open_feature = ofrep.Ofrep(store, metrics, sources, clock, changes=changes)
+    backend = StoreBackend(store, values)
+    syncing = SyncService(
+        backend,
+        Hub(loop),
+        loop,
+        deadline_seconds=settings.stream_deadline,
+        metadata=not settings.disable_sync_metadata,
+    )
     status = health.Health(store)
     by_grpc = evaluation.routes(protobuf, json)
     managed = management.routes(store, metrics, clock)
@@ -106,12 +117,14 @@ def _parts(
         evaluation=merged(by_grpc, health.routes(status, by_grpc)),
         ofrep=ofrep.routes(open_feature, changes),
         management=merged(managed, health.routes(status, by_grpc)),
-        sync=health.routes(status),
+        sync=merged(syncing.routes(), health.routes(status, syncing.routes())),
         closers=(
             status.close,
             protobuf.close,
             json.close,
             *told,
+            syncing.close,
+            backend.close,
             open_feature.close,
             metrics.close,
         ),
