@@ -63,9 +63,11 @@ class _Greeting(Peer):
         elif self._tls is not None:
             # Not left to the server: it tells of a connection only once the handshake is over, and of a failed one never. Nor
             # start_tls: uvloop may read from the plain transport before. So the socket goes over to a transport of its own.
-            self._accepted = _duplicate(made)
+            # Where descriptors have run out it is lost, and the place with it.
+            with suppress(OSError):
+                self._accepted = _duplicate(made)
+                self._handshake = asyncio.create_task(self._secure(self._tls, self._accepted))
             made.abort()
-            self._handshake = asyncio.create_task(self._secure(self._tls, self._accepted))
 
     async def _secure(self, tls: TlsFiles, accepted: socket.socket) -> None:
         """Shake hands. Whoever fails, or takes longer than a header block may, is gone without a word in the log."""
@@ -191,10 +193,10 @@ class Listener:
         """
         loop = asyncio.get_running_loop()
         unix = bind(path, mode)
+        self._unix.append(unix)
         server = await loop.create_unix_server(
             partial(_Greeting, self._port, loop.time, tls), sock=unix.socket, backlog=_BACKLOG
         )
-        self._unix.append(unix)
         self._serve(server, tls, loop)
 
     def _serve(

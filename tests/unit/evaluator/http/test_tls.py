@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
 import shutil
 import socket
 import ssl
@@ -19,7 +21,8 @@ from cryptography.hazmat.primitives import serialization
 from evaluator.http import tls as module
 from evaluator.http.frames import PREFACE
 from evaluator.http.http1 import Http1Peer
-from evaluator.http.routes import Limits
+from evaluator.http.peer import LINGER_SECONDS
+from evaluator.http.routes import Limits, Response, Routes
 from evaluator.http.tls import TlsError
 from tests.unit.evaluator.http import wire
 from tests.unit.evaluator.http.certificates import (
@@ -308,6 +311,36 @@ async def test_the_last_bytes_arrive_and_then_a_goodbye(files: Files, path: byte
         assert answer.startswith(b"HTTP/1.1 200 OK")
         assert len(answer.partition(b"\r\n\r\n")[2]) == (100_000 if path == b"/large" else 2)
         await until(lambda: listener.connections == 0)
+
+
+async def test_a_reader_that_takes_its_time_gets_all_of_a_last_response(files: Files) -> None:
+    whole = bytes(10_000_000)
+    routes = Routes(http={("GET", "/"): lambda _: Response(200, whole)})
+    async with secured(files.opened(), routes=routes) as (listener, port):
+        reader, writer = await connected(port)
+        # One goes to the socket's transport whatever its size; with a second, what waits is seen.
+        writer.write(LAST.replace(b"connection: close\r\n", b"") + LAST)
+        await until(lambda: [peer for peer in listener._port.peers if peer.ended is not None])
+        (peer,) = listener._port.peers
+        assert (peer.paused, peer.transport.is_closing()) == (True, False)
+        listener.sweep(asyncio.get_running_loop().time() + LINGER_SECONDS + 1)
+        assert (await reader.read()).endswith(b"\r\n\r\n" + whole)
+        writer.close()
+
+
+async def test_a_connection_without_a_descriptor_for_it_takes_no_place(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(_: int) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    async with secured(files.opened()) as (listener, port):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "dup", exhausted)
+            with pytest.raises(OSError):  # noqa: PT011 - the loops have different words for it
+                await connected(port)
+        assert listener.connections == 0
+        assert await shown(port) == der(issued())
 
 
 async def test_a_refusal_arrives_whole_though_the_client_goes_on_sending(files: Files) -> None:
