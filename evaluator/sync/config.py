@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -97,11 +96,6 @@ class SourceConfig:
         """The URI without a password or token: for logs, metrics and selectors."""
         return shown(self.uri)
 
-    @property
-    def identity(self) -> str:
-        """What tells the content of this source from any other's."""
-        return json.dumps([self.provider.value, self.name, self.selector])
-
 
 def shown(uri: str) -> str:
     """The URI as anyone may see it: without user information, and without the values of a URL's query."""
@@ -124,8 +118,8 @@ def checked(config: SourceConfig) -> SourceConfig:
         raise InvalidSourceError(f"{where}: interval is 1 to {MAX_INTERVAL} seconds")
     if bool(config.client_cert_path) != bool(config.client_key_path):
         raise InvalidSourceError(f"{where}: clientCertPath and clientKeyPath go together")
-    if any(sign in text for text in _sent(config) for sign in "\r\n\0"):
-        raise InvalidSourceError(f"{where}: a header has a line break")
+    if not all(text.isascii() and text.isprintable() for text in _sent(config)):
+        raise InvalidSourceError(f"{where}: a header has a line break, or is not ASCII")
     for name in _given(config):
         if config.provider not in _USED_BY[name]:
             users = " or ".join(sorted({provider.value for provider in _USED_BY[name]}))
@@ -152,7 +146,7 @@ def _given(config: SourceConfig) -> list[str]:
 
 def _sent(config: SourceConfig) -> list[str]:
     return [
-        config.auth_header, config.bearer_token, config.selector, config.provider_id,
+        config.auth_header, config.bearer_token,
         *config.headers, *config.headers.values(),
     ]  # fmt: skip
 

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from typing import TYPE_CHECKING, Any, Final
 
+from evaluator.exchange import Exchange
 from evaluator.sync.follower import Follower, Serving
 from evaluator.sync.lastgood import Keeper, LastGood
 from evaluator.sync.retry import Backoff
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from evaluator.heap import Heap
     from evaluator.store import Store
     from evaluator.sync.source import SyncSource
 
@@ -31,11 +33,12 @@ class Followers:
         clock: Callable[[], float],
         state_dir: Path | None = None,
         random: Callable[[], float] = _random,
+        heap: Heap | None = None,
     ) -> None:
-        """`clock` is Unix seconds. Last good sets are kept in `state_dir`, and nowhere where it is None."""
+        """`clock` is Unix seconds, `heap` the policy of a process that is ours alone. Last good sets are kept in `state_dir`, and nowhere where it is None."""
         self.context: dict[str, Any] = {}
         """What sources want in every evaluation context, the last source wins; changes in place, with the flags."""
-        serving = Serving(store, clock, self.context)
+        serving = Serving(Exchange(store, clock, heap), clock, self.context)
         self._keepers: list[Keeper] = []
         self._followers = []
         for source in sources:

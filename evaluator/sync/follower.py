@@ -7,6 +7,7 @@ import logging
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.flags.model import EMPTY
@@ -18,6 +19,7 @@ from evaluator.sync.source import Delivery, SourceFault, Unchanged
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from evaluator.exchange import Exchange
     from evaluator.flags.model import FlagSet, Json
     from evaluator.flags.problems import Problem
     from evaluator.store import Store
@@ -37,37 +39,34 @@ _TOLD: Final = 20
 
 @dataclass
 class Serving:
-    """What all sources share: one store, one catalog change at a time."""
+    """What all sources share: one store, and the way into it."""
 
-    store: Store
+    exchange: Exchange
     clock: Callable[[], float]
     """Unix seconds."""
     context: dict[str, Any]
     """The sources' contexts, merged in place."""
     contexts: dict[str, Mapping[str, Json]] = field(default_factory=dict)
-    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def store(self) -> Store:
+        """What is served."""
+        return self.exchange.store
 
     async def serve(
         self, name: str, flag_set: FlagSet, digest: str | None, context: Mapping[str, Json]
     ) -> None:
-        """Serve `flag_set` as what `name` holds: compiled off the loop, swapped within one step of it.
+        """Serve `flag_set` as what `name` holds: compiled off the loop, swapped with its context within one step of it.
 
         `digest` is the set's where the source has just said it, None where it was on disk.
         """
-        async with self._turn:
-            now = self.store.catalog
-            following = await asyncio.to_thread(now.with_source, name, flag_set, digest)
-            prepared = None
-            if following is not now:
-                prepared = await asyncio.to_thread(self.store.prepare, following)
-            self.contexts[name] = context
-            self.context.clear()
-            for each in self.store.catalog.names:
-                self.context.update(self.contexts.get(each, EMPTY))
-            if digest is not None:
-                self.store.mark_success(self.clock(), name)
-            if prepared is not None:
-                self.store.serve(prepared, now=self.clock())
+        await self.exchange.put(flag_set, source=name, digest=digest)
+        self.contexts[name] = context
+        self.context.clear()
+        for each in self.store.catalog.names:
+            self.context.update(self.contexts.get(each, EMPTY))
+        if digest is not None:
+            self.store.mark_success(self.clock(), name)
 
 
 class Follower:
@@ -148,7 +147,7 @@ class Follower:
         if seen == self._taken:
             self._confirm()
             return
-        judged = await asyncio.to_thread(accept, delivery, self._accepted)
+        judged = await self._serving.exchange.read(partial(accept, delivery, self._accepted))
         self._taken = seen
         self._tell(judged.problems)
         if not isinstance(judged, Accepted):
@@ -197,8 +196,11 @@ class Follower:
         self.heard.set()
 
     def _tell(self, problems: tuple[Problem, ...]) -> None:
-        for problem in problems[:_TOLD]:
-            level = logging.WARNING if problem.severity is Severity.ERROR else logging.INFO
-            log.log(level, "%s", problem)
-        if len(problems) > _TOLD:
-            log.warning("%s: %d more problems", self._source.name, len(problems) - _TOLD)
+        """Warnings are for whoever writes the definitions, and other programs' definitions are full of them."""
+        errors = [problem for problem in problems if problem.severity is Severity.ERROR]
+        for problem in errors[:_TOLD]:
+            log.warning("%s", problem)
+        if len(errors) > _TOLD:
+            log.warning("%s: %d more errors", self._source.name, len(errors) - _TOLD)
+        if len(problems) > len(errors):
+            log.debug("%s: %d warnings", self._source.name, len(problems) - len(errors))

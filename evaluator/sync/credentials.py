@@ -1,0 +1,50 @@
+"""What a source shows of itself to its peer; secrets in files are read again, as they rotate."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from evaluator import durable
+from evaluator.sync.source import SourceFault
+
+if TYPE_CHECKING:
+    from evaluator.sync.config import SourceConfig
+
+_MAX_SECRET: Final = 64 * 1024
+
+
+def authorization(config: SourceConfig) -> str | None:
+    """The value of `Authorization`, from the configuration, a token's file, or the URL. Blocks; raises SourceFault."""
+    if config.auth_header:
+        return config.auth_header
+    if config.bearer_token_file:
+        return f"Bearer {read_secret(Path(config.bearer_token_file))}"
+    if config.bearer_token:
+        return f"Bearer {config.bearer_token}"
+    information, at, _ = (
+        urlsplit(config.uri).netloc.rpartition("@") if "://" in config.uri else ("", "", "")
+    )
+    if not at:
+        return None
+    return f"Basic {base64.b64encode(unquote(information).encode()).decode()}"
+
+
+def without_credentials(url: str) -> str:
+    """The URL as it is asked for: what stands before the `@` goes in a header."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def read_secret(path: Path) -> str:
+    """The text of a file without the white space around it. Blocks; raises SourceFault."""
+    try:
+        text = durable.read_file(path, _MAX_SECRET).decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        cause = getattr(error, "strerror", None) or "it is no text"
+        raise SourceFault("Credentials", f"{path} cannot be read: {cause}") from None
+    if not text or len(text) > _MAX_SECRET or any(sign in text for sign in "\r\n\0"):
+        raise SourceFault("Credentials", f"{path} is not one line of text")
+    return text

@@ -1,0 +1,100 @@
+"""A document at a URL, asked for again and again; unchanged content is told by its ETag or its digest."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from evaluator.flags.document import format_of
+from evaluator.sync.accept import fingerprint
+from evaluator.sync.credentials import authorization, without_credentials
+from evaluator.sync.http_client import Client, Request, Response
+from evaluator.sync.oauth import Tokens
+from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from evaluator.sync.config import SourceConfig
+    from evaluator.sync.schedule import Schedule
+    from evaluator.sync.source import Heard
+
+_ACCEPT: Final = "application/json, application/yaml"
+_REASONS: Final = {401: "Unauthorized", 403: "Unauthorized", 404: "NotFound", 410: "NotFound"}
+
+
+class HttpSource:
+    """Follows one URL. Implements `SyncSource`."""
+
+    def __init__(
+        self,
+        name: str,
+        identity: str,
+        config: SourceConfig,
+        schedule: Schedule,
+        clock: Callable[[], float],
+    ) -> None:
+        """`clock` is Unix seconds."""
+        self.name = name
+        self.identity = identity
+        self._config = config
+        self._schedule = schedule
+        self._clock = clock
+        self._url = without_credentials(config.uri)
+        self._etag: str | None = None
+        self._delivered: bytes | None = None
+        self._tokens: Tokens | None = None
+
+    async def deliveries(self) -> AsyncGenerator[Heard, None]:
+        """What is there at each look; what is not is raised."""
+        # Anew after a fault, for certificates may have been replaced.
+        client = await asyncio.to_thread(Client, self._config)
+        try:
+            while True:
+                yield await self._ask(client)
+                await asyncio.sleep(self._schedule.pause(self._clock()))
+        finally:
+            client.close()
+
+    async def _ask(self, client: Client) -> Heard:
+        try:
+            answer = await client.request(
+                Request(self._url, await self._headers(client), MAX_BYTES)
+            )
+        except SourceFault as fault:
+            raise SourceFault(fault.reason, f"{self.name}: {fault.message}") from None
+        if answer.status == 304 and self._delivered is not None:
+            return UNCHANGED
+        if not 200 <= answer.status < 300:
+            if answer.status == 401 and self._tokens is not None:
+                self._tokens.forget()
+            reason = _REASONS.get(answer.status, "Refused")
+            raise SourceFault(reason, f"{self.name}: answered {answer.status}")
+        self._etag = answer.headers.get("ETag")
+        delivery = Delivery(((self._file(answer), answer.body),))
+        content = await asyncio.to_thread(fingerprint, delivery)
+        if content == self._delivered:
+            return UNCHANGED
+        self._delivered = content
+        return delivery
+
+    async def _headers(self, client: Client) -> dict[str, str]:
+        headers = {"Accept": _ACCEPT, "Accept-Encoding": "gzip", **self._config.headers}
+        if self._config.oauth is not None:
+            if self._tokens is None:
+                self._tokens = Tokens(self._config.oauth, asyncio.get_running_loop().time)
+            headers["Authorization"] = f"Bearer {await self._tokens.token(client)}"
+        elif (shown := await asyncio.to_thread(authorization, self._config)) is not None:
+            headers["Authorization"] = shown
+        if self._etag is not None:
+            headers["If-None-Match"] = self._etag
+        return headers
+
+    def _file(self, answer: Response) -> str:
+        """Where it is, for messages; its extension says the format, else the content type does."""
+        parts = urlsplit(self._url)
+        file = f"{parts.scheme}://{parts.netloc}{parts.path}"
+        if format_of(file) is None and "yaml" in answer.headers.get("Content-Type", "").lower():
+            return f"{file}#.yaml"
+        return file

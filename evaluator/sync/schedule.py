@@ -1,0 +1,61 @@
+"""When to look at a source that does not tell of changes. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from evaluator.sync.config import InvalidSourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evaluator.sync.config import SourceConfig
+
+_SPREAD: Final = 0.1
+"""Of an interval, by which a look may fall sooner or later, so that many evaluators do not ask in step."""
+_LONGEST: Final = 86_400.0
+"""Seconds; a clock that was set does not make a source wait for years."""
+
+
+class Schedule:
+    """Every interval, give or take a tenth; on the clock with a seed, as flagd; or by a cron expression, in UTC."""
+
+    def __init__(self, config: SourceConfig, random: Callable[[], float]) -> None:
+        """`random` returns numbers from 0 to 1. Raises InvalidSourceError for what is no cron expression."""
+        self._interval = config.interval
+        self._seed = config.interval_seed
+        self._cron = config.cron
+        self._random = random
+        if self._cron:
+            _next(self._cron, datetime(2026, 1, 1, tzinfo=UTC))
+
+    def pause(self, now: float) -> float:
+        """Seconds from `now`, in Unix seconds, to the next look."""
+        if self._cron:
+            moment = datetime.fromtimestamp(now, UTC)
+            return min(_LONGEST, (_next(self._cron, moment) - moment).total_seconds())
+        if self._seed:
+            past = (now - fnv32a(self._seed.encode()) % self._interval) % self._interval
+            return self._interval - past
+        return self._interval * (1 + _SPREAD * (2 * self._random() - 1))
+
+
+def _next(expression: str, moment: datetime) -> datetime:
+    # Only a source with a cron expression pays for it.
+    from cronsim import CronSim, CronSimError  # noqa: PLC0415
+
+    try:
+        return next(CronSim(expression, moment))
+    except CronSimError as error:
+        raise InvalidSourceError(f"cron {expression!r}: {error}") from None
+    except StopIteration:
+        raise InvalidSourceError(f"cron {expression!r}: that never comes") from None
+
+
+def fnv32a(content: bytes) -> int:
+    """The 32-bit FNV-1a hash, which flagd shifts polls by."""
+    value = 0x811C9DC5
+    for byte in content:
+        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return value
