@@ -1,10 +1,13 @@
-"""Metrics of the condition that the evaluator is in: what it serves, each source's health, swaps, open connections and streams."""
+"""Metrics of the condition that the evaluator is in: what it serves, each source's health, swaps, connections and streams."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any, Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+from evaluator.server.requests import buckets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,15 +16,43 @@ if TYPE_CHECKING:
 
     from evaluator.store import SourceStatus, Store
 
+LIFETIMES: Final = (1.0, 10.0, 60.0, 300.0, 600.0, 1_800.0, 3_600.0, 21_600.0, 86_400.0)
+"""Bounds of how long a stream was open, in seconds."""
+
+
+class Lifetimes:
+    """How long SyncFlags streams were open, by why they ended. flagd also tells selector and provider, which clients choose freely."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[list[int], list[float]]] = {}
+
+    def ended(self, reason: str, seconds: float) -> None:
+        """A stream has ended; `reason` is one of flagd's few words."""
+        counts, sums = self._found.setdefault(reason, ([0] * (len(LIFETIMES) + 1), [0.0]))
+        counts[bisect_left(LIFETIMES, seconds)] += 1
+        sums[0] += seconds
+
+    def families(self) -> Iterator[Metric]:
+        """As it is now."""
+        family = HistogramMetricFamily(
+            "feature_flag_flagd_sync_stream_duration_seconds",
+            "How long SyncFlags streams were open.",
+            labels=("reason",),
+        )
+        for reason, (counts, (total,)) in list(self._found.items()):
+            family.add_metric((reason,), buckets(LIFETIMES, counts), total)
+        yield family
+
 
 class Condition:
-    """Read at each scrape; nothing is counted here."""
+    """Read at each scrape."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
         self._connections: dict[str, Callable[[], int]] = {}
         self._streams: dict[str, list[Callable[[], int]]] = {}
+        self.lifetimes = Lifetimes()
 
     def connections(self, port: str, count: Callable[[], int]) -> None:
         """`count` tells how many connections `port` has."""
@@ -37,6 +68,7 @@ class Condition:
         yield from self._sources()
         yield from self._swaps()
         yield from self._open()
+        yield from self.lifetimes.families()
 
     def _served(self) -> Iterator[Metric]:
         snapshot = self._store.snapshot

@@ -90,6 +90,11 @@ class EventStreams:
             self._deadlines.restart(subscriber)
         subscriber.advance()
 
+    @property
+    def streams(self) -> int:
+        """How many are open."""
+        return len(self._streams)
+
     def close(self) -> None:
         """Tell everyone who can be told, and end all streams."""
         self._closing = True

@@ -57,6 +57,11 @@ class ChangeStreams:
         self._opened = 0
         self._unsubscribe = store.subscribe(self._on_change)
 
+    @property
+    def streams(self) -> int:
+        """How many are open."""
+        return len(self._streams)
+
     def advertised(self, selected: Selection) -> list[dict[str, Any]]:
         """`eventStreams` of a bulk answer: where its client hears of changes."""
         path = PATH

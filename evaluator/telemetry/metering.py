@@ -37,6 +37,10 @@ NAMES: Final = {
         "feature_flag.flagd.sync.active_streams",
         "{stream}",
     ),
+    "feature_flag_flagd_sync_stream_duration_seconds": (
+        "feature_flag.flagd.sync.stream.duration",
+        "s",
+    ),
     "http_server_request_duration_seconds": ("http.server.request.duration", "s"),
     "http_server_response_body_size_bytes": ("http.server.response.body.size", "By"),
     "http_server_active_requests": ("http.server.active_requests", "{request}"),

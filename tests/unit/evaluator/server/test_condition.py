@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from evaluator.server.condition import Condition
+from evaluator.store import Store
+
+from . import fakes
+from .fakes import NOW, flag_set
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def read(condition: Condition) -> Mapping[tuple[str, ...], float]:
+    """Values by name and label values."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in condition.families()
+        for sample in family.samples
+    }
+
+
+def test_each_source_is_told_apart() -> None:
+    store = Store(sources=("a", "b", "late"))
+    store.swap(flag_set(fakes.BOOLEAN), now=NOW, source="a")
+    store.swap(flag_set(fakes.STRING), now=NOW - 30, source="b")
+    store.mark_stale("gone", NOW - 30, "b")
+    found = read(Condition(store, lambda: NOW + 1))
+    up = [found["flagstaff_source_up", name] for name in ("a", "b", "late")]
+    assert up == [1, 0, 0]
+    assert found["flagstaff_source_data_age_seconds", "b"] == 31
+    assert found["flagstaff_source_last_success_timestamp_seconds", "a"] == NOW
+    assert found["flagstaff_source_flags", "late"] == 0
+    assert ("flagstaff_source_data_age_seconds", "late") not in found
+
+
+def test_a_set_from_disk_is_told_until_the_source_is_read() -> None:
+    store = Store(sources=("a",))
+    store.swap(flag_set(fakes.BOOLEAN), now=NOW)
+    store.mark_from_disk(NOW - 3_600)
+    condition = Condition(store, lambda: NOW)
+    assert read(condition)["flagstaff_source_from_disk", "a"] == 1
+    assert read(condition)["flagstaff_source_data_age_seconds", "a"] == 3_600
+    store.mark_success(NOW)
+    assert read(condition)["flagstaff_source_from_disk", "a"] == 0
+
+
+def test_each_source_has_its_revision_and_digest() -> None:
+    store = Store(sources=("a",))
+    store.swap(flag_set(fakes.BOOLEAN), now=NOW, content="sha256:1")
+    assert read(Condition(store, lambda: NOW))[
+        "flagstaff_source_revision_info", "a", "", "sha256:1"
+    ]
+
+
+def test_swaps_are_counted_and_timed_and_the_same_again_is_none() -> None:
+    store = Store()
+    condition = Condition(store, lambda: NOW)
+    for _ in range(2):
+        store.swap(flag_set(fakes.BOOLEAN), now=NOW)
+    found = read(condition)
+    assert found["flagstaff_swaps_total",] == 1
+    assert found["flagstaff_swap_seconds_total",] > 0
+    assert found["flagstaff_last_swap_duration_seconds",] > 0
+
+
+def test_connections_and_streams_are_asked_for_when_read() -> None:
+    condition = Condition(Store(), lambda: NOW)
+    open_ = [1, 2, 4]
+    condition.connections("grpc", lambda: open_[0])
+    condition.streams("events", lambda: open_[1])
+    condition.streams("events", lambda: open_[2])
+    condition.streams("sync", lambda: 10)
+    found = read(condition)
+    assert found["flagstaff_connections", "grpc"] == 1
+    assert found["flagstaff_streams", "events"] == 6
+    assert found["feature_flag_flagd_sync_active_streams",] == 10
+    assert found["http_server_active_requests",] == 16
+    open_[0] = 7
+    assert read(condition)["flagstaff_connections", "grpc"] == 7
+
+
+def test_streams_that_ended_are_counted_by_how_long_they_were_open() -> None:
+    condition = Condition(Store(), lambda: NOW)
+    for seconds in (5, 5, 100_000):
+        condition.lifetimes.ended("normal_close", seconds)
+    name = "feature_flag_flagd_sync_stream_duration_seconds"
+    found = read(condition)
+    assert found[f"{name}_bucket", "normal_close", "1.0"] == 0
+    assert found[f"{name}_bucket", "normal_close", "10.0"] == 2
+    assert found[f"{name}_count", "normal_close"] == 3
+    assert found[f"{name}_sum", "normal_close"] == 100_010
