@@ -25,7 +25,16 @@ from controller.flagsets.lastgood import LastGood, Saved
 from controller.runtime.setbacks import Setback
 from controller.sources.git import open_source
 from evaluator.flags.model import DIGEST_KEY, Bucketing
-from evaluator.wiring import InvalidSettingError, Ports, Settings, Store, from_env, serve
+from evaluator.wiring import (
+    Exchange,
+    Heap,
+    InvalidSettingError,
+    Ports,
+    Settings,
+    Store,
+    from_env,
+    serve,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -237,7 +246,8 @@ class Local:
     """`flagstaff up`: a pipeline whose flag sets an evaluator in this process serves."""
 
     pipeline: Pipeline
-    store: Store
+    exchange: Exchange
+    heap: Heap
     tell: Callable[[LocalEvent], None]
     _down: tuple[str, Revision | None] | None = field(default=None, init=False)
     """What was told of a source that is down: the reason, and the revision that it was at."""
@@ -247,16 +257,16 @@ class Local:
         saved = await asyncio.to_thread(self.pipeline.restore)
         if saved is not None:
             digest = saved.flag_set.metadata.get(DIGEST_KEY)
-            self.store.swap(
-                saved.flag_set, now=saved.saved_at.timestamp(), content=str(digest or "") or None
-            )
+            await self.exchange.put(saved.flag_set, digest=str(digest or "") or None)
+            self.exchange.store.mark_from_disk(saved.saved_at.timestamp())
             self.tell(Restored(saved))
         async for _ in self.pipeline.source.changes():
             await self._look()
 
     async def _look(self) -> None:
         try:
-            built = await self.pipeline.advance()
+            with self.heap.growing():
+                built = await self.pipeline.advance()
         except Setback as setback:
             self._source_down(setback)
             return
@@ -264,16 +274,16 @@ class Local:
             self._down = None
             self.tell(SourceUp("the source can be read again"))
         moment = now().timestamp()
-        self.store.mark_success(moment)
+        self.exchange.store.mark_success(moment)
         if built is None:
             return
         if built.composition.accepted:
             made = built.composition
-            self.store.swap(made.flag_set, now=moment, content=made.digest)
+            await self.exchange.put(made.flag_set, digest=made.digest)
         self.tell(built)
 
     def _source_down(self, setback: Setback) -> None:
-        self.store.mark_stale(setback.message, now().timestamp())
+        self.exchange.store.mark_stale(setback.message, now().timestamp())
         down = (setback.reason, self.pipeline.tried)
         if down != self._down:
             self._down = down
@@ -291,9 +301,11 @@ async def open_local(
             expose_bucketing=options.show_bucketing,
             sources=(pipeline.shown,),
         )
+        heap = Heap()
+        exchange = Exchange(store, lambda: now().timestamp(), heap)
         serving = await serve(store, settings)
         try:
-            yield Local(pipeline, store, tell), serving.ports
+            yield Local(pipeline, exchange, heap, tell), serving.ports
         finally:
             await serving.stop()
 

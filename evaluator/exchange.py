@@ -7,7 +7,8 @@ that other threads run in between.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet
     from evaluator.heap import Heap
     from evaluator.store import Prepared, Snapshot, Store
+
+T = TypeVar("T")
 
 
 class Exchange:
@@ -27,6 +30,16 @@ class Exchange:
         self._heap = heap
         self._turn = asyncio.Lock()
 
+    async def read(self, work: Callable[[], T]) -> T:
+        """What `work` comes to in a thread; for what makes a flag set of bytes."""
+        return await asyncio.to_thread(self._read, work)
+
+    def _read(self, work: Callable[[], T]) -> T:
+        if self._heap is None:
+            return work()
+        with self._heap.growing():
+            return work()
+
     async def put(
         self, flag_set: FlagSet | None, *, source: str | None = None, digest: str | None = None
     ) -> Snapshot | None:
@@ -37,7 +50,7 @@ class Exchange:
         """
         name = source if source is not None else self.store.only_source
         async with self._turn:
-            prepared = await asyncio.to_thread(self._prepare, name, flag_set, digest)
+            prepared = await self.read(partial(self._prepare, name, flag_set, digest))
             if prepared is None:
                 return self.store.snapshot
             remains = self.store.remains()
@@ -46,12 +59,6 @@ class Exchange:
             return snapshot
 
     def _prepare(self, name: str, flag_set: FlagSet | None, digest: str | None) -> Prepared | None:
-        if self._heap is None:
-            return self._made(name, flag_set, digest)
-        with self._heap.growing():
-            return self._made(name, flag_set, digest)
-
-    def _made(self, name: str, flag_set: FlagSet | None, digest: str | None) -> Prepared | None:
         held = self.store.catalog
         following = held.with_source(name, flag_set, digest)
         return None if following is held else self.store.prepare(following)
@@ -66,3 +73,18 @@ def let_go(remains: list[object]) -> None:
     """Free them one at a time: freed together they would keep every other thread from running until all are gone."""
     while remains:
         remains.pop()
+
+
+def beside(
+    loop: asyncio.AbstractEventLoop,
+) -> Callable[[Callable[[], T], Callable[[T], None]], None]:
+    """What does its first argument in a thread, then calls the second on `loop` with the result. An error goes to the loop's handler."""
+
+    def aside(work: Callable[[], T], done: Callable[[T], None]) -> None:
+        def ended(future: asyncio.Future[T]) -> None:
+            if not future.cancelled():
+                done(future.result())
+
+        loop.run_in_executor(None, work).add_done_callback(ended)
+
+    return aside

@@ -166,9 +166,9 @@ class Store:
 
     @property
     def only_source(self) -> str:
-        """The one source's name; raises UnknownSourceError where there are several."""
-        if len(self._health) > 1:
-            raise UnknownSourceError(f"there are several sources, name one: {tuple(self._health)}")
+        """The one source's name; raises UnknownSourceError where there are several, or none."""
+        if len(self._health) != 1:
+            raise UnknownSourceError(f"of these sources, name one: {tuple(self._health)}")
         return next(iter(self._health))
 
     @property

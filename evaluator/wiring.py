@@ -8,7 +8,9 @@ from collections import ChainMap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from evaluator.exchange import Exchange, beside
 from evaluator.flags.model import EMPTY
+from evaluator.heap import Heap
 from evaluator.http.cors import Cors
 from evaluator.http.listener import Listener
 from evaluator.http.routes import Limits, Routes, merged
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 __all__ = [
-    "InvalidSettingError", "Ports", "Serving", "Settings", "Store", "from_env", "serve",
+    "Exchange", "Heap", "InvalidSettingError", "Ports", "Serving", "Settings", "Store", "from_env", "serve",
 ]  # fmt: skip
 
 unix_time: Callable[[], float] = time.time  # noqa: TID251 - the clock's one reading place
@@ -93,7 +95,9 @@ def _parts(
 
     def spoken(codec: evaluation.Codec) -> evaluation.Spoken:
         deadline, encode = settings.stream_deadline, codec.encode_event
-        events = EventStreams(store, loop, deadline_seconds=deadline, encode=encode)
+        events = EventStreams(
+            store, loop, deadline_seconds=deadline, encode=encode, aside=beside(loop)
+        )
         return evaluation.Spoken(
             evaluation.Evaluation(store, metrics, sources, clock, codec), events
         )

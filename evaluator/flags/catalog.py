@@ -38,10 +38,10 @@ class Catalog:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        """`names` are the sources in order of priority, the last one wins; raises ValueError for none, or one named twice."""
+        """`names` are the sources in order of priority, the last one wins; raises ValueError for one named twice."""
         self.names = tuple(names)
-        if not self.names or len(set(self.names)) < len(self.names):
-            raise ValueError(f"sources need one name each, and there must be one: {self.names}")
+        if len(set(self.names)) < len(self.names):
+            raise ValueError(f"two sources have one name: {self.names}")
         self._delivered: dict[str, _Delivered] = {}
 
     def __eq__(self, other: object) -> bool:
