@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import grpc
+import grpc.aio
 import pytest
 from google.protobuf.json_format import MessageToDict
 from openfeature import api
@@ -19,6 +20,9 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2_grpc as v1_grpc
 from openfeature.schemas.protobuf.sync.v1 import sync_service_pb2 as old
 from openfeature.schemas.protobuf.sync.v1 import sync_service_pb2_grpc as old_grpc
 
+from evaluator.settings import Settings
+from evaluator.store import Store
+from evaluator.wiring import serve
 from tests.clients.server import Server, until
 from tests.clients.up import banner as document
 from tests.clients.up import up
@@ -109,6 +113,23 @@ def test_an_invalid_selector_is_an_error_on_both_calls(sync: Any) -> None:
         sync.FetchAllFlags(v1.FetchAllFlagsRequest(selector="x=y"), timeout=PATIENCE)
     codes.append(refused.value.code())
     assert codes == [grpc.StatusCode.INVALID_ARGUMENT] * 2
+
+
+async def test_before_a_first_flag_set_a_stream_is_open_and_fetching_is_an_error() -> None:
+    store = Store()
+    settings = Settings(host="127.0.0.1", port=0, management_port=0, ofrep_port=0, sync_port=0)
+    serving = await serve(store, settings)
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{serving.ports.sync}") as channel:
+        stub: Any = v1_grpc.FlagSyncServiceStub(channel)
+        stream = stub.SyncFlags(v1.SyncFlagsRequest(), timeout=PATIENCE)
+        await stream.initial_metadata()
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.FetchAllFlags(v1.FetchAllFlagsRequest(), timeout=PATIENCE)
+        store.swap(version(1), now=1.0)
+        got = number(await stream.read())
+        stream.cancel()
+    await serving.stop()
+    assert (refused.value.code(), got) == (grpc.StatusCode.UNAVAILABLE, 1)
 
 
 def test_metadata_is_answered(sync: Any) -> None:
