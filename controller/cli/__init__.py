@@ -17,6 +17,8 @@ VERBS: Final = {
     "up": "serve the flags of a Git repository, commit by commit",
     "lint": "check flag definitions",
     "eval": "answer one flag, with the reason why",
+    "flags": "list what a running evaluator serves",
+    "explain": "show how a running evaluator comes to an answer",
 }
 
 

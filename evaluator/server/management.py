@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from evaluator.http.routes import Response, Routes
+from evaluator.server.introspection import source, staleness
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,16 +41,17 @@ def routes(store: Store, metrics: Metrics, clock: Callable[[], float]) -> Routes
 
 
 def readiness(store: Store, now: float) -> dict[str, Any]:
-    """What is served and how current it is: `{"ready", "revision", "digest", "flags", "ageSeconds", "stale"}`.
+    """What is served and how current it is: `{"ready", "revision", "digest", "flags", "ageSeconds", "stale", "sources"}`.
 
-    `stale` is null or `{"reason", "since"}`; times are Unix seconds.
+    `stale` is null or `{"reason", "since"}`, that of the source that is stale for longest; times are Unix seconds.
     """
-    snapshot, stale = store.snapshot, store.stale
+    snapshot = store.snapshot
     return {
         "ready": snapshot is not None,
         "revision": None if snapshot is None else snapshot.revision,
         "digest": None if snapshot is None else snapshot.digest,
         "flags": 0 if snapshot is None else len(snapshot.flag_set.flags),
         "ageSeconds": store.age(now),
-        "stale": None if stale is None else {"reason": stale.reason, "since": stale.since},
+        "stale": staleness(store.stale),
+        "sources": [source(status, now) for status in store.statuses],
     }

@@ -51,8 +51,11 @@ class Serving:
         listeners: Sequence[Listener],
         closers: Sequence[Callable[[], None]],
         drain_seconds: float,
+        last: Callable[[], None] = lambda: None,
     ) -> None:
+        """last: called in a thread once no port is open, for what may take its time."""
         self.ports = ports
+        self._last = last
         self._listeners = listeners
         self._closers = closers
         self._drain_seconds = drain_seconds
@@ -62,12 +65,16 @@ class Serving:
         for close in self._closers:
             close()
         await asyncio.gather(*(listener.drain(self._drain_seconds) for listener in self._listeners))
+        await asyncio.to_thread(self._last)
 
 
 async def open_doors(
-    doors: Sequence[Door], closers: Sequence[Callable[[], None]], drain_seconds: float
+    doors: Sequence[Door],
+    closers: Sequence[Callable[[], None]],
+    drain_seconds: float,
+    last: Callable[[], None] = lambda: None,
 ) -> Serving:
-    """Listen at all of them: evaluation, OFREP, management, sync, as Ports has them.
+    """Listen at all of them: evaluation, OFREP, management, sync, as Ports has them. closers, last: called at the end.
 
     Raises OSError if one cannot be had, and leaves none open then.
     """
@@ -80,5 +87,6 @@ async def open_doors(
         for close in closers:
             close()
         await asyncio.gather(*(door.listener.drain(0) for door in doors[: len(bound)]))
+        await asyncio.to_thread(last)
         raise
-    return Serving(Ports(*bound), [door.listener for door in doors], closers, drain_seconds)
+    return Serving(Ports(*bound), [door.listener for door in doors], closers, drain_seconds, last)

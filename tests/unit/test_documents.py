@@ -16,7 +16,7 @@ import pytest
 
 from controller.cli import VERBS
 from evaluator.http.routes import Limits
-from evaluator.server import metrics
+from evaluator.server import condition, metrics, requests
 from evaluator.settings import OPTIONS
 
 if TYPE_CHECKING:
@@ -149,11 +149,10 @@ def test_the_limits_on_the_page_are_the_defaults() -> None:
 
 
 def test_every_metric_is_on_the_page() -> None:
-    names = re.findall(
-        r'"((?:flagstaff|feature_flag_flagd)_\w+)"',
-        Path(metrics.__file__).read_text(encoding="utf-8"),
-    )
-    page = text("docs/serving.md")
+    counted = (metrics.__file__, requests.__file__, condition.__file__)
+    sources = "".join(Path(file).read_text(encoding="utf-8") for file in counted)
+    names = re.findall(r'"((?:flagstaff|feature_flag_flagd|http_server)_\w+)"', sources)
+    page = text("docs/observability.md")
     assert names
     assert [name for name in names if f"`{name}" not in page] == []
 

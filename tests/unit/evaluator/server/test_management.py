@@ -59,6 +59,8 @@ def test_ready_tells_what_is_served_and_how_old_it_is() -> None:
     assert body["digest"] == snapshot.digest
     assert (body["revision"], body["ageSeconds"], body["flags"]) == ("main@sha1:1", 60.0, 1)
     assert body["stale"] == {"reason": "the source is gone", "since": NOW - 60}
+    (source,) = body["sources"]
+    assert (source["name"], source["stale"]) == ("flags.json", body["stale"])
 
 
 def ask(served: World, key: str) -> Any:

@@ -1,0 +1,42 @@
+"""What watches an evaluator's requests: metrics always, spans and OTLP where a collector is configured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from evaluator.resolve import Resolver, resolve
+from evaluator.server.metrics import Metrics
+from evaluator.telemetry import open_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evaluator.http.routes import Routes
+    from evaluator.settings import Settings
+    from evaluator.store import Store
+
+FAREWELL_SECONDS: Final = 3.0
+"""How long the end may take, for what is still to be sent to the collector."""
+
+
+class Observed:
+    """Made once for an evaluator; its parts are handed to whoever is watched."""
+
+    def __init__(self, store: Store, settings: Settings, clock: Callable[[], float]) -> None:
+        """`clock`: Unix seconds. Raises InvalidSettingError where a collector cannot be served as asked."""
+        self.metrics = Metrics(store, clock)
+        sent = self.metrics if settings.metrics_exporter == "otel" else None
+        self._session = open_session(settings.otel, sent, clock)
+        self.resolver: Resolver = resolve
+        if self._session is not None:
+            self.resolver = self._session.tracing.resolve
+
+    def routes(self, routes: Routes, *, secure: bool) -> Routes:
+        """The same routes, watched; `secure` where they are behind TLS."""
+        measured = self.metrics.requests.measured(routes, scheme="https" if secure else "http")
+        return measured if self._session is None else self._session.tracing.routes(measured)
+
+    def close(self) -> None:
+        """Send what is left; blocks for up to FAREWELL_SECONDS, so not on the loop."""
+        if self._session is not None:
+            self._session.close(FAREWELL_SECONDS)
