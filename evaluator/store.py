@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -34,23 +33,21 @@ View: TypeAlias = tuple[SelectorKey, str] | None
 class Snapshot:
     """A flag set as it is served from one swap to the next; equal only to itself."""
 
-    def __init__(
-        self, compiled: CompiledFlagSet, served_since: float, content: str | None = None
-    ) -> None:
+    def __init__(self, compiled: CompiledFlagSet, served_since: float, among: Prepared) -> None:
         self.compiled = compiled
         self.served_since = served_since
         """Unix seconds."""
-        self._content = content
+        self._among = among
 
     @property
     def flag_set(self) -> FlagSet:
         """The definitions behind it."""
         return self.compiled.flag_set
 
-    @cached_property
+    @property
     def digest(self) -> str:
-        """Of what decides an evaluation; provenance is not covered. A flag set among others has it computed when it is asked for."""
-        return self._content or digest(self.flag_set)
+        """Of what decides an evaluation; provenance is not covered. Where several sources are merged, losing flags count, too."""
+        return self._among.digest(self.flag_set)
 
     @property
     def revision(self) -> str | None:
@@ -113,6 +110,7 @@ class Prepared:
         self.compiled: dict[View, CompiledFlagSet] = {}
         """The views that were asked for already; selectors that find nothing leave no trace."""
         self._by_set: dict[int, CompiledFlagSet] = {}
+        self._digests: dict[int, str] = {}
 
     def view(self, view: View) -> CompiledFlagSet | None:
         """The flags that are selected; None where nothing is known by that name."""
@@ -121,6 +119,18 @@ class Prepared:
             # A source that stands alone has its set as every view of it: that is compiled once.
             found = self._by_set.get(id(selected)) or self._compile(selected)
             self._by_set[id(selected)] = self.compiled[view] = found
+        return found
+
+    def digest(self, flag_set: FlagSet) -> str:
+        """The digest of a view's flag set; those of whole catalogs and sources are known already."""
+        if flag_set is self.catalog.everything:
+            return self.catalog.digest
+        found = self._digests.get(id(flag_set))
+        if found is None:
+            sources = self.catalog.sets.items()
+            source = next((name for name, each in sources if each is flag_set), None)
+            known = None if source is None else self.catalog.digest_of(source)
+            found = self._digests[id(flag_set)] = known or digest(flag_set)
         return found
 
     def _select(self, view: View) -> FlagSet | None:
@@ -187,7 +197,8 @@ class Store:
             compiled = prepared.view(view)
             if compiled is not None:
                 compiled.compile_all()
-        _ = catalog.flag_sets, catalog.digest
+                prepared.digest(compiled.flag_set)
+        _ = catalog.flag_sets
         return prepared
 
     def serve(self, following: Catalog | Prepared, *, now: float) -> Snapshot | None:
@@ -313,19 +324,10 @@ class Store:
         if found is None and self._since is not None:
             compiled = self._served.view(view)
             if compiled is not None:
-                found = self._by_compiled.get(id(compiled)) or self._made(
-                    view, compiled, self._since
-                )
+                found = self._by_compiled.get(id(compiled))
+                found = found or Snapshot(compiled, self._since, self._served)
                 self._by_compiled[id(compiled)] = self._snapshots[view] = found
         return found
-
-    def _made(self, view: View, compiled: CompiledFlagSet, since: float) -> Snapshot:
-        content = None
-        if view is EVERYTHING or compiled.flag_set is self.catalog.everything:
-            content = self.catalog.digest
-        elif view[0] == "source":
-            content = self.catalog.digest_of(view[1])
-        return Snapshot(compiled, since, content)
 
     def _tell(self, snapshot: Snapshot) -> None:
         for subscriber in tuple(self._subscribers.values()):

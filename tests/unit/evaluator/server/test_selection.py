@@ -1,0 +1,175 @@
+"""One selector finds the same flags whichever way one asks: one flag, all flags, changes, and the sync port."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from google.protobuf.json_format import MessageToDict
+from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v1
+
+from evaluator.flags.model import FlagSet
+from evaluator.http.routes import Code, Request, RpcError
+from evaluator.resolve import FlagType
+from evaluator.server.context import ContextSources
+from evaluator.server.evaluation import Evaluation
+from evaluator.server.events import EventStreams
+from evaluator.server.metrics import Metrics
+from evaluator.server.ofrep import PREFIX, Ofrep
+from evaluator.server.syncing import StoreBackend
+from evaluator.store import Store
+from evaluator.wire.servicer import Payload
+
+from .fakes import NOW, FakeStream, FakeTimers, call, flag, flag_set
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from evaluator.wire.servicer import Missing
+
+    Found = Mapping[str, str]
+    Ask = Callable[[Store, str], Found]
+
+KEYS = ("a", "b", "c", "d", "e")
+
+
+def said(key: str, value: str, **metadata: Any) -> Any:
+    return flag(key, {"v": value}, "v", metadata=metadata)
+
+
+SOURCES = {
+    "base": flag_set(said("a", "base a"), said("b", "base b"), flagSetId="shop"),
+    "over": flag_set(said("b", "over b"), said("c", "over c", flagSetId="bank"), flagSetId="shop"),
+    "bare": flag_set(said("a", "bare a"), said("d", "bare d")),
+    "silent": None,
+}
+SHOP = {"a": "base a", "b": "over b"}
+BARE = {"a": "bare a", "d": "bare d"}
+BANK = {"c": "over c"}
+SELECTED = {
+    "": {**SHOP, **BARE, **BANK},
+    "source=base": {"a": "base a", "b": "base b"},
+    "base": {"a": "base a", "b": "base b"},
+    "source=over": {"b": "over b", **BANK},
+    "source=bare": BARE,
+    "source=silent": {},
+    "source=other": {},
+    "flagSetId=shop": SHOP,
+    "flagSetId=bank": BANK,
+    "flagSetId=": BARE,
+    "flagSetId=other": {},
+}
+
+
+def store(held: Mapping[str, FlagSet | None] = SOURCES) -> Store:
+    made = Store(sources=tuple(SOURCES))
+    serve(made, held)
+    return made
+
+
+def serve(made: Store, held: Mapping[str, FlagSet | None]) -> None:
+    catalog = made.catalog
+    for name, flags in held.items():
+        catalog = catalog.with_source(name, flags)
+    made.serve(made.prepare(catalog), now=NOW)
+
+
+def evaluation(made: Store) -> Evaluation:
+    return Evaluation(made, Metrics(made, lambda: NOW), ContextSources(), lambda: NOW)
+
+
+def ofrep(made: Store) -> Callable[[str, str], Any]:
+    answers = Ofrep(made, Metrics(made, lambda: NOW), ContextSources(), lambda: NOW)
+
+    def ask(path: str, selector: str) -> Any:
+        headers = (("flagd-selector", selector),)
+        request = Request("POST", f"{PREFIX}{path}", "", headers, b"", "127.0.0.1:1")
+        answer = answers.single(request) if path else answers.bulk(request)
+        return json.loads(answer.body)
+
+    return ask
+
+
+def one_by_one(made: Store, selector: str) -> Found:
+    resolve = evaluation(made).unary("v1", FlagType.STRING)
+    found = {}
+    for key in KEYS:
+        asked = v1.ResolveStringRequest(flag_key=key).SerializeToString()
+        try:
+            answer = resolve(call((("flagd-selector", selector),)), asked)
+        except RpcError as error:
+            if error.code is not Code.NOT_FOUND:
+                raise
+            continue
+        found[key] = v1.ResolveStringResponse.FromString(answer).value
+    return found
+
+
+def all_at_once(made: Store, selector: str) -> Found:
+    answer = evaluation(made).resolve_all(call((("flagd-selector", selector),)), b"")
+    flags = v1.ResolveAllResponse.FromString(answer).flags
+    return {key: flags[key].string_value for key in flags}
+
+
+def ofrep_one_by_one(made: Store, selector: str) -> Found:
+    ask = ofrep(made)
+    answers = {key: ask(f"/{key}", selector) for key in KEYS}
+    return {key: answer["value"] for key, answer in answers.items() if "value" in answer}
+
+
+def ofrep_all_at_once(made: Store, selector: str) -> Found:
+    return {one["key"]: one["value"] for one in ofrep(made)("", selector)["flags"]}
+
+
+def synced(made: Store, selector: str) -> Found:
+    told: list[Any] = []
+
+    def tell(payload: Payload | Missing) -> None:
+        told.append(json.loads(payload.message)["flags"] if isinstance(payload, Payload) else {})
+
+    backend = StoreBackend(made, {})
+    topic = backend.topic(selector, call())
+    backend.watch(topic, lambda document, _: Payload(document, b""), tell)
+    backend.close()
+    return {key: one["variants"]["v"] for key, one in told[-1].items()}
+
+
+@pytest.mark.parametrize(
+    "ask", [one_by_one, all_at_once, ofrep_one_by_one, ofrep_all_at_once, synced]
+)
+@pytest.mark.parametrize("selector", SELECTED)
+def test_a_selector_finds_the_same_however_it_is_asked(ask: Ask, selector: str) -> None:
+    assert ask(store(), selector) == SELECTED[selector]
+
+
+def told_by(streams: EventStreams, selector: str) -> Callable[[], list[dict[str, str]]]:
+    stream = FakeStream()
+    streams.open(call((("flagd-selector", selector),)), b"", stream)
+
+    def changes() -> list[dict[str, str]]:
+        events = [v1.EventStreamResponse.FromString(message) for message in stream.sent]
+        found = [MessageToDict(one.data) for one in events if one.type == "configuration_change"]
+        return [{key: change["type"] for key, change in one["flags"].items()} for one in found]
+
+    return changes
+
+
+@pytest.mark.parametrize("selector", SELECTED)
+def test_an_event_stream_is_told_of_what_its_selector_finds(selector: str) -> None:
+    made = store(dict.fromkeys(SOURCES))
+    changes = told_by(EventStreams(made, FakeTimers()), selector)
+    serve(made, SOURCES)
+    serve(made, dict.fromkeys(SOURCES))
+    found = SELECTED[selector]
+    expected = [dict.fromkeys(found, "write"), dict.fromkeys(found, "delete")] if found else []
+    assert changes() == expected
+
+
+def test_who_lost_comes_back_for_everyone_when_the_winner_goes() -> None:
+    made = store()
+    changes = told_by(EventStreams(made, FakeTimers()), "flagSetId=shop")
+    serve(made, {"over": FlagSet()})
+    assert changes() == [{"b": "update"}]
+    for ask in (one_by_one, all_at_once, ofrep_one_by_one, ofrep_all_at_once, synced):
+        assert ask(made, "flagSetId=shop") == {"a": "base a", "b": "base b"}
