@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.meta import ObjectKey
-    from controller.runtime.settle import News
+    from controller.runtime.news import News
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,19 @@ from evaluator.flags.diff import Diff, diff
 from evaluator.flags.holding import held_back
 from evaluator.flags.layer import read_layer
 from evaluator.flags.merge import merge
-from evaluator.flags.model import HELD_FROM_KEY, REVISION_KEY, FlagSet
+from evaluator.flags.model import (
+    BUCKETING_KEY,
+    HELD_FROM_KEY,
+    REVISION_KEY,
+    Bucketing,
+    FlagSet,
+)
 from evaluator.flags.problems import Problem, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from evaluator.flags.model import Scalar
 
 __all__ = ["Composition", "FailurePolicy", "Provenance", "compose"]
 
@@ -65,12 +73,13 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     policy: FailurePolicy = FailurePolicy.PER_FLAG,
     lenient: bool = False,
     default_flag_set_id: str | None = None,
+    bucketing: Bucketing = Bucketing.V2,
     skipped: Collection[str] = (),
 ) -> Composition:
     """Read the layers `paths` (base first) of `tree`, merge them, and hold back what is bad.
 
     Unless `lenient`, warnings count as errors. `skipped` is what the tree lists and does not hold, as
-    Commit.skipped has it. Never raises for what a tree may hold.
+    Commit.skipped has it. `bucketing` pins a generation other than flagd's own, v2, where the set pins none. Never raises for what a tree may hold.
     """
     paths = paths or DEFAULT_PATHS
     if lacking := unread(skipped, tree, paths):
@@ -86,9 +95,14 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     failures = [p for p in problems if not lenient or p.severity is Severity.ERROR]
     if concerns_all(parsed) or (failures and policy is FailurePolicy.ATOMIC):
         return _refused(previous, problems)
-    if default_flag_set_id is not None and _FLAG_SET_ID not in flag_set.metadata:
-        metadata = {**flag_set.metadata, _FLAG_SET_ID: default_flag_set_id}
-        flag_set = replace(flag_set, metadata=MappingProxyType(metadata))
+    defaults: dict[str, Scalar] = {}
+    if default_flag_set_id is not None:
+        defaults[_FLAG_SET_ID] = default_flag_set_id
+    if bucketing is not Bucketing.V2:
+        defaults[BUCKETING_KEY] = bucketing.value
+    if defaults.keys() - flag_set.metadata.keys():
+        metadata = MappingProxyType({**defaults, **flag_set.metadata})
+        flag_set = replace(flag_set, metadata=metadata)
     bad = parsed.bad | users(flag_set, failures)
     if not lenient:
         bad |= parsed.warned | {problem.flag for problem in forged if problem.flag is not None}

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from controller.api.meta import Resource
 from controller.runtime.queue import DEFAULT_WORKERS, KeyedQueue
 from controller.runtime.setbacks import Failed, Setback
-from controller.runtime.settle import News, Outcome, Settled, progressing, settle
+from controller.runtime.settle import Outcome, Settled, progressing, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from datetime import datetime
 
     from controller.api.meta import ObjectKey
+    from controller.runtime.news import News
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.api.conditions import Condition
+    from controller.runtime.news import News
 
 
 class Setback(Exception):
@@ -26,13 +27,15 @@ class Setback(Exception):
         *,
         status: Mapping[str, Any] | None = None,
         details: tuple[Condition, ...] = (),
+        news: tuple[News, ...] = (),
     ) -> None:
-        """`status` and `details` are what was found out all the same; the rest of the object's status stays."""
+        """`status`, `details` and `news` are what came of it all the same; the rest of the object's status stays."""
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.status: Mapping[str, Any] = status or {}
         self.details = details
+        self.news = news
 
 
 class Stalled(Setback):

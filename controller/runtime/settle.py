@@ -21,6 +21,7 @@ from controller.api.conditions import (
     written,
 )
 from controller.api.meta import NOTHING, REQUESTED_AT
+from controller.runtime.news import News
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 
 if TYPE_CHECKING:
@@ -32,15 +33,6 @@ if TYPE_CHECKING:
 _SHARED: Final = frozenset({"conditions", "observedGeneration", "lastHandledReconcileAt"})
 """Status fields that stand in every kind and are settled here."""
 _SUMMARY: Final = (READY, RECONCILING, STALLED)
-
-
-@dataclass(frozen=True, slots=True)
-class News:
-    """One Event: something that happened, said once."""
-
-    reason: str
-    message: str
-    warning: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +77,8 @@ def settle(resource: Resource, result: Outcome | Setback, now: datetime) -> Sett
     kept = tuple(each for each in _details(resource) if each.type not in found)
     summary = _summary_of(result)
     status = _status(resource, own, (*summary, *result.details, *kept), now)
-    return Settled(status, _failure(resource, result), None, retry=isinstance(result, Failed))
+    news = (*_failure(resource, result), *result.news)
+    return Settled(status, news, None, retry=isinstance(result, Failed))
 
 
 def progressing(resource: Resource, message: str, now: datetime) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
 from controller.artifacts.archive import pack
 from controller.artifacts.durable import as_failed
+from controller.runtime.news import News
 from controller.runtime.setbacks import Setback, Stalled
-from controller.runtime.settle import News, Outcome
+from controller.runtime.settle import Outcome
 from controller.sources.ignore import remove_ignored
 
 if TYPE_CHECKING:

@@ -1,0 +1,93 @@
+"""What a FlagSet is built from: its source's artifact, once everything that it depends on is ready."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from controller.api.artifact import ArtifactStatus
+from controller.api.conditions import READY, TRUE, find
+from controller.api.fields import InvalidSpecError, read
+from controller.api.flagset import KIND
+from controller.api.meta import ObjectKey
+from controller.runtime.setbacks import Failed, Stalled, Waiting
+
+if TYPE_CHECKING:
+    from controller.api.flagset import FlagSetSpec
+    from controller.api.meta import Resource
+    from controller.runtime.loop import Objects
+
+
+class Artifacts(Protocol):
+    """Reads artifacts, our own and Flux's."""
+
+    async def read(self, namespace: str, artifact: ArtifactStatus) -> bytes:
+        """The archive, bounded, its digest checked. Raises Setback."""
+
+
+def require_dependencies(resource: Resource, spec: FlagSetSpec, objects: Objects) -> None:
+    """Raises Waiting until every FlagSet that this one depends on is Ready, Stalled where they wait for each other."""
+    cycle = _cycle(resource, objects)
+    if cycle:
+        raise Stalled("DependencyCycle", f"these FlagSets wait for each other: {' → '.join(cycle)}")
+    for each in spec.depends_on:
+        found = objects.get(ObjectKey(KIND, resource.namespace, each.name))
+        if found is None:
+            raise Waiting("DependencyNotReady", f"FlagSet {each.name} is not there yet")
+        if not ready(found):
+            raise Waiting("DependencyNotReady", f"FlagSet {each.name} is not ready")
+
+
+def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Objects) -> ArtifactStatus:
+    """The artifact that the source tells. Raises Waiting until there is one, Stalled for a source that must not be read."""
+    reference = spec.source_ref
+    what = f"{reference.kind} {reference.name}"
+    if reference.namespace not in {None, resource.namespace}:
+        raise Stalled(
+            "AccessDenied",
+            f"{what} is in namespace {reference.namespace}: a source must be in the FlagSet's own namespace",
+        )
+    source = objects.get(ObjectKey(reference.kind, resource.namespace, reference.name))
+    if source is None:
+        raise Waiting("ArtifactFailed", f"{what} is not there yet")
+    told = source.status.get("artifact")
+    if told is None:
+        raise Waiting("ArtifactFailed", f"{what} has no artifact yet{_why(source)}")
+    try:
+        return read(ArtifactStatus, told if isinstance(told, dict) else {})
+    except InvalidSpecError as error:
+        message = f"{what} tells an artifact that cannot be read: {str(error).replace('spec.', 'status.artifact.')}"
+        raise Failed("ArtifactFailed", message) from error
+
+
+def ready(resource: Resource) -> bool:
+    """Whether an object is Ready, as of its present generation."""
+    found = find(resource.status.get("conditions", ()), READY)
+    current = resource.status.get("observedGeneration") == resource.generation
+    return current and found is not None and found.get("status") == TRUE
+
+
+def _why(source: Resource) -> str:
+    found = find(source.status.get("conditions", ()), READY)
+    return f": {found['message']}" if found is not None and found.get("message") else ""
+
+
+def _cycle(start: Resource, objects: Objects) -> list[str]:
+    """A way from `start` through its dependencies back to it, or nothing."""
+    trails: list[list[str]] = [[start.name]]
+    seen: set[str] = set()
+    while trails:
+        trail = trails.pop()
+        found = objects.get(ObjectKey(KIND, start.namespace, trail[-1]))
+        for name in _names((found or start).spec if len(trail) > 1 else start.spec):
+            if name == start.name:
+                return [*trail, name]
+            if name not in seen:
+                seen.add(name)
+                trails.append([*trail, name])
+    return []
+
+
+def _names(spec: Any) -> list[str]:
+    wanted = spec.get("dependsOn")
+    each = wanted if isinstance(wanted, list) else ()
+    return [str(one.get("name")) for one in each if isinstance(one, dict)]

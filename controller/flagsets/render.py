@@ -1,0 +1,114 @@
+"""A flag set as the objects that deliver it: one FeatureFlagConfiguration, and shards where it is larger than an object may be. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import configuration, flagset, shard
+from controller.api.meta import API_VERSION
+from evaluator.flags.canonical import canonical
+from evaluator.flags.model import AUTHOR_KEY, COMMITTED_AT_KEY, DIGEST_KEY, REVISION_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from evaluator.flags.model import FlagSet
+
+LARGEST: Final = 1_000_000
+"""Bytes of a flagSpec in one object: etcd takes 1.5 MiB a request, and the object has more to it."""
+SHARD_BYTES: Final = 500_000
+ANNOTATIONS: Final = (REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where, for whom and as what a flag set is written."""
+
+    namespace: str
+    name: str
+    flag_set: str
+    """The FlagSet's name."""
+    owner: dict[str, Any] | None
+    """Its owner reference, where what is written shall go with it."""
+
+
+class TooLargeError(Exception):
+    """A FeatureFlag cannot be sharded: stock flagd reads one object."""
+
+
+def configuration_manifests(flag_set: FlagSet, target: Target) -> list[dict[str, Any]]:
+    """The manifests in the order in which they are to be written: shards first, the index that puts them in force last."""
+    document = canonical(flag_set, provenance=True)
+    whole = _manifest(configuration.API_VERSION, configuration.KIND, target.name, target, flag_set)
+    if len(document) <= LARGEST:
+        whole["spec"] = {"flagSpec": json.loads(document)}
+        return [whole]
+    shards = [_shard(part, target, flag_set) for part in _parts(json.loads(document))]
+    whole["spec"] = {
+        "shards": [
+            {
+                "name": each["metadata"]["name"],
+                "digest": each["spec"]["digest"],
+                "flags": len(each["spec"]["flagSpec"]["flags"]),
+            }
+            for each in shards
+        ],
+        "revision": str(flag_set.metadata.get(REVISION_KEY, "")),
+    }
+    return [*shards, whole]
+
+
+def flag_manifest(flag_set: FlagSet, target: Target) -> dict[str, Any]:
+    """The FeatureFlag for stock flagd. Raises TooLargeError."""
+    document = canonical(flag_set, provenance=True)
+    if len(document) > LARGEST:
+        raise TooLargeError(f"{len(document)} bytes, of {LARGEST} that one object may have")
+    manifest = _manifest(
+        configuration.API_VERSION, configuration.FLAG_KIND, target.name, target, flag_set
+    )
+    manifest["spec"] = {"flagSpec": json.loads(document)}
+    return manifest
+
+
+def _parts(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The document cut by flags. The first part has what belongs to all of them."""
+    shared = {name: value for name, value in document.items() if name != "flags"}
+    part: dict[str, Any] = {}
+    size = len(json.dumps(shared))
+    for key, flag in document["flags"].items():
+        weight = len(json.dumps({key: flag}, ensure_ascii=False).encode())
+        if part and size + weight > SHARD_BYTES:
+            yield {"flags": part, **shared}
+            part, shared, size = {}, {}, 0
+        part[key] = flag
+        size += weight
+    yield {"flags": part, **shared}
+
+
+def _shard(part: dict[str, Any], target: Target, flag_set: FlagSet) -> dict[str, Any]:
+    content = json.dumps(part, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+    digest = hashlib.sha256(content).hexdigest()
+    name = f"{target.name[:200]}-{digest[:16]}"
+    manifest = _manifest(API_VERSION, shard.KIND, name, target, flag_set)
+    # A shard outlives the revision that first had it.
+    manifest["metadata"].pop("annotations")
+    manifest["spec"] = {"digest": f"sha256:{digest}", "flagSpec": part}
+    return manifest
+
+
+def _manifest(
+    api_version: str, kind: str, name: str, target: Target, flag_set: FlagSet
+) -> dict[str, Any]:
+    told = {key: str(flag_set.metadata[key]) for key in ANNOTATIONS if key in flag_set.metadata}
+    metadata: dict[str, Any] = {
+        "name": name,
+        "namespace": target.namespace,
+        "labels": {flagset.LABEL: target.flag_set},
+        "annotations": told,
+    }
+    if target.owner is not None:
+        metadata["ownerReferences"] = [target.owner]
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
