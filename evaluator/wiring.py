@@ -26,11 +26,12 @@ from evaluator.server import (
 )
 from evaluator.server.context import ContextSources
 from evaluator.server.events import EventStreams
-from evaluator.server.metrics import Metrics
+from evaluator.server.introspection import Introspection
 from evaluator.server.ports import Door, Ports, Serving, open_doors
 from evaluator.server.syncing import StoreBackend
 from evaluator.settings import InvalidSettingError, Settings, TlsPaths, from_env
 from evaluator.store import Store
+from evaluator.telemetry.observed import Observed
 from evaluator.wire.hub import Hub
 from evaluator.wire.servicer import SyncService
 
@@ -70,11 +71,14 @@ async def serve(
     tls = _tls(settings.server_tls)
     ofrep_tls, management_tls = _tls(settings.ofrep_tls), _tls(settings.management_tls)
     cors = _cors(settings.cors_origins)
-    parts = _parts(store, settings, clock, context)
+    observed = Observed(store, settings, clock)
+    parts = _parts(store, settings, clock, context, observed)
     host = settings.host
 
     def listener(name: str, routes: Routes, cors: Cors | None = None) -> Listener:
-        return Listener(routes, limits, name=name, cors=cors)
+        made = Listener(routes, limits, name=name, cors=cors)
+        observed.metrics.condition.connections(name, lambda: made.connections)
+        return made
 
     doors = (
         Door(listener("grpc", parts.evaluation, cors), host, settings.port, settings.socket_path, tls),
@@ -82,13 +86,17 @@ async def serve(
         Door(listener("management", parts.management), host, settings.management_port, "", management_tls),
         Door(listener("sync", parts.sync), host, settings.sync_port, settings.sync_socket_path, tls),
     )  # fmt: skip
-    return await open_doors(doors, parts.closers, settings.shutdown_seconds)
+    return await open_doors(doors, parts.closers, settings.shutdown_seconds, observed.close)
 
 
 def _parts(
-    store: Store, settings: Settings, clock: Callable[[], float], context: Mapping[str, Any]
+    store: Store,
+    settings: Settings,
+    clock: Callable[[], float],
+    context: Mapping[str, Any],
+    observed: Observed,
 ) -> _Parts:
-    metrics = Metrics(store, clock)
+    metrics, resolver = observed.metrics, observed.resolver
     values = _under(settings.context_values, context)
     sources = ContextSources(values, settings.context_from_header)
     loop = asyncio.get_running_loop()
@@ -99,12 +107,12 @@ def _parts(
             store, loop, deadline_seconds=deadline, encode=encode, aside=beside(loop)
         )
         return evaluation.Spoken(
-            evaluation.Evaluation(store, metrics, sources, clock, codec), events
+            evaluation.Evaluation(store, metrics, sources, clock, codec, resolver=resolver), events
         )
 
     protobuf, json = spoken(messages), spoken(json_rpc)
     changes = _changes(store, settings, loop)
-    open_feature = ofrep.Ofrep(store, metrics, sources, clock, changes=changes)
+    open_feature = ofrep.Ofrep(store, metrics, sources, clock, changes=changes, resolver=resolver)
     backend = StoreBackend(store, values)
     syncing = SyncService(
         backend,
@@ -112,14 +120,27 @@ def _parts(
         loop,
         deadline_seconds=settings.stream_deadline,
         metadata=not settings.disable_sync_metadata,
+        ended=metrics.condition.lifetimes.ended,
     )
     status = health.Health(store)
     by_grpc = evaluation.routes(protobuf, json)
-    managed = management.routes(store, metrics, clock)
+    managed = merged(
+        management.routes(store, metrics, clock), Introspection(store, sources, clock).routes()
+    )
+    for kind, kept in (
+        ("events", protobuf.events), ("events", json.events), ("sse", changes), ("sync", syncing),
+    ):  # fmt: skip
+        if kept is not None:
+            metrics.condition.streams(kind, kept)
     told = () if changes is None else (changes.close,)
     return _Parts(
-        evaluation=merged(by_grpc, health.routes(status, by_grpc)),
-        ofrep=ofrep.routes(open_feature, changes),
+        evaluation=merged(
+            observed.routes(by_grpc, secure=settings.server_tls is not None),
+            health.routes(status, by_grpc),
+        ),
+        ofrep=observed.routes(
+            ofrep.routes(open_feature, changes), secure=settings.ofrep_tls is not None
+        ),
         management=merged(managed, health.routes(status, by_grpc)),
         sync=merged(syncing.routes(), health.routes(status, syncing.routes())),
         closers=(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
@@ -44,6 +44,14 @@ class Lifetimes:
         yield family
 
 
+class Streams(Protocol):
+    """Whoever keeps open streams."""
+
+    @property
+    def streams(self) -> int:
+        """How many are open."""
+
+
 class Condition:
     """Read at each scrape."""
 
@@ -51,16 +59,16 @@ class Condition:
         self._store = store
         self._clock = clock
         self._connections: dict[str, Callable[[], int]] = {}
-        self._streams: dict[str, list[Callable[[], int]]] = {}
+        self._streams: dict[str, list[Streams]] = {}
         self.lifetimes = Lifetimes()
 
     def connections(self, port: str, count: Callable[[], int]) -> None:
         """`count` tells how many connections `port` has."""
         self._connections[port] = count
 
-    def streams(self, kind: str, count: Callable[[], int]) -> None:
-        """`count` tells how many streams of `kind` are open: `events`, `sync` or `sse`. Several of a kind are summed."""
-        self._streams.setdefault(kind, []).append(count)
+    def streams(self, kind: str, kept: Streams) -> None:
+        """`kept` has streams of `kind`: `events`, `sync` or `sse`. Several of a kind are summed."""
+        self._streams.setdefault(kind, []).append(kept)
 
     def families(self) -> Iterator[Metric]:
         """All of it, as it is now. Also called outside the loop, so it walks copies."""
@@ -152,7 +160,7 @@ class Condition:
     def _open(self) -> Iterator[Metric]:
         connections = [((port,), count()) for port, count in self._connections.items()]
         yield _gauge("flagstaff_connections", "Open connections.", ("port",), connections)
-        streams = {kind: sum(n() for n in counts) for kind, counts in self._streams.items()}
+        streams = {kind: sum(each.streams for each in kept) for kind, kept in self._streams.items()}
         yield _gauge(
             "flagstaff_streams", "Open streams.", ("kind",), (((k,), n) for k, n in streams.items())
         )

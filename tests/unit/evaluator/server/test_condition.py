@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from evaluator.server.condition import Condition
@@ -10,6 +11,11 @@ from .fakes import NOW, flag_set
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+@dataclass
+class Kept:
+    streams: int
 
 
 def read(condition: Condition) -> Mapping[tuple[str, ...], float]:
@@ -67,11 +73,11 @@ def test_swaps_are_counted_and_timed_and_the_same_again_is_none() -> None:
 
 def test_connections_and_streams_are_asked_for_when_read() -> None:
     condition = Condition(Store(), lambda: NOW)
-    open_ = [1, 2, 4]
+    open_ = [1]
     condition.connections("grpc", lambda: open_[0])
-    condition.streams("events", lambda: open_[1])
-    condition.streams("events", lambda: open_[2])
-    condition.streams("sync", lambda: 10)
+    condition.streams("events", Kept(2))
+    condition.streams("events", Kept(4))
+    condition.streams("sync", Kept(10))
     found = read(condition)
     assert found["flagstaff_connections", "grpc"] == 1
     assert found["flagstaff_streams", "events"] == 6
