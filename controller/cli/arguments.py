@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from controller.wiring import FailurePolicy, LocalOptions
+from controller.wiring.local import FailurePolicy, LocalOptions
 from evaluator.flags.model import Bucketing
 
 if TYPE_CHECKING:

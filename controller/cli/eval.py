@@ -10,7 +10,7 @@ from controller.cli.answers import shown
 from controller.cli.arguments import add_build_arguments, local_options
 from controller.cli.context import add_context_arguments, read_context
 from controller.runtime.setbacks import Setback
-from controller.wiring import build_once, now
+from controller.wiring.local import build_once, now
 from evaluator.explain import answer, explain
 from evaluator.flags import Severity
 from evaluator.resolve import compile_flag_set, resolve

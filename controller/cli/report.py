@@ -6,12 +6,12 @@ import errno
 import json
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from controller.wiring import Restored, RevisionBuilt, SourceDown, SourceUp, now
+from controller.wiring.local import Restored, RevisionBuilt, SourceDown, SourceUp, now
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from controller.wiring import LocalEvent, Ports
+    from controller.wiring.local import LocalEvent, Ports
     from evaluator.flags.problems import Problem
 
 

@@ -15,7 +15,7 @@ import uvloop
 from controller.cli.arguments import add_build_arguments, local_options, seconds
 from controller.cli.report import JsonReport, Report, TextReport
 from controller.runtime.setbacks import Setback
-from controller.wiring import (
+from controller.wiring.local import (
     InvalidSettingError,
     Restored,
     RevisionBuilt,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Coroutine
 
-    from controller.wiring import LocalEvent, LocalOptions
+    from controller.wiring.local import LocalEvent, LocalOptions
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -74,7 +74,7 @@ class Cluster:
         now: Callable[[], datetime],
         wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
     ) -> None:
-        self._api = api
+        self.api = api
         self._now = now
         self._wrote = wrote
 
@@ -96,7 +96,7 @@ class Cluster:
 
     async def close(self) -> None:
         """Let go of the connections."""
-        await self._api.close()
+        await self.api.close()
 
     # -- objects ---------------------------------------------------------------------------------------------------
 
@@ -245,10 +245,10 @@ class Cluster:
         target = f"{path}?{urlencode(query)}" if query else path
         headers = {"Content-Type": content_type, "Accept": "application/json"}
         try:
-            _, url, headers, _, _ = await self._api.param_serialize(
+            _, url, headers, _, _ = await self.api.param_serialize(
                 method, target, header_params=headers, auth_settings=["BearerToken"]
             )
-            response = await self._api.call_api(
+            response = await self.api.call_api(
                 method, url, headers, body, _request_timeout=_TIMEOUT
             )
             content = await response.read()

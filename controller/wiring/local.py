@@ -1,4 +1,4 @@
-"""The composition root: the stages wired by hand for local mode, the only place that names concrete adapters.
+"""Local mode: the stages wired by hand, without Kubernetes.
 
 Local mode is source → artifact → flag set → evaluator in one process. Each stage still hands the next an artefact on disk, so
 that what a restart finds is what a stage left.

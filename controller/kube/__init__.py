@@ -1,0 +1,1 @@
+"""The one way to the API server: the official package's asynchronous client, and the Lease that tells who leads."""

@@ -1,0 +1,109 @@
+"""One leader among replicas, by a Lease: the official package's lock, our own loop around it.
+
+A Lease does not fence: a leader that was paused may act once more before it notices. Every effect of ours is idempotent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import aiohttp
+from kubernetes.aio.leaderelection.electionconfig import Config
+from kubernetes.aio.leaderelection.leaderelection import LeaderElection
+from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
+
+from controller.kube.client import Cluster, path_of
+from controller.runtime.setbacks import Failed
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+log = logging.getLogger(__name__)
+
+DURATION: Final = 10.0
+"""Seconds after which a silent leader is one no more: a standby acts within this and two looks."""
+RENEW_WITHIN: Final = 7.0
+"""Seconds without a renewal after which we stop leading ourselves, before anybody else may start."""
+LOOK: Final = 1.5
+
+
+async def _nothing() -> None:
+    """The library's own callbacks are not used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The Lease `name`, asked for as `identity`."""
+
+    cluster: Cluster
+    namespace: str
+    name: str
+    identity: str
+    _elections: list[LeaderElection] = field(default_factory=list)
+
+    async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Wait for the lease, do `work` for as long as it is ours, and wait again. Ends when `work` does, or is cancelled."""
+        while True:
+            await self._wait_until_ours()
+            log.info("%s leads", self.identity)
+            if await self._work_while_ours(work):
+                return
+            log.warning("%s leads no more: the lease was not renewed in time", self.identity)
+
+    async def release(self) -> None:
+        """Let somebody else lead at once. Never raises."""
+        path = path_of("coordination.k8s.io/v1", "Lease", self.namespace, self.name)
+        try:
+            lease = (await self.cluster.request("GET", path)).body
+            if (lease.get("spec") or {}).get("holderIdentity") != self.identity:
+                return
+            # Nobody's: an empty name would be waited out like any other's.
+            del lease["spec"]["holderIdentity"]
+            # Replaced, not patched: whoever took it meanwhile keeps it.
+            await self.cluster.request("PUT", path, {}, lease)
+        except Failed as failure:
+            log.warning("the lease was not released: %s", failure.message)
+
+    async def _wait_until_ours(self) -> None:
+        while True:
+            if await self._ours():
+                return
+            await asyncio.sleep(LOOK)
+
+    async def _work_while_ours(self, work: Callable[[], Awaitable[None]]) -> bool:
+        """True if `work` ended by itself."""
+        loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(work())
+        renewed = loop.time()
+        try:
+            while loop.time() - renewed < RENEW_WITHIN:
+                done, _ = await asyncio.wait({task}, timeout=LOOK)
+                if done:
+                    await task
+                    return True
+                if await self._ours():
+                    renewed = loop.time()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        return False
+
+    async def _ours(self) -> bool:
+        """Take or renew the lease; False where it is another's or the API server does not answer."""
+        try:
+            async with asyncio.timeout(RENEW_WITHIN / 2):
+                return await self._election().try_acquire_or_renew()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            log.warning("the lease cannot be looked at: %s", type(error).__name__)
+            return False
+
+    def _election(self) -> LeaderElection:
+        # It remembers what it saw when: that is how it tells that a leader is silent.
+        if not self._elections:
+            lock = LeaseLock(self.name, self.namespace, self.identity, self.cluster.api)
+            settings = Config(lock, DURATION, RENEW_WITHIN, LOOK, _nothing, _nothing)
+            self._elections.append(LeaderElection(settings))
+        return self._elections[0]
