@@ -18,7 +18,7 @@ from evaluator.server.condition import Condition
 from evaluator.server.requests import Requests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from prometheus_client.core import Metric
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PROVIDER: Final = "flagd"
 
+IMPRESSIONS: Final = ("feature_flag_flagd_impression", "Evaluations of a flag.")
+REASONS: Final = ("feature_flag_flagd_result_reason", "Evaluations by reason.")
 IMPRESSION_LABELS: Final = (
     "feature_flag_key",
     "feature_flag_result_variant",
@@ -69,7 +71,7 @@ Families: TypeAlias = "Callable[[], Iterator[Metric]]"
 
 
 class Metrics(Collector):
-    """The counters of one process, in a registry of their own."""
+    """The counters of one process."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         """`clock`: Unix seconds."""
@@ -81,7 +83,7 @@ class Metrics(Collector):
             self._evaluations, self.requests.families, self.condition.families,
         )  # fmt: skip
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self)
+        self._registry.register(_Families(self._families[1:]))
         # As flagd has it from Go's client: resident memory, CPU, open files.
         ProcessCollector(registry=self._registry)
         self.close = store.subscribe(self._forget_removed)
@@ -96,10 +98,10 @@ class Metrics(Collector):
 
     def text(self) -> bytes:
         """Everything, in Prometheus' text format 0.0.4."""
-        return generate_latest(self._registry)
+        return self._evaluations_text().encode() + generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """Called by the registry at each scrape."""
+        """Everything, as families."""
         for families in self._families:
             yield from families()
 
@@ -114,13 +116,32 @@ class Metrics(Collector):
                 if variant and variant not in variants:
                     del self._answers[key][variant, reason]
 
+    def _evaluations_text(self) -> str:
+        """`_evaluations` as text. Written by hand: there may be ten thousand flags, and the loop waits for it."""
+        impressions, reasons = [_head(*IMPRESSIONS)], [_head(*REASONS)]
+        for key, answers in list(self._answers.items()):
+            flag = f'{{feature_flag_key="{_escaped(key)}",feature_flag_provider_name="{PROVIDER}"'
+            by_reason: dict[str, int] = {}
+            for (variant, reason), tally in list(answers.items()):
+                impressions.append(
+                    f'{IMPRESSIONS[0]}_total{flag},feature_flag_reason="{reason}",'
+                    f'feature_flag_result_variant="{_escaped(variant)}"}} {tally.count}.0\n'
+                )
+                by_reason[reason] = by_reason.get(reason, 0) + tally.count
+            reasons.extend(
+                f'{REASONS[0]}_total{flag},feature_flag_reason="{reason}",ExceptionTypeKeyName=""}} {count}.0\n'
+                for reason, count in by_reason.items()
+            )
+        reasons.extend(
+            f'{REASONS[0]}_total{{feature_flag_key="",feature_flag_provider_name="{PROVIDER}",'
+            f'feature_flag_reason="{reason}",ExceptionTypeKeyName="{error}"}} {tally.count}.0\n'
+            for (reason, error), tally in list(self._errors.items())
+        )
+        return "".join((*impressions, *reasons))
+
     def _evaluations(self) -> Iterator[Metric]:
-        impressions = CounterMetricFamily(
-            "feature_flag_flagd_impression", "Evaluations of a flag.", labels=IMPRESSION_LABELS
-        )
-        reasons = CounterMetricFamily(
-            "feature_flag_flagd_result_reason", "Evaluations by reason.", labels=REASON_LABELS
-        )
+        impressions = CounterMetricFamily(*IMPRESSIONS, labels=IMPRESSION_LABELS)
+        reasons = CounterMetricFamily(*REASONS, labels=REASON_LABELS)
         for key, answers in list(self._answers.items()):
             by_reason: dict[str, int] = {}
             for (variant, reason), tally in list(answers.items()):
@@ -132,3 +153,21 @@ class Metrics(Collector):
             reasons.add_metric(("", PROVIDER, reason, error), tally.count)
         yield impressions
         yield reasons
+
+
+class _Families(Collector):
+    def __init__(self, families: Sequence[Families]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        for families in self._families:
+            yield from families()
+
+
+def _head(name: str, what: str) -> str:
+    return f"# HELP {name}_total {what}\n# TYPE {name}_total counter\n"
+
+
+def _escaped(value: str) -> str:
+    """A label's value (https://prometheus.io/docs/instrumenting/exposition_formats/)."""
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

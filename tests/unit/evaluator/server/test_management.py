@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
+import pytest
 from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v2
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -32,10 +33,6 @@ def samples(served: World) -> dict[tuple[str, tuple[tuple[str, str], ...]], floa
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }  # fmt: skip
-
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_alive_is_always_answered() -> None:
@@ -139,3 +136,23 @@ def test_what_is_served_can_be_read_from_the_metrics() -> None:
     assert counted["flagstaff_data_age_seconds", ()] == 5
     assert counted["flagstaff_last_success_timestamp_seconds", ()] == NOW - 5
     assert counted["flagstaff_flags", ()] == 1
+
+
+@pytest.mark.parametrize("key", ["plain", 'a"b', "back\\slash", "line\nbreak", "schlüssel", r"\n"])
+def test_what_is_written_by_hand_reads_as_the_families_do(key: str) -> None:
+    served = world(flag(key, {key: 1}, key), fakes.BROKEN)
+    post(served, None)
+    families = {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in served.metrics.collect()
+        for sample in family.samples
+        if sample.name.startswith("feature_flag_flagd")
+    }
+    written = {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(get(served, "/metrics").body.decode())
+        for sample in family.samples
+        if sample.name.startswith("feature_flag_flagd")
+    }
+    assert len(written) == 3
+    assert written == families
