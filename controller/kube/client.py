@@ -8,6 +8,7 @@ import binascii
 import hashlib
 import json
 import logging
+import re
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -47,6 +48,7 @@ _TRIES: Final = 4
 _PAUSE: Final = 0.25
 _TIMEOUT: Final = 15.0
 _PASSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, 500, 502, 503, 504})
+_EDIT: Final = re.compile(r'conflict with "([^"]*)" using ')
 _NOTE: Final = 1024
 """Characters that an Event's message may have."""
 
@@ -128,19 +130,35 @@ class Cluster:
         except (binascii.Error, ValueError):
             raise Stalled("InvalidSecret", f"Secret {name} is not base64") from None
 
-    async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> dict[str, Any]:
-        """Server-side apply as `manager`; the object's body is returned.
+    async def apply(
+        self, manifest: Mapping[str, Any], *, manager: str
+    ) -> tuple[dict[str, Any], str]:
+        """Server-side apply as `manager`: (the object's body, who had changed by hand what we set, or empty).
 
-        Raises Stalled OwnershipConflict, with the other owner's name, where somebody else has set what we set, Stalled
-        InvalidObject where the API server will never take it.
+        A hand's change of what carries our label is overwritten. Raises Stalled OwnershipConflict, with the other owner's name,
+        where somebody else applies what we apply; Stalled InvalidObject where the API server will never take it.
         """
         kind, meta = manifest["kind"], manifest["metadata"]
         path = path_of(manifest["apiVersion"], kind, meta["namespace"], meta["name"])
         self._wrote("apply", kind)
         answer = await self._ask("PATCH", path, {"fieldManager": manager}, manifest, _APPLY)
+        editors = ""
         if answer.status == HTTPStatus.CONFLICT:
-            raise Stalled("OwnershipConflict", _conflict(kind, meta["name"], answer))
-        return _expect(answer, kind, meta["name"])
+            editors = await self._editors(path, manifest, answer)
+            query = {"fieldManager": manager, "force": "true"}
+            answer = await self._ask("PATCH", path, query, manifest, _APPLY)
+        return _expect(answer, kind, meta["name"]), editors
+
+    async def _editors(self, path: str, manifest: Mapping[str, Any], conflict: Answer) -> str:
+        """Whoever changed our object by hand. Raises Stalled where it is not ours, or somebody else applies it too."""
+        kind, meta = manifest["kind"], manifest["metadata"]
+        there = (await self._ask("GET", path)).body
+        labels = (there.get("metadata") or {}).get("labels") or {}
+        ours = meta["labels"].items() <= labels.items()
+        managers = {_manager(each) for each in _causes(conflict)}
+        if not ours or None in managers:
+            raise Stalled("OwnershipConflict", _conflict(kind, meta["name"], conflict))
+        return ", ".join(sorted(name for name in managers if name))
 
     async def delete(
         self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = ""
@@ -302,9 +320,20 @@ def _expect(answer: Answer, kind: str, name: str) -> dict[str, Any]:
     raise Failed("ApiServerFailed", f"{what}: {answer.message}")
 
 
+def _causes(conflict: Answer) -> list[Mapping[str, Any]]:
+    """One for each field that has another owner."""
+    return list((conflict.body.get("details") or {}).get("causes") or ())
+
+
+def _manager(cause: Mapping[str, Any]) -> str | None:
+    """The name of whoever edited; None for whoever applies. The API server tells an edit by the version it was made `using`."""
+    told = _EDIT.search(str(cause.get("message", "")))
+    return told[1] if told else None
+
+
 def _conflict(kind: str, name: str, answer: Answer) -> str:
     """Who else, and on which fields: the API server says so field by field."""
-    causes = (answer.body.get("details") or {}).get("causes") or ()
+    causes = _causes(answer)
     owners = sorted({str(each.get("message", "")) for each in causes})
     fields = sorted({str(each.get("field", "")) for each in causes})[:3]
     told = "; ".join(owners)[:300] or answer.message
