@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import signal
+import sys
 import time
 from collections import ChainMap
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from evaluator.exchange import Exchange, beside
 from evaluator.flags.model import EMPTY
@@ -31,6 +34,9 @@ from evaluator.server.ports import Door, Ports, Serving, open_doors
 from evaluator.server.syncing import StoreBackend
 from evaluator.settings import InvalidSettingError, Settings, TlsPaths, from_env
 from evaluator.store import Store
+from evaluator.sync.config import InvalidSourceError
+from evaluator.sync.follow import Followers
+from evaluator.sync.opening import open_sources
 from evaluator.telemetry.observed import Observed
 from evaluator.wire.hub import Hub
 from evaluator.wire.servicer import SyncService
@@ -38,11 +44,19 @@ from evaluator.wire.servicer import SyncService
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from evaluator.store import Snapshot
+
 __all__ = [
-    "Exchange", "Heap", "InvalidSettingError", "Ports", "Serving", "Settings", "Store", "from_env", "serve",
+    "Exchange", "Heap", "InvalidSettingError", "Ports", "Serving", "Settings", "Store", "from_env", "run", "serve",
 ]  # fmt: skip
 
 unix_time: Callable[[], float] = time.time  # noqa: TID251 - the clock's one reading place
+
+_SWITCH_SECONDS: Final = 0.001
+"""How long the loop waits for a thread that reads or compiles a flag set, each time it has slept: Python's own 5 ms would be most
+of an evaluation's latency meanwhile. For a process that is the evaluator's alone."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +68,45 @@ class _Parts:
     management: Routes
     sync: Routes
     closers: Sequence[Callable[[], None]]
+
+
+async def run(settings: Settings, *, clock: Callable[[], float] = unix_time) -> None:
+    """Open the ports, follow the sources, and return once SIGTERM or SIGINT came and requests in flight have ended.
+
+    A source that is down is no reason not to serve. Raises OSError for a port, socket or certificate that cannot be had, and
+    InvalidSettingError for a source that cannot be followed on this installation.
+    """
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        sources = open_sources(settings.sources, clock=clock)
+    except InvalidSourceError as error:
+        raise InvalidSettingError(str(error)) from None
+    store = Store(
+        sources=[source.name for source in sources],
+        bucketing=settings.bucketing,
+        expose_bucketing=settings.show_bucketing,
+    )
+    store.subscribe(_log_served)
+    followers = Followers(sources, store, clock=clock, state_dir=settings.state_dir, heap=Heap())
+    serving = await serve(store, settings, clock=clock, context=followers.context)
+    log.info("listening", extra=asdict(serving.ports))
+    following = asyncio.create_task(followers.run())
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((following, stopping), return_when=asyncio.FIRST_COMPLETED)
+    log.info("stopping")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # A second signal ends the process at once.
+        loop.remove_signal_handler(number)
+    stopping.cancel()
+    following.cancel()
+    await serving.stop()
+    await asyncio.gather(following, return_exceptions=True)
+    if not following.cancelled() and (failure := following.exception()) is not None:
+        raise failure
 
 
 async def serve(
@@ -70,7 +123,7 @@ async def serve(
     limits = Limits(body_bytes=settings.max_request_body, header_bytes=settings.max_request_header)
     tls = _tls(settings.server_tls)
     ofrep_tls, management_tls = _tls(settings.ofrep_tls), _tls(settings.management_tls)
-    cors = _cors(settings.cors_origins)
+    cors = Cors(settings.cors_origins)
     observed = Observed(store, settings, clock)
     parts = _parts(store, settings, clock, context, observed)
     host = settings.host
@@ -132,7 +185,6 @@ def _parts(
     ):  # fmt: skip
         if kept is not None:
             metrics.condition.streams(kind, kept)
-    told = () if changes is None else (changes.close,)
     return _Parts(
         evaluation=merged(
             observed.routes(by_grpc, secure=settings.server_tls is not None),
@@ -143,15 +195,19 @@ def _parts(
         ),
         management=merged(managed, health.routes(status, by_grpc)),
         sync=merged(syncing.routes(), health.routes(status, syncing.routes())),
-        closers=(
-            status.close,
-            protobuf.close,
-            json.close,
-            *told,
-            syncing.close,
-            backend.close,
-            open_feature.close,
-            metrics.close,
+        closers=tuple(
+            part.close
+            for part in (
+                status,
+                protobuf,
+                json,
+                changes,
+                syncing,
+                backend,
+                open_feature,
+                metrics,
+            )
+            if part is not None
         ),
     )
 
@@ -176,8 +232,12 @@ def _tls(paths: TlsPaths | None) -> TlsFiles | None:
     return None if paths is None else TlsFiles(paths.certificate, paths.key, paths.client_ca)
 
 
-def _cors(origins: Sequence[str]) -> Cors:
-    try:
-        return Cors(origins)
-    except ValueError as error:
-        raise InvalidSettingError(f"--cors-origin: {error}") from None
+def _log_served(snapshot: Snapshot) -> None:
+    log.info(
+        "flags served",
+        extra={
+            "flags": len(snapshot.flag_set.flags),
+            "revision": snapshot.revision,
+            "digest": snapshot.digest,
+        },
+    )

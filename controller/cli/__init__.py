@@ -17,9 +17,16 @@ VERBS: Final = {
     "up": "serve the flags of a Git repository, commit by commit",
     "lint": "check flag definitions",
     "eval": "answer one flag, with the reason why",
+    "evaluator": "serve flags from files, HTTP, gRPC or object stores, in flagd's place",
     "flags": "list what a running evaluator serves",
     "explain": "show how a running evaluator comes to an answer",
 }
+_ELSEWHERE: Final = {"evaluator": "evaluator.cli"}
+
+
+def module_of(verb: str) -> str:
+    """The module that declares and runs `verb`."""
+    return _ELSEWHERE.get(verb, f"controller.cli.{verb}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for verb, summary in VERBS.items():
         sub = verbs.add_parser(verb, help=summary, description=summary.capitalize() + ".")
         if verb == asked:
-            importlib.import_module(f"controller.cli.{verb}").configure(sub)
+            importlib.import_module(module_of(verb)).configure(sub)
     options = parser.parse_args(arguments)
     if options.version:
         from importlib.metadata import version

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from controller.cli import VERBS
+from controller.cli import VERBS, module_of
 from evaluator.http.routes import Limits
 from evaluator.server import condition, metrics, requests
-from evaluator.settings import OPTIONS
+from evaluator.settings import OPTIONS, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,8 +66,16 @@ def test_a_page_is_no_longer_than_a_reader_takes(page: str) -> None:
 
 def options(verb: str) -> set[str]:
     parser = argparse.ArgumentParser()
-    importlib.import_module(f"controller.cli.{verb}").configure(parser)
-    return {name for action in parser._actions for name in action.option_strings}
+    importlib.import_module(module_of(verb)).configure(parser)
+    return set(option_strings(parser))
+
+
+def option_strings(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for action in parser._actions:
+        yield from action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from option_strings(below)
 
 
 def commands(page: str) -> Iterator[tuple[str, list[str]]]:
@@ -146,6 +154,25 @@ def test_the_limits_on_the_page_are_the_defaults() -> None:
     timed = {limits.header_seconds, limits.body_seconds, limits.idle_seconds}
     counted |= {limits.header_bytes, limits.resets_per_second, limits.write_buffer_bytes >> 20}
     assert numbers == {*counted, *(int(seconds) for seconds in timed)}
+
+
+def test_every_option_of_the_evaluator_is_on_its_page_with_its_letter_and_default() -> None:
+    page, defaults = text("docs/evaluator.md"), Settings()
+    for option in OPTIONS:
+        letter = f", `-{option.short}`" if option.short else ""
+        row = next(
+            (
+                line
+                for line in page.splitlines()
+                if line.startswith(f"| `--{option.name}`{letter} |")
+            ),
+            None,
+        )
+        assert row is not None, option.name
+        default = getattr(defaults, option.target, None)
+        if isinstance(default, int) and not isinstance(default, bool):
+            assert f"| {default} |" in row
+        assert not option.refusal or option.choices or "| refused |" in row
 
 
 def test_every_metric_is_on_the_page() -> None:

@@ -1,0 +1,115 @@
+"""`flagstaff evaluator start …`: the command line of `flagd start`, made from the table of options."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from evaluator import logs
+from evaluator.settings import OPTIONS, InvalidSettingError, Kind, Settings, load
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from evaluator.settings import Loaded, Option
+
+_NO_SOURCE: Final = (
+    "there is no source of flags; give --uri or --sources, such as --uri file:flags.json"
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`python -m evaluator start …`; returns the exit code: 0 stopped by a signal, 2 cannot start."""
+    parser = argparse.ArgumentParser(prog="evaluator", allow_abbrev=False)
+    configure(parser)
+    options = parser.parse_args(argv)
+    code: int = options.run(options)
+    return code
+
+
+def parse(argv: Sequence[str]) -> dict[str, list[str]]:
+    """The texts given for each option of `start`, by its name; leaves the process where argparse does."""
+    parser = argparse.ArgumentParser(prog="evaluator", allow_abbrev=False)
+    configure(parser)
+    return _flags(parser.parse_args(argv))
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verbs `start` and `version`, and all options."""
+    verbs = parser.add_subparsers(dest="evaluator_verb", metavar="VERB", required=True)
+    start = verbs.add_parser("start", help="serve flags", allow_abbrev=False)
+    for option in OPTIONS:
+        _declare(start, option)
+    start.set_defaults(run=_start)
+    version = verbs.add_parser("version", help="print the version")
+    version.set_defaults(run=_version)
+
+
+def _declare(parser: argparse.ArgumentParser, option: Option) -> None:
+    names = [f"--{option.name}", *([f"-{option.short}"] if option.short else [])]
+    switch = option.kind is Kind.SWITCH
+    parser.add_argument(
+        *names,
+        dest=option.name,
+        action="append",
+        default=argparse.SUPPRESS,
+        # pflag's switches stand alone or take `=false`.
+        nargs="?" if switch else None,
+        const="true" if switch else None,
+        metavar="|".join(option.choices) if option.kind is Kind.CHOICE else option.kind.value,
+        help=argparse.SUPPRESS if option.refusal else option.help,
+    )
+
+
+def _version(_: argparse.Namespace) -> int:
+    from importlib.metadata import version
+
+    print(f"flagstaff {version('flagstaff')}")
+    return 0
+
+
+def _start(arguments: argparse.Namespace) -> int:
+    try:
+        loaded = load(_flags(arguments), os.environ)
+    except InvalidSettingError as error:
+        return _refused(str(error))
+    if not loaded.settings.sources:
+        return _refused(_NO_SOURCE)
+    return _serve(loaded)
+
+
+def _flags(arguments: argparse.Namespace) -> dict[str, list[str]]:
+    return {
+        option.name: getattr(arguments, option.name)
+        for option in OPTIONS
+        if hasattr(arguments, option.name)
+    }
+
+
+def _refused(reason: str) -> int:
+    print(f"flagstaff evaluator: {reason}", file=sys.stderr)
+    return 2
+
+
+def _serve(loaded: Loaded) -> int:
+    import asyncio
+    import logging
+
+    import uvloop
+
+    from evaluator.wiring import run
+
+    settings: Settings = loaded.settings
+    logs.configure(settings.log_format, settings.log_level)
+    log = logging.getLogger("evaluator")
+    for warning in loaded.warnings:
+        log.warning(warning)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run(settings))
+    except (OSError, InvalidSettingError) as error:
+        log.error("cannot serve: %s", error)  # noqa: TRY400 - the reason is all there is to know
+        return 2
+    return 0

@@ -1,0 +1,226 @@
+"""An evaluator started with flagd's command line and configuration files, and asked by stock clients."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import urllib.error
+import urllib.request
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+from openfeature import api
+from openfeature.contrib.provider.flagd import FlagdProvider
+from openfeature.contrib.provider.flagd.config import CacheType, ResolverType
+from openfeature.contrib.provider.ofrep import OFREPProvider
+from openfeature.schemas.protobuf.flagd.evaluation.v1 import (
+    evaluation_pb2,
+    evaluation_pb2_grpc,
+)
+from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
+
+from .asking import served
+from .evaluator import Evaluator, evaluator
+from .server import until
+from .up import banner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from openfeature.client import OpenFeatureClient
+    from openfeature.provider import AbstractProvider
+
+
+@contextmanager
+def client(provider: AbstractProvider) -> Iterator[OpenFeatureClient]:
+    api.set_provider_and_wait(provider, "evaluator")
+    try:
+        yield api.get_client("evaluator")
+    finally:
+        api.clear_providers()
+
+
+def rpc(port: int, **more: Any) -> FlagdProvider:
+    return FlagdProvider(
+        host="localhost",
+        port=port,
+        resolver_type=ResolverType.RPC,
+        cache=CacheType.DISABLED,
+        **more,
+    )
+
+
+def replace(path: Path, content: str) -> None:
+    """By rename, as whoever publishes files does it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(content, encoding="utf-8")
+    fresh.replace(path)
+
+
+def ready(running: Evaluator) -> dict[str, Any]:
+    """The ports, once a flag set is served."""
+    ports = running.said("listening")
+    running.said("flags served")
+    return ports
+
+
+def readiness(port: int) -> int:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
+            status: int = answer.status
+            return status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--uri", "file:flags.json"],
+        ["-f=file:flags.json"],
+        ["--sources", '[{"uri":"flags.json","provider":"file"}]'],
+    ],
+    ids=["uri", "letter", "sources"],
+)
+def test_a_file_is_served_and_its_change_is_seen_by_stock_clients(
+    tmp_path: Path, words: list[str]
+) -> None:
+    replace(tmp_path / "flags.json", banner("plain"))
+    with evaluator(*words, cwd=tmp_path) as running:
+        ports = ready(running)
+        ofrep = OFREPProvider(f"http://127.0.0.1:{ports['ofrep']}")
+        with client(rpc(ports["grpc"])) as asking, client(ofrep) as also:
+            assert asking.get_string_value("banner", "none") == "Welcome"
+            replace(tmp_path / "flags.json", banner("party"))
+            running.said("flags served")
+            assert also.get_string_value("banner", "none") == "Hooray"
+            assert until(lambda: served(ports["ofrep"]) == "Hooray")
+
+
+def test_an_in_process_provider_gets_its_flags_from_the_sync_port(tmp_path: Path) -> None:
+    replace(tmp_path / "flags.json", banner("plain"))
+    with evaluator("-f", "file:flags.json", cwd=tmp_path) as running:
+        port = ready(running)["sync"]
+        provider = FlagdProvider(host="localhost", port=port, resolver_type=ResolverType.IN_PROCESS)
+        with client(provider) as asking:
+            assert asking.get_string_value("banner", "none") == "Welcome"
+            replace(tmp_path / "flags.json", banner("party"))
+            assert until(lambda: asking.get_string_value("banner", "none") == "Hooray")
+
+
+def test_it_starts_without_its_source_and_is_ready_once_that_is_there(tmp_path: Path) -> None:
+    with evaluator("-f", "file:late/flags.json", cwd=tmp_path) as running:
+        ports = running.said("listening")
+        assert readiness(ports["management"]) == 412
+        replace(tmp_path / "late" / "flags.json", banner("plain"))
+        assert until(lambda: readiness(ports["management"]) == 200)
+        assert served(ports["ofrep"]) == "Welcome"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_well(tmp_path: Path, number: signal.Signals) -> None:
+    replace(tmp_path / "flags.json", banner("plain"))
+    with evaluator("-f", "file:flags.json", cwd=tmp_path) as running:
+        ready(running)
+        assert running.stop(number) == 0
+    assert running.log[-1]["message"] == "stopping"
+
+
+TIERS = json.dumps(
+    {
+        "flags": {
+            "tier": {
+                "state": "ENABLED",
+                "variants": {"seen": "seen", "unseen": "unseen"},
+                "defaultVariant": "unseen",
+                "targeting": {"if": [{"==": [{"var": "injectedmetadata"}, "set"]}, "seen"]},
+            }
+        }
+    }
+)
+
+
+def tier(port: int, body: bytes, headers: dict[str, str] | None = None) -> Any:
+    """OFREP's answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    with closing(connection):
+        connection.request("POST", "/ofrep/v1/evaluate/flags/tier", body, headers or {})
+        return json.load(connection.getresponse())
+
+
+def test_a_configuration_file_as_the_testbeds_is_obeyed(tmp_path: Path) -> None:
+    replace(tmp_path / "flags" / "allFlags.json", TIERS)
+    replace(tmp_path / "rawflags" / "selector-flags.json", banner("party"))
+    config = {
+        "sources": [
+            {"uri": "flags/allFlags.json", "provider": "file"},
+            {"uri": "rawflags/selector-flags.json", "provider": "file"},
+        ],
+        "context-value": {"injectedmetadata": "set"},
+        "disable-sync-metadata": True,
+    }
+    (tmp_path / "default.json").write_text(json.dumps(config))
+    with evaluator("--config", "./default.json", cwd=tmp_path) as running:
+        ports = ready(running)
+        assert until(lambda: readiness(ports["management"]) == 200)
+        with client(rpc(ports["grpc"])) as asking:
+            assert until(lambda: asking.get_string_value("tier", "none") == "seen")
+            assert until(lambda: asking.get_string_value("banner", "none") == "Hooray")
+        with client(rpc(ports["grpc"], selector="rawflags/selector-flags.json")) as asking:
+            assert asking.get_string_value("banner", "none") == "Hooray"
+            assert asking.get_string_value("tier", "none") == "none"
+
+
+def test_the_environment_and_headers_reach_the_context(tmp_path: Path) -> None:
+    replace(tmp_path / "flags.json", TIERS)
+    environ = {
+        "FLAGD_URI": "file:flags.json",
+        "FLAGD_CONTEXT_FROM_HEADER": '{"X-Meta":"injectedmetadata"}',
+        "FLAGD_PROT": "1",
+    }
+    with evaluator(cwd=tmp_path, environ=environ) as running:
+        assert 'did you mean "FLAGD_PORT"' in running.said("FLAGD_PROT")["message"]
+        port = ready(running)["ofrep"]
+        assert tier(port, b"{}", {"X-META": "set"})["value"] == "seen"
+        assert tier(port, b"{}")["value"] == "unseen"
+
+
+def test_unix_sockets_take_the_places_of_ports(tmp_path: Path) -> None:
+    replace(tmp_path / "flags.json", banner("plain"))
+    words = ["-f", "file:flags.json", "-d", "eval.sock", "-e", "sync.sock"]
+    with evaluator(*words, cwd=tmp_path) as running:
+        ports = ready(running)
+        assert (ports["grpc"], ports["sync"]) == (0, 0)
+        with grpc.insecure_channel(f"unix:{tmp_path}/eval.sock") as channel:
+            request = evaluation_pb2.ResolveStringRequest(flag_key="banner")
+            answer = evaluation_pb2_grpc.ServiceStub(channel).ResolveString(request, timeout=10)
+        with grpc.insecure_channel(f"unix:{tmp_path}/sync.sock") as channel:
+            everything = sync_pb2_grpc.FlagSyncServiceStub(channel).FetchAllFlags(
+                sync_pb2.FetchAllFlagsRequest(), timeout=10
+            )
+        assert (answer.value, "banner" in everything.flag_configuration) == ("Welcome", True)
+    assert not (tmp_path / "eval.sock").exists()
+
+
+def test_a_port_that_is_taken_ends_the_start_with_a_reason(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with evaluator("-f", "file:flags.json", "--ofrep-port", str(port), cwd=tmp_path) as running:
+            assert running.process.wait(20) == 2
+    assert "address already in use" in running.log[-1]["message"]
+
+
+def test_no_context_of_a_user_is_in_the_log(tmp_path: Path) -> None:
+    replace(tmp_path / "flags.json", TIERS)
+    with evaluator("-f", "file:flags.json", "--debug", cwd=tmp_path) as running:
+        port = ready(running)["ofrep"]
+        assert tier(port, b'{"context":{"email":"ada@example.com"}}')["value"] == "unseen"
+        assert "errorCode" in tier(port, b'{"context":{"ada@example.com"')
+        running.stop()
+    assert "ada@example.com" not in json.dumps(running.log)

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controller import cli as flagstaff
+from evaluator import cli
+from evaluator.settings import OPTIONS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "there is no source of flags; give --uri or --sources"),
+        (["--uri", "flags.json"], "must start with file:"),
+        (["-f", "file:flags.json", "--stream-deadline", "10"], "--stream-deadline is"),
+        (["-f", "core.openfeature.dev/a/b"], "no access to Kubernetes"),
+        (["--config", "none.json"], "cannot be read"),
+        (["-f", "file:flags.json", "--cors-origin", "https://*.*"], "--cors-origin: "),
+    ],
+    ids=["no source", "bad uri", "bad value", "refused", "no file", "bad origin"],
+)
+def test_what_cannot_be_started_is_said_in_a_line_and_ends_with_2(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert flagstaff.main(["evaluator", "start", *words]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert said in told.err
+    assert len(told.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [["start", "--prot", "1"], ["start", "-q"], ["begin"], []])
+def test_an_unknown_option_or_verb_is_refused(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(words)
+    assert caught.value.code == 2
+    assert "usage: " in capsys.readouterr().err
+
+
+def test_an_option_is_not_taken_by_its_beginning(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.parse(["start", "--sourc", "[]"])
+    assert "unrecognized arguments" in capsys.readouterr().err
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["version"]) == 0
+    assert capsys.readouterr().out.startswith("flagstaff ")
+
+
+def test_help_names_every_option_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["start", "--help"])
+    told = capsys.readouterr().out
+    assert caught.value.code == 0
+    assert [o.name for o in OPTIONS if (f"--{o.name}" in told) == bool(o.refusal)] == []
+
+
+def test_no_library_of_the_controllers_is_imported() -> None:
+    heavy = {"kopf", "pygit2", "pydantic", "git", "kubernetes", "grpc", "obstore", "opentelemetry"}
+    code = (
+        "import sys; from controller.cli import main\n"
+        "assert main(['evaluator', 'start', '-f', 'nothing']) == 2\n"
+        "import evaluator.wiring\n"
+        f"print(sorted({heavy!r} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
