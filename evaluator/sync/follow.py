@@ -7,7 +7,7 @@ import secrets
 from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.exchange import Exchange
-from evaluator.sync.follower import Follower, Serving
+from evaluator.sync.follower import Contexts, Follower
 from evaluator.sync.lastgood import Keeper, LastGood
 from evaluator.sync.retry import Backoff
 
@@ -38,16 +38,19 @@ class Followers:
         """`clock` is Unix seconds, `heap` the policy of a process that is ours alone. Last good sets are kept in `state_dir`, and nowhere where it is None."""
         self.context: dict[str, Any] = {}
         """What sources want in every evaluation context, the last source wins; changes in place, with the flags."""
-        serving = Serving(Exchange(store, clock, heap), clock, self.context)
+        exchange = Exchange(store, clock, heap)
+        contexts = Contexts((source.name for source in sources), self.context)
         self._keepers: list[Keeper] = []
-        self._followers = []
+        self._followers: list[Follower] = []
         for source in sources:
-            last_good = keeper = None
+            keeper = None
             if state_dir is not None:
                 last_good = LastGood(state_dir, source.identity)
                 keeper = Keeper(last_good, source.name, Backoff(random))
                 self._keepers.append(keeper)
-            follower = Follower(source, serving, Backoff(random), last_good, keeper)
+            follower = Follower(
+                source, exchange, contexts, clock=clock, backoff=Backoff(random), keeper=keeper
+            )
             self._followers.append(follower)
         self._restored = False
 

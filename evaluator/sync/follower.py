@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -17,13 +16,12 @@ from evaluator.sync.accept import Accepted, accept, fingerprint
 from evaluator.sync.source import Delivery, SourceFault, Unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from evaluator.exchange import Exchange
     from evaluator.flags.model import FlagSet, Json
     from evaluator.flags.problems import Problem
-    from evaluator.store import Store
-    from evaluator.sync.lastgood import Keeper, LastGood
+    from evaluator.sync.lastgood import Keeper
     from evaluator.sync.retry import Backoff
     from evaluator.sync.source import SyncSource
 
@@ -31,42 +29,27 @@ log = logging.getLogger(__name__)
 
 _RESTAMP: Final = 600.0
 """Seconds after which an unchanged set is saved again, so that a restart knows how old it is."""
+_NOT_READ: Final = "not read since the start; its last good set is served"
 _PROVEN: Final = 1.0
 """Seconds after which a source that answers counts as well again: one that delivers and falls in turn is not asked faster and faster."""
 _TOLD: Final = 20
 """Problems of one delivery that are logged one by one."""
 
 
-@dataclass
-class Serving:
-    """What all sources share: one store, and the way into it."""
+class Contexts:
+    """What sources want in every evaluation context: theirs merged in place, the last source wins."""
 
-    exchange: Exchange
-    clock: Callable[[], float]
-    """Unix seconds."""
-    context: dict[str, Any]
-    """The sources' contexts, merged in place."""
-    contexts: dict[str, Mapping[str, Json]] = field(default_factory=dict)
+    def __init__(self, sources: Iterable[str], merged: dict[str, Any]) -> None:
+        self._each: dict[str, Mapping[str, Json]] = dict.fromkeys(sources, EMPTY)
+        self._merged = merged
 
-    @property
-    def store(self) -> Store:
-        """What is served."""
-        return self.exchange.store
-
-    async def serve(
-        self, name: str, flag_set: FlagSet, digest: str | None, context: Mapping[str, Json]
-    ) -> None:
-        """Serve `flag_set` as what `name` holds: compiled off the loop, swapped with its context within one step of it.
-
-        `digest` is the set's where the source has just said it, None where it was on disk.
-        """
-        await self.exchange.put(flag_set, source=name, digest=digest)
-        self.contexts[name] = context
-        self.context.clear()
-        for each in self.store.catalog.names:
-            self.context.update(self.contexts.get(each, EMPTY))
-        if digest is not None:
-            self.store.mark_success(self.clock(), name)
+    def put(self, source: str, context: Mapping[str, Json]) -> None:
+        """From here on this is what `source` wants."""
+        if self._each[source] != context:
+            self._each[source] = context
+            self._merged.clear()
+            for each in self._each.values():
+                self._merged.update(each)
 
 
 class Follower:
@@ -75,15 +58,19 @@ class Follower:
     def __init__(
         self,
         source: SyncSource,
-        serving: Serving,
+        exchange: Exchange,
+        contexts: Contexts,
+        *,
+        clock: Callable[[], float],
         backoff: Backoff,
-        last_good: LastGood | None = None,
         keeper: Keeper | None = None,
     ) -> None:
         self._source = source
-        self._serving = serving
+        self._exchange = exchange
+        self._store = exchange.store
+        self._contexts = contexts
+        self._clock = clock
         self._backoff = backoff
-        self._last_good = last_good
         self._keeper = keeper
         self._accepted: FlagSet | None = None
         self._context: Mapping[str, Json] = EMPTY
@@ -96,11 +83,11 @@ class Follower:
 
     async def restore(self) -> None:
         """Serve what is on disk, if anything is."""
-        if self._last_good is None:
+        if self._keeper is None:
             return
-        name, store = self._source.name, self._serving.store
+        name = self._source.name
         try:
-            saved = await asyncio.to_thread(self._last_good.load)
+            saved = await self._exchange.read(self._keeper.load)
         except OSError as error:
             log.error("%s: its last good set cannot be read: %s", name, error)  # noqa: TRY400 - no trace is needed
             return
@@ -108,9 +95,10 @@ class Follower:
             return
         self._accepted, self._context = saved.flag_set, saved.context
         moment = saved.saved_at.timestamp()
-        store.mark_from_disk(moment, name)
-        store.mark_stale("not read since the start; its last good set is served", moment, name)
-        await self._serving.serve(name, saved.flag_set, None, saved.context)
+        self._store.mark_from_disk(moment, name)
+        self._store.mark_stale(_NOT_READ, moment, name)
+        await self._exchange.put(saved.flag_set, source=name)
+        self._contexts.put(name, saved.context)
         log.info("%s: its last good set of %s is served", name, saved.saved_at.isoformat())
         self.heard.set()
 
@@ -147,7 +135,7 @@ class Follower:
         if seen == self._taken:
             self._confirm()
             return
-        judged = await self._serving.exchange.read(partial(accept, delivery, self._accepted))
+        judged = await self._exchange.read(partial(accept, delivery, self._accepted))
         self._taken = seen
         self._tell(judged.problems)
         if not isinstance(judged, Accepted):
@@ -164,7 +152,8 @@ class Follower:
             )
         self._refusal = None
         self._accepted, self._context = judged.flag_set, delivery.context
-        await self._serving.serve(name, judged.flag_set, judged.digest, delivery.context)
+        await self._exchange.put(judged.flag_set, source=name, digest=judged.digest)
+        self._contexts.put(name, delivery.context)
         self._stamped = None
         self._confirm()
 
@@ -173,8 +162,8 @@ class Follower:
         if self._refusal is not None:
             self._stale(self._refusal)
             return
-        now = self._serving.clock()
-        self._serving.store.mark_success(now, self._source.name)
+        now = self._clock()
+        self._store.mark_success(now, self._source.name)
         if self._told is not None:
             self._told = None
             log.info("%s: it can be read again", self._source.name)
@@ -187,8 +176,8 @@ class Follower:
             self._keeper.keep(Saved(self._accepted, moment, self._context))
 
     def _stale(self, fault: SourceFault) -> None:
-        store, name = self._serving.store, self._source.name
-        store.mark_stale(f"{fault.reason}: {fault.message}", self._serving.clock(), name)
+        name = self._source.name
+        self._store.mark_stale(f"{fault.reason}: {fault.message}", self._clock(), name)
         told = (fault.reason, fault.message)
         if told != self._told:
             self._told = told

@@ -45,6 +45,10 @@ class Keeper:
         self._newest: Saved | None = None
         self._woken = asyncio.Event()
 
+    def load(self) -> Saved | None:
+        """What the last process left, as LastGood.load."""
+        return self._last_good.load()
+
     def keep(self, saved: Saved) -> None:
         """Save this as soon as the disk takes it, instead of any that is still waiting."""
         self._newest = saved

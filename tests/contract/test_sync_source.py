@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from evaluator.settings.sources import parse_uri
 from evaluator.sync import file, grpc
 from evaluator.sync.opening import open_sources
-from evaluator.sync.reading import from_uri
 from evaluator.sync.source import Delivery, SourceFault, Unchanged
 from tests.sync_sources import (
     S3_KEY,
@@ -79,7 +79,7 @@ async def ear(peer: Peer) -> AsyncIterator[Ear]:
 
 
 def open_at(uri: str) -> SyncSource:
-    config = replace(from_uri(uri), interval=0.02, timeout=5.0)
+    config = replace(parse_uri(uri, "--uri"), interval=0.02, timeout=5.0)
     return open_sources([config], clock=time.monotonic)[0]
 
 
@@ -155,7 +155,7 @@ def says(answer: bytes) -> Callable[[socket.socket], None]:
 )
 async def test_a_peer_that_answers_nothing_or_garbage_is_a_fault(uri: str, answer: bytes) -> None:
     with raw_server(says(answer)) as port:
-        config = replace(from_uri(uri.format(port)), timeout=0.3)
+        config = replace(parse_uri(uri.format(port), "--uri"), timeout=0.3)
         ear = Ear(open_sources([config], clock=time.monotonic)[0])
         assert (await ear.until(SourceFault)).reason in {"Timeout", "Unreachable", "Ended"}
         await ear.close()

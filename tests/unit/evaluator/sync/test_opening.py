@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from evaluator.sync.blob import BlobSource
+from evaluator.sync.config import InvalidSourceError, Provider, SourceConfig
+from evaluator.sync.file import FileSource
+from evaluator.sync.grpc import GrpcSource, target
+from evaluator.sync.http import HttpSource
+from evaluator.sync.opening import names, open_sources
+
+
+def config(provider: str, uri: str, **fields: Any) -> SourceConfig:
+    return SourceConfig(uri, Provider(provider), **fields)
+
+
+def opened(*configs: SourceConfig) -> tuple[Any, ...]:
+    return open_sources(configs, clock=lambda: 0.0)
+
+
+@pytest.mark.parametrize(
+    ("provider", "uri", "kind"),
+    [
+        ("file", "/f.json", FileSource),
+        ("fsnotify", "/f.json", FileSource),
+        ("fileinfo", "/f.json", FileSource),
+        ("http", "http://h/f", HttpSource),
+        ("grpc", "h:1", GrpcSource),
+        ("gcs", "gs://b/o.json", BlobSource),
+        ("azblob", "azblob://c/o.json", BlobSource),
+        ("s3", "s3://b/o.json", BlobSource),
+    ],
+)
+def test_each_provider_has_its_source(
+    provider: str, uri: str, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "account")
+    source = opened(config(provider, uri))[0]
+    assert (type(source), source.name) == (kind, uri)
+
+
+def test_sources_of_one_address_have_names_of_their_own() -> None:
+    configs = [
+        config("grpc", "h:1"),
+        config("grpc", "h:1", selector="a"),
+        config("http", "http://h/f?key=1"),
+        config("http", "http://h/f?key=2"),
+    ]
+    assert names(configs) == ("h:1", "h:1#a", "http://h/f?key=…", "http://h/f?key=…#2")
+    assert len({source.identity for source in opened(*configs)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (config("http", "http://h/f", cron="never"), "cron"),
+        (config("grpc", "envoy://h:1"), "envoy://host:port/service"),
+        (config("azblob", "azblob://c/o"), "AZURE_STORAGE_ACCOUNT"),
+        (config("s3", "s3://b/o?colour=red"), "colour is no option"),
+    ],
+    ids=lambda value: getattr(value, "uri", None),
+)
+def test_what_cannot_be_followed_is_refused_at_once(
+    source: SourceConfig, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT", raising=False)
+    with pytest.raises(InvalidSourceError, match=said):
+        opened(source)
+
+
+@pytest.mark.parametrize(
+    ("uri", "dialled", "options"),
+    [
+        ("h:1", "h:1", []),
+        ("dns:///h:1", "dns:///h:1", []),
+        ("uds:///run/s.sock", "unix:/run/s.sock", []),
+        ("envoy://p:9211/a.service", "p:9211", [("grpc.default_authority", "a.service")]),
+    ],
+)
+def test_targets_are_dialled_as_grpc_knows_them(uri: str, dialled: str, options: list[Any]) -> None:
+    assert target(config("grpc", uri)) == (dialled, options)
+
+
+@pytest.mark.parametrize(
+    ("source", "unused"),
+    [
+        ('("/f", Provider.FILE)', "grpc urllib3 obstore cronsim"),
+        ('("http://h/f", Provider.HTTP)', "grpc obstore cronsim inotify_simple"),
+        ('("h:1", Provider.GRPC)', "urllib3 obstore cronsim"),
+    ],
+)
+def test_only_what_a_source_needs_is_loaded(source: str, unused: str) -> None:
+    code = f"""
+import sys
+from evaluator.sync.config import Provider, SourceConfig
+from evaluator.sync.opening import open_sources
+open_sources([SourceConfig{source}], clock=lambda: 0.0)
+print([name for name in {unused.split()} if name in sys.modules])
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout == "[]\n"
+
+
+def test_without_the_extra_an_object_store_is_refused_by_its_name() -> None:
+    code = """
+import sys
+sys.modules["obstore"] = None
+from evaluator.sync.config import InvalidSourceError, Provider, SourceConfig
+from evaluator.sync.opening import open_sources
+try:
+    open_sources([SourceConfig("s3://b/o", Provider.S3)], clock=lambda: 0.0)
+except InvalidSourceError as refusal:
+    print(refusal)
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "flagstaff[blob]" in told.stdout
