@@ -50,9 +50,6 @@ class Observer(Protocol):
     def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
         """A reconcile ended: `result` is `success` or the setback's kind in lower case."""
 
-    def status_written(self, key: ObjectKey) -> None:
-        """A status was written."""
-
 
 class Objects:
     """The newest state of every object that was seen, by key. Versions are compared, so news that come late change nothing."""
@@ -187,7 +184,6 @@ class Loop:
 
     async def _store(self, resource: Resource, status: Mapping[str, Any]) -> None:
         written = await self._writer.write_status(resource, status)
-        self._observer.status_written(resource.key)
         if written is not None:
             self._objects.learn(written)
 
