@@ -20,6 +20,7 @@ from evaluator.sync.source import SourceFault
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from evaluator.sync.source import Heard, SyncSource
@@ -110,6 +111,10 @@ class HttpPeer:
     async def remove(self) -> None:
         self.content = None
 
+    def encrypt(self, context: ssl.SSLContext) -> None:
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.uri = self.uri.replace("http:", "https:")
+
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
@@ -120,9 +125,12 @@ class HttpPeer:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
+            def do_POST(self) -> None:
+                self.do_GET()
+
             def do_GET(self) -> None:
                 peer.requests.append({key.lower(): value for key, value in self.headers.items()})
-                with contextlib.suppress(ConnectionError):
+                with contextlib.suppress(OSError):
                     if not peer.answer(self):
                         peer._answer(self)
 
