@@ -10,6 +10,7 @@ missed something. Nothing is queued: who cannot be written to is told of what is
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
     from evaluator.http.routes import ByteStream, Headers, Request
     from evaluator.server.selection import Selection
     from evaluator.store import Snapshot, Store
-    from evaluator.wire.countdown import Timers
+    from evaluator.wire.countdown import TimerHandle, Timers
 
 PATH: Final = "/ofrep/v1/sse"
 KEEP_ALIVE_SECONDS: Final = 20.0
 """Proxies close what is silent for longer; flagd's is 30."""
+SLICE: Final = 64
+"""Subscribers that are told in one turn of the loop."""
 EVENT_STREAM: Final[Headers] = (
     ("content-type", "text/event-stream"),
     ("cache-control", "no-store"),
@@ -47,6 +50,9 @@ class ChangeStreams:
     ) -> None:
         """public_url: where clients reach this port, if not where they asked. inactivity_seconds: when they may leave an idle stream."""
         self.store = store
+        self._timers = timers
+        self._due: dict[ChangeStream, None] = {}
+        self._turn: TimerHandle | None = None
         self.silence: Countdown[ChangeStream] = Countdown(
             timers, KEEP_ALIVE_SECONDS, ChangeStream.keep_alive
         )
@@ -100,17 +106,30 @@ class ChangeStreams:
         """End all streams; their clients connect again, elsewhere or later."""
         self._closing = True
         self._unsubscribe()
+        if self._turn is not None:
+            self._turn.cancel()
         for subscriber in tuple(self._streams):
             subscriber.shut_down()
 
     def forget(self, subscriber: ChangeStream) -> None:
         """Called by a stream that has ended."""
         self._streams.discard(subscriber)
+        self._due.pop(subscriber, None)
         self.silence.forget(subscriber)
 
     def _on_change(self, _: Snapshot) -> None:
-        for subscriber in tuple(self._streams):
+        # Who waits already keeps the place: otherwise quick changes would tell the same few again and again.
+        self._due.update(dict.fromkeys(self._streams))
+        if self._turn is None:
+            self._advance_some()
+
+    def _advance_some(self) -> None:
+        self._turn = None
+        for subscriber in tuple(islice(self._due, SLICE)):
+            self._due.pop(subscriber, None)
             subscriber.advance()
+        if self._due:
+            self._turn = self._timers.call_later(0.0, self._advance_some)
 
 
 class ChangeStream:

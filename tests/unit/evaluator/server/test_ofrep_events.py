@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from evaluator.http.routes import Request, Response, Streamed, header
-from evaluator.server.ofrep_events import KEEP_ALIVE_SECONDS, PATH, ChangeStreams
+from evaluator.server.ofrep_events import KEEP_ALIVE_SECONDS, PATH, SLICE, ChangeStreams
 from evaluator.server.selection import Selection
 from evaluator.store import Store
 
@@ -229,6 +229,29 @@ def test_clients_that_lose_us_together_come_back_apart() -> None:
     scene = Scene()
     waits = {scene.open().sent[0].splitlines()[0] for _ in range(40)}
     assert len(waits) == 20
+
+
+def test_many_are_told_a_few_in_each_turn_of_the_loop() -> None:
+    scene = Scene()
+    bodies = [scene.open(last_event_id=scene.digest) for _ in range(2 * SLICE + 1)]
+    scene.serve(version(1))
+    waiting = [body for body in bodies if not events(body)]
+    assert len(waiting) == SLICE + 1
+    scene.serve(version(2))
+    scene.timers.advance(0.0)
+    assert all([told for told, _ in events(body)] == [scene.digest] for body in waiting)
+    assert all(events(body)[-1][0] == scene.digest for body in bodies)
+
+
+def test_who_waits_for_a_turn_may_hang_up_and_shutting_down_ends_the_turns() -> None:
+    scene = Scene()
+    bodies = [scene.open(last_event_id=scene.digest) for _ in range(SLICE + 2)]
+    scene.serve(version(1))
+    waiting = [body for body in bodies if not events(body)]
+    waiting[0].hang_up()
+    scene.streams.close()
+    assert scene.timers.pending == []
+    assert all(events(body) == [] for body in waiting)
 
 
 def test_a_public_address_is_told_as_the_origin() -> None:
