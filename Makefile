@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup demo test check unit oracles plane bench lock clean
+.PHONY: setup demo test test-clients check unit oracles plane bench lock clean
 
 setup: .venv/.ready ## the whole environment, in .venv
 
@@ -30,6 +30,10 @@ check: setup
 unit: setup oracles plane
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term --cov-report=xml
 
+test-clients: setup ## the published providers of other languages, fetched once
+	@$(BIN)/python -m tests.foreign.languages
+	$(BIN)/python -m pytest tests/foreign
+
 oracles: .oracles/v2/.ready .oracles/v3/.ready ## the published Python cores, each in an environment of its own
 
 .oracles/%/.ready: requirements/oracle-%.txt | setup
@@ -47,9 +51,10 @@ bench: setup oracles ## every measurement; wire also needs h2load and wrk
 lock: setup ## pin again what pyproject.toml allows
 	$(COMPILE) --upgrade requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) --upgrade requirements/go.in -o requirements/go.txt
+	$(COMPILE) --upgrade requirements/node.in -o requirements/node.txt
 	$(COMPILE) --upgrade --extra blob --extra controller --extra otel --group dev pyproject.toml -o requirements/dev.txt
 	$(COMPILE) --upgrade --extra controller pyproject.toml -o requirements/controller.txt
 	$(COMPILE) --upgrade pyproject.toml -o requirements/evaluator.txt
 
 clean:
-	rm -rf .venv .oracles .mypy_cache .ruff_cache .pytest_cache .coverage* coverage.xml
+	rm -rf .venv .oracles tests/node/node_modules tests/java/target .mypy_cache .ruff_cache .pytest_cache .coverage* coverage.xml

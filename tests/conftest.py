@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    import pytest
+
+FOREIGN = Path(__file__).parent / "foreign"
 
 # A shared machine is slow at times, and slowness is no failure. CI repeats the same examples, so that a change is judged by
 # what it changes; everywhere else each run looks at new ones.
@@ -15,3 +22,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("flagstaff")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Providers of other languages are tested when they are asked for by name: they need `make test-clients`."""
+    named = any(
+        FOREIGN in (Path(word).resolve(), *Path(word).resolve().parents) for word in config.args
+    )
+    return True if collection_path == FOREIGN and not named else None

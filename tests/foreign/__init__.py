@@ -1,0 +1,1 @@
+"""OpenFeature's published providers of other languages, unchanged, against `flagstaff up`: `make test-clients`."""
