@@ -17,15 +17,16 @@ ENV PYTHONUNBUFFERED=1
 # ssh wants an account and a home folder, where its known_hosts is mounted.
 RUN useradd --uid 65532 --user-group --create-home flagstaff
 
-# The sidecar's libraries and nothing else: no Git, no Kubernetes. So far it lints; it serves once it has a source of its own.
+# docker run -p 8013:8013 -p 8016:8016 -v ./flags.json:/flags.json flagstaff-evaluator start --uri file:/flags.json
+# The sidecar's libraries and nothing else: no Git, no Kubernetes.
 FROM base AS evaluator
 COPY requirements/evaluator.txt /tmp/requirements.txt
 RUN pip install --no-cache-dir --require-hashes -r /tmp/requirements.txt && rm /tmp/requirements.txt
 RUN --mount=from=build,source=/dist,target=/dist pip install --no-cache-dir --no-deps /dist/*.whl
 USER 65532:65532
 WORKDIR /home/flagstaff
-EXPOSE 8013 8014 8016
-ENTRYPOINT ["flagstaff"]
+EXPOSE 8013 8014 8015 8016
+ENTRYPOINT ["flagstaff", "evaluator"]
 
 # docker run -p 8013:8013 -p 8016:8016 flagstaff-controller up https://… --host 0.0.0.0
 FROM base AS controller
@@ -37,5 +38,5 @@ RUN pip install --no-cache-dir --require-hashes -r /tmp/requirements.txt && rm /
 RUN --mount=from=build,source=/dist,target=/dist pip install --no-cache-dir --no-deps /dist/*.whl
 USER 65532:65532
 WORKDIR /home/flagstaff
-EXPOSE 8013 8014 8016
+EXPOSE 8013 8014 8015 8016
 ENTRYPOINT ["flagstaff"]

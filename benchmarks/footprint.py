@@ -5,40 +5,93 @@ python -m benchmarks.footprint
 
 from __future__ import annotations
 
-import json
+import contextlib
+import http.client
+import os
 import subprocess
 import sys
+import tempfile
 import time
-import urllib.request
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks.results import keep, median
+from benchmarks.serving import document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROUNDS = 7
+IDLE_SECONDS = 20.0
+MANAGEMENT = 18014
+START = (
+    str(Path(sys.executable).parent / "flagstaff"), "evaluator", "start", "--host=127.0.0.1", "--log-level=warning",
+    f"--management-port={MANAGEMENT}", "--port=0", "--sync-port=0", "--ofrep-port=0",
+)  # fmt: skip
 
 
 def main() -> None:
-    """Resident memory with 1,000 flags, idle, and the time from the start of the process to ready."""
+    """`flagstaff evaluator start` with a file of 1,000 flags: from its start to ready, resident memory, CPU when idle."""
     starts, resident = [], []
-    for _ in range(ROUNDS):
-        started = time.perf_counter()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.serving", "1000"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        ports = json.loads(process.stdout.readline() if process.stdout else "{}")
-        with urllib.request.urlopen(f"http://127.0.0.1:{ports['management']}/readyz"):
-            starts.append((time.perf_counter() - started) * 1000)
-        status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
-        resident.append(int(line.split()[1]) / 1024)
-        process.communicate(timeout=20)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "flags.json"
+        file.write_bytes(document(1000))
+        for _ in range(ROUNDS):
+            started = time.perf_counter()
+            with evaluator(file) as pid:
+                starts.append((time.perf_counter() - started) * 1000)
+                resident.append(megabytes(pid))
+        with evaluator(file) as pid:
+            before = cpu_seconds(pid)
+            time.sleep(IDLE_SECONDS)
+            idle = (cpu_seconds(pid) - before) / IDLE_SECONDS * 100
+            settled = megabytes(pid)
     keep(
         "footprint with 1,000 flags",
-        [{"start to ready ms": median(starts), "resident MB": median(resident)}],
+        [
+            {
+                "start to ready ms": median(starts),
+                "resident MB": median(resident),
+                "resident MB after 20 s": settled,
+                "idle CPU %": idle,
+            }
+        ],
     )
+
+
+@contextlib.contextmanager
+def evaluator(file: Path) -> Iterator[int]:
+    """The process id of an evaluator that is ready."""
+    process = subprocess.Popen([*START, "--uri", f"file:{file}"])
+    try:
+        while not ready():
+            time.sleep(0.002)
+        yield process.pid
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def ready() -> bool:
+    """Whether it answers 200 on /readyz."""
+    connection = http.client.HTTPConnection("127.0.0.1", MANAGEMENT, timeout=5)
+    with contextlib.suppress(OSError), contextlib.closing(connection):
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    return False
+
+
+def megabytes(pid: int) -> float:
+    """Resident."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

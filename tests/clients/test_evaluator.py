@@ -23,6 +23,8 @@ from openfeature.schemas.protobuf.flagd.evaluation.v1 import (
 )
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
+from tests.unit.evaluator.http import certificates
+
 from .asking import served
 from .evaluator import Evaluator, evaluator
 from .server import until
@@ -206,6 +208,45 @@ def test_unix_sockets_take_the_places_of_ports(tmp_path: Path) -> None:
             )
         assert (answer.value, "banner" in everything.flag_configuration) == ("Welcome", True)
     assert not (tmp_path / "eval.sock").exists()
+
+
+def test_the_ssl_configuration_of_the_testbed_is_obeyed(tmp_path: Path) -> None:
+    replace(tmp_path / "flags.json", banner("plain"))
+    leaf = certificates.issued()
+    (tmp_path / "a.pem").write_bytes(certificates.certificate_of(leaf))
+    (tmp_path / "a.key").write_bytes(certificates.key_of(leaf))
+    (tmp_path / "ca.pem").write_bytes(certificates.ca_of())
+    config = {
+        "server-cert-path": "a.pem",
+        "server-key-path": "a.key",
+        "sources": [{"uri": "flags.json", "provider": "file"}],
+    }
+    (tmp_path / "ssl.json").write_text(json.dumps(config))
+    with evaluator("--config=ssl.json", cwd=tmp_path) as running:
+        ports = ready(running)
+        with client(rpc(ports["grpc"], tls=True, cert_path=str(tmp_path / "ca.pem"))) as asking:
+            assert asking.get_string_value("banner", "none") == "Welcome"
+        assert served(ports["ofrep"]) == "Welcome"
+
+
+def test_a_certificate_that_is_not_there_ends_the_start_with_a_reason(tmp_path: Path) -> None:
+    words = ["-f", "file:flags.json", "-c", "a.pem", "-k", "a.key"]
+    with evaluator(*words, cwd=tmp_path) as running:
+        assert running.process.wait(20) == 2
+    assert "a.pem: No such file or directory" in running.log[-1]["message"]
+
+
+def test_a_restart_without_the_source_serves_the_last_good_flags(tmp_path: Path) -> None:
+    replace(tmp_path / "flags.json", banner("party"))
+    words = ["-f", "file:flags.json", "--state-dir", "state"]
+    with evaluator(*words, cwd=tmp_path) as running:
+        ready(running)
+        assert until(lambda: any((tmp_path / "state").rglob("*")))
+        assert running.stop() == 0
+    (tmp_path / "flags.json").unlink()
+    with evaluator(*words, cwd=tmp_path) as running:
+        ports = ready(running)
+        assert (served(ports["ofrep"]), readiness(ports["management"])) == ("Hooray", 200)
 
 
 def test_a_port_that_is_taken_ends_the_start_with_a_reason(tmp_path: Path) -> None:
