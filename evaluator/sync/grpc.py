@@ -50,6 +50,8 @@ class GrpcSource:
             ("grpc.max_receive_message_length", config.max_msg_size or MAX_BYTES),
             ("grpc.keepalive_time_ms", int(keepalive * 1000)),
             ("grpc.keepalive_timeout_ms", int(_PING_TIMEOUT * 1000)),
+            # This one ends a stream whose peer hangs; the one above alone does not.
+            ("grpc.http2.ping_timeout_ms", int(_PING_TIMEOUT * 1000)),
             ("grpc.http2.max_pings_without_data", 0),
             # When to try again is decided by whoever follows; a shared one would remember earlier failures.
             ("grpc.use_local_subchannel_pool", 1),

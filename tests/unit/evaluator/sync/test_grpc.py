@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+import trustme
+
+from evaluator.sync import grpc as grpc_module
+from evaluator.sync.config import Provider, SourceConfig
+from evaluator.sync.grpc import GrpcSource
+from evaluator.sync.source import Delivery, SourceFault, Unchanged
+from tests.sync_sources import Ear, GrpcPeer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+FLAGS = b'{"flags": {}}'
+
+
+@pytest.fixture
+async def peer() -> AsyncIterator[GrpcPeer]:
+    peer = GrpcPeer()
+    await peer.start()
+    await peer.put(FLAGS)
+    yield peer
+    await peer.remove()
+
+
+@contextlib.asynccontextmanager
+async def listening(port: int, *, keepalive: float = 40.0, **fields: Any) -> AsyncIterator[Ear]:
+    config = replace(SourceConfig(f"127.0.0.1:{port}", Provider.GRPC, timeout=5.0), **fields)
+    ear = Ear(GrpcSource("peer", "identity", config, keepalive=keepalive))
+    yield ear
+    await ear.close()
+
+
+async def test_the_selector_is_sent_as_header_and_in_the_request_and_the_provider_id_with_it(
+    peer: GrpcPeer,
+) -> None:
+    fields: dict[str, Any] = {"selector": "flagSetId=a", "provider_id": "me"}
+    async with listening(peer.port, **fields) as ear:
+        await ear.until(Delivery)
+    request, metadata = peer.asked[0]
+    assert (request.selector, request.provider_id) == ("flagSetId=a", "me")
+    assert metadata["flagd-selector"] == "flagSetId=a"
+
+
+async def test_what_it_was_told_to_send_is_sent_and_a_token_in_a_file_is_read_again(
+    peer: GrpcPeer, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("one\n")
+    fields: dict[str, Any] = {"bearer_token_file": str(token), "headers": {"X-Key": "abc"}}
+    async with listening(peer.port, **fields) as ear:
+        await ear.until(Delivery)
+        token.write_text("two\n")
+        await peer.remove()
+        await ear.until(SourceFault)
+        await peer.start()
+        await ear.until(Delivery)
+    assert [asked["authorization"] for _, asked in peer.asked] == ["Bearer one", "Bearer two"]
+    assert peer.asked[0][1]["x-key"] == "abc"
+
+
+async def test_the_context_that_comes_with_flags_is_delivered(peer: GrpcPeer) -> None:
+    async with listening(peer.port) as ear:
+        assert (await ear.until(Delivery)).context == {}
+        peer.context = {"region": "eu", "deep": {"list": [1, True, None]}}
+        await peer.put(FLAGS)
+        assert (await ear.until(Delivery)).context == peer.context
+
+
+async def test_a_stream_that_is_silent_and_whole_says_that_nothing_changed(
+    peer: GrpcPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_module, "_CONFIRM", 0.02)
+    async with listening(peer.port) as ear:
+        await ear.until(Delivery)
+        assert [type(await ear.next()) for _ in range(3)] == [Unchanged] * 3
+
+
+async def test_a_message_beyond_what_was_allowed_is_refused(peer: GrpcPeer) -> None:
+    await peer.put(b"x" * 2000)
+    async with listening(peer.port, max_msg_size=1000) as ear:
+        assert (await ear.until(SourceFault)).reason == "TooLarge"
+
+
+async def test_a_certificate_is_checked_against_the_authority_it_was_told(tmp_path: Path) -> None:
+    authority, peer = trustme.CA(), GrpcPeer()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    cert = authority.issue_cert("127.0.0.1")
+    chain = b"".join(each.bytes() for each in cert.cert_chain_pems)
+    await peer.start(grpc.ssl_server_credentials([(cert.private_key_pem.bytes(), chain)]))
+    peer.content = FLAGS.decode()
+    async with listening(peer.port, tls=True, cert_path=str(tmp_path / "ca.pem")) as ear:
+        await ear.until(Delivery)
+    async with listening(peer.port, tls=True) as ear:
+        assert (await ear.until(SourceFault)).reason == "Unreachable"
+    await peer.remove()
+
+
+async def test_certificates_that_are_not_there_are_a_fault() -> None:
+    async with listening(1, tls=True, cert_path="/no/such/file") as ear:
+        fault = await ear.until(SourceFault)
+    assert (fault.reason, "/no/such/file" in fault.message) == ("Credentials", True)
+
+
+class Freezer:
+    """Passes bytes on to a port until it is frozen: then both ends stay open and hear nothing more."""
+
+    def __init__(self, port: int) -> None:
+        self.thawed = asyncio.Event()
+        self.thawed.set()
+        self._port = port
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        with contextlib.suppress(ConnectionError):
+            await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer))
+        for each in (writer, far_writer):
+            each.close()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while content := await reader.read(65536):
+            await self.thawed.wait()
+            writer.write(content)
+            await writer.drain()
+
+
+async def test_a_stream_whose_peer_hangs_is_noticed_by_its_silence_to_pings_and_resumed(
+    peer: GrpcPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_module, "_PING_TIMEOUT", 0.3)
+    freezer = Freezer(peer.port)
+    server = await asyncio.start_server(freezer.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with listening(port, keepalive=0.3) as ear:
+        await ear.until(Delivery)
+        freezer.thawed.clear()
+        fault = await ear.until(SourceFault)
+        assert fault.reason == "Unreachable"
+        freezer.thawed.set()
+        await ear.until(Delivery)
+    server.close()
