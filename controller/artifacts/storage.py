@@ -45,6 +45,10 @@ class Storage:
         """What was put last and is still here."""
         return self._index[0] if self._index else None
 
+    def find(self, digest: str) -> Artifact | None:
+        """The artifact of `digest`, if it is here."""
+        return next((known for known in self._index if known.digest == digest), None)
+
     def put(
         self, archive: bytes, *, revision: str, author: str, committed_at: str, subject: str
     ) -> Artifact:

@@ -28,14 +28,19 @@ class Setback(Exception):
         status: Mapping[str, Any] | None = None,
         details: tuple[Condition, ...] = (),
         news: tuple[News, ...] = (),
+        requeue_after: float | None = None,
     ) -> None:
-        """`status`, `details` and `news` are what came of it all the same; the rest of the object's status stays."""
+        """`status`, `details` and `news` are what came of it all the same; the rest of the object's status stays.
+
+        `requeue_after`: seconds to the next look, for what may be put right where nobody tells us of it.
+        """
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.status: Mapping[str, Any] = status or {}
         self.details = details
         self.news = news
+        self.requeue_after = requeue_after
 
 
 class Stalled(Setback):

@@ -78,7 +78,7 @@ def settle(resource: Resource, result: Outcome | Setback, now: datetime) -> Sett
     summary = _summary_of(result)
     status = _status(resource, own, (*summary, *result.details, *kept), now)
     news = (*_failure(resource, result), *result.news)
-    return Settled(status, news, None, retry=isinstance(result, Failed))
+    return Settled(status, news, result.requeue_after, retry=isinstance(result, Failed))
 
 
 def progressing(resource: Resource, message: str, now: datetime) -> dict[str, Any]:

@@ -38,6 +38,10 @@ class Expected:
         """The source is gone."""
         self._wanted.pop(key, None)
 
+    def waits(self, key: ObjectKey) -> bool:
+        """Whether the source is still to show a commit."""
+        return key in self._wanted
+
     def next_look(self, key: ObjectKey, revision: Revision | None, now: datetime) -> float | None:
         """Seconds until the source is worth another look for the commit's sake; None when it was seen, or given up."""
         wanted = self._wanted.get(key)

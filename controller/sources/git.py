@@ -23,9 +23,11 @@ from controller.sources.tree import DAMAGE, TreeLimits, write_commit
 from controller.sources.watch import polled, watched
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from concurrent.futures import Executor
     from pathlib import Path
 
+    from controller.sources.listings import References
     from controller.sources.source import Commit, Revision
 
 
@@ -46,16 +48,29 @@ class GitSource:
     """Seconds for one run of git."""
     paths: tuple[str, ...] = ()
     """Files, folders and globs that matter; files that none could match are not written. Empty: all."""
+    listed: Callable[[GitProgram, tuple[str, ...]], Awaitable[References]] | None = None
+    """Who lists a remote's references in place of its own run of git; others may have asked already."""
+    pool: Executor | None = None
+    """The threads that wait for git; None: the loop's own."""
 
     async def resolve(self) -> Revision:
         """List references and choose; a pinned commit needs no look. Raises `Setback`."""
         if self.reference.commit is not None:
             return choose({}, None, self.reference)
-        return await asyncio.to_thread(self._resolve)
+        if self.listed is not None and self.location.path is None:
+            refs, head = await self.listed(self._program(), self._narrowed())
+            return choose(refs, head, self.reference)
+        return await asyncio.get_running_loop().run_in_executor(self.pool, self._resolve)
 
     async def fetch(self, revision: Revision, into: Path) -> Commit:
         """Write the files of `revision` below the empty folder `into`. Raises `Setback`."""
-        return await asyncio.to_thread(self._fetch, revision, into)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.pool, self._fetch, revision, into)
+
+    @property
+    def mirror(self) -> Mirror:
+        """The copy of a remote."""
+        return Mirror(self.mirror_root, self._program())
 
     def changes(self) -> AsyncIterator[None]:
         """At once, then as a local repository's references change, and every interval."""
@@ -67,7 +82,7 @@ class GitSource:
         refs, head = self._references()
         return choose(refs, head, self.reference)
 
-    def _references(self) -> tuple[dict[str, str], str | None]:
+    def _references(self) -> References:
         if self.location.path is not None:
             try:
                 return list_references(open_repository(self.location.path))
@@ -97,8 +112,7 @@ class GitSource:
                 pass
             except DAMAGE as error:
                 raise self._unreadable(error, revision) from error
-        mirror = Mirror(self.mirror_root, self._program())
-        return mirror.write(self.reference, revision, into, self.limits, self.paths)
+        return self.mirror.write(self.reference, revision, into, self.limits, self.paths)
 
     def _program(self) -> GitProgram:
         credentials = self.credentials or self.location.credentials

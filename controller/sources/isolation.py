@@ -30,17 +30,25 @@ DROPPED = (
     *("GIT_SSL_NO_VERIFY", "GIT_CURL_VERBOSE", "GIT_TRACE", "GIT_TRACE_CURL", "GIT_TRACE_PACKET"),
     *("GIT_TRACE_SETUP", "GIT_TRACE2", "GIT_TRACE2_EVENT", "GIT_TRACE2_PERF", "SSH_ASKPASS"),
     *("GIT_PROTOCOL", "GIT_QUARANTINE_PATH", "GIT_DISCOVERY_ACROSS_FILESYSTEM"),
+    *("GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_SSL_CERT", "GIT_SSL_KEY"),
 )
 # Asked by git for one origin only, so a redirect to another host is given nothing; the secret stays in the environment.
 _ASKED = (
     '!f() { printf "username=%s\\npassword=%s\\n" "$FLAGSTAFF_USERNAME" "$FLAGSTAFF_PASSWORD"; }; f'
 )
 
+_ASKPASS = """#!/bin/sh
+printf '%s\\n' "$FLAGSTAFF_KEY_PASSWORD"
+"""
+"""Asked by ssh; the password itself stays in the environment."""
+_SSH_USER = "git"
+"""As with Flux, and as every forge has it."""
+
 
 def environment(
     location: Location, credentials: Credentials | None, folder: Path | None
 ) -> dict[str, str]:
-    """What git runs with; `folder` holds `key` and `known_hosts` where the credentials have them."""
+    """What git runs with; `folder` is that of `secret_files`."""
     configuration = [
         ("core.hooksPath", os.devnull),
         ("gc.autoDetach", "false"),
@@ -61,11 +69,16 @@ def environment(
         "XDG_CONFIG_HOME": "/nonexistent",
     }
     if credentials is not None and location.transport in {Transport.HTTP, Transport.HTTPS}:
-        configuration.append((f"credential.{location.origin}.helper", _ASKED))
+        configuration += _http(location, credentials, folder)
         result["FLAGSTAFF_USERNAME"] = credentials.username
         result["FLAGSTAFF_PASSWORD"] = credentials.password
+        if credentials.proxy:
+            result["NO_PROXY"] = result["no_proxy"] = ""
     if location.transport is Transport.SSH:
-        result["GIT_SSH_COMMAND"] = ssh_command(credentials, folder)
+        user = "" if "@" in location.url else _SSH_USER
+        result["GIT_SSH_COMMAND"] = ssh_command(credentials, folder, user)
+        if credentials is not None and credentials.key_password:
+            result["FLAGSTAFF_KEY_PASSWORD"] = credentials.key_password
         result["GIT_SSH_VARIANT"] = "ssh"
     result["GIT_CONFIG_COUNT"] = str(len(configuration))
     for index, (key, value) in enumerate(configuration):
@@ -74,9 +87,46 @@ def environment(
     return result
 
 
-def ssh_command(credentials: Credentials | None, folder: Path | None) -> str:
-    """The user's own keys and known hosts, except where the credentials bring theirs: then only theirs count."""
-    words = ["ssh", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"]
+def _http(
+    location: Location, credentials: Credentials, folder: Path | None
+) -> list[tuple[str, str]]:
+    """In the environment alone, where only we and root can read it: a program's arguments are everybody's to read."""
+    configuration = []
+    if credentials.username:
+        configuration.append((f"credential.{location.origin}.helper", _ASKED))
+    if credentials.bearer:
+        header = f"Authorization: Bearer {credentials.bearer}"
+        # Git would send the header on to wherever it is redirected.
+        configuration += [
+            (f"http.{location.origin}.extraHeader", header),
+            ("http.followRedirects", "false"),
+        ]
+    if credentials.proxy:
+        configuration.append(("http.proxy", credentials.proxy))
+    if folder is not None:
+        for key, file, text in (
+            ("http.sslCAInfo", "ca.crt", credentials.authority),
+            ("http.sslCert", "tls.crt", credentials.certificate),
+            ("http.sslKey", "tls.key", credentials.certificate_key),
+        ):
+            if text:
+                configuration.append((key, str(folder / file)))
+    return configuration
+
+
+def ssh_command(credentials: Credentials | None, folder: Path | None, user: str = "") -> str:
+    """The user's own keys and known hosts, except where the credentials bring theirs: then only theirs count.
+
+    `user` is who comes with a key that is given, where the location names nobody.
+    """
+    words = ["ssh", "-o", "StrictHostKeyChecking=yes"]
+    asks = folder is not None and credentials is not None and bool(credentials.key_password)
+    if folder is not None and asks:
+        # In batch mode nobody would be asked for the key's password; nothing else is to be asked for.
+        words[:0] = ["env", f"SSH_ASKPASS={folder / 'askpass'}", "SSH_ASKPASS_REQUIRE=force"]
+        words += ["-o", "NumberOfPasswordPrompts=1", "-o", "PreferredAuthentications=publickey"]
+    else:
+        words += ["-o", "BatchMode=yes"]
     if folder is not None and credentials is not None:
         if credentials.known_hosts:
             words += ["-o", f"UserKnownHostsFile={folder / 'known_hosts'}"]
@@ -84,20 +134,38 @@ def ssh_command(credentials: Credentials | None, folder: Path | None) -> str:
         if credentials.ssh_key:
             words += ["-F", os.devnull, "-i", str(folder / "key")]
             words += ["-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none"]
+            words += ["-o", f"User={user}"] if user else []
     return shlex.join(words)
 
 
 @contextlib.contextmanager
 def secret_files(credentials: Credentials | None) -> Iterator[Path | None]:
-    """A folder with `key` and `known_hosts`, gone afterwards; None where the credentials need none."""
-    if credentials is None or not (credentials.ssh_key or credentials.known_hosts):
+    """A folder with what the credentials have of `key`, `known_hosts`, `ca.crt`, `tls.crt` and `tls.key`, gone afterwards.
+
+    None where they have none of it.
+    """
+    texts = _texts(credentials) if credentials is not None else {}
+    if not texts:
         yield None
         return
-    with tempfile.TemporaryDirectory(prefix="flagstaff-ssh-") as name:
+    with tempfile.TemporaryDirectory(prefix="flagstaff-git-") as name:
         folder = Path(name)
-        for file, text in (("key", credentials.ssh_key), ("known_hosts", credentials.known_hosts)):
+        for file, text in texts.items():
             # ssh refuses a key that others may read, and one whose last line does not end.
-            descriptor = os.open(folder / file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            mode = 0o700 if file == "askpass" else 0o600
+            descriptor = os.open(folder / file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
                 opened.write(text.rstrip("\n") + "\n")
         yield folder
+
+
+def _texts(credentials: Credentials) -> dict[str, str]:
+    texts = {
+        "key": credentials.ssh_key,
+        "known_hosts": credentials.known_hosts,
+        "askpass": _ASKPASS if credentials.key_password else "",
+        "ca.crt": credentials.authority,
+        "tls.crt": credentials.certificate,
+        "tls.key": credentials.certificate_key,
+    }
+    return {file: text for file, text in texts.items() if text}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field
+from base64 import b64encode
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from controller.runtime.setbacks import Stalled
 
@@ -33,20 +34,51 @@ class Credentials:
     """A private key in OpenSSH's or PEM form; empty for the user's own keys and agent."""
     known_hosts: str = field(default="", repr=False)
     """Lines of a known_hosts file; empty for the user's own file. An unknown host is always refused."""
+    key_password: str = field(default="", repr=False)
+    """Opens `ssh_key`, where that is encrypted."""
+    bearer: str = field(default="", repr=False)
+    """A token for http and https, in place of a username."""
+    authority: str = field(default="", repr=False)
+    """PEM: whom to believe about the server's certificate; empty for the system's."""
+    certificate: str = field(default="", repr=False)
+    """PEM, with any intermediates: the client's own."""
+    certificate_key: str = field(default="", repr=False)
+    """PEM: the private key of `certificate`."""
+    proxy: str = field(default="", repr=False)
+    """URL of a proxy for http and https, with its username and password; empty for the environment's."""
 
     def __post_init__(self) -> None:
-        # Git's credential protocol is line by line: a newline would end a field and start another.
-        if any(character in self.username + self.password for character in "\n\r\0"):
-            message = "a username or password with a line break cannot be used"
+        # Git's credential protocol is line by line, and so are headers: a break would end a field and start another.
+        lines = (self.username, self.password, self.key_password, self.bearer, self.proxy)
+        if any(character in line for line in lines for character in "\n\r\0"):
+            message = "a username, password or token with a line break cannot be used"
             raise Stalled("InvalidCredentials", message)
         if self.password and not self.username:
             raise Stalled("InvalidCredentials", "a password needs a username")
+        if self.bearer and self.username:
+            message = "a bearer token and a username cannot be used together"
+            raise Stalled("InvalidCredentials", message)
 
     @property
     def identity(self) -> str:
         """Tells two askers apart without telling what they know."""
-        parts = (self.username, self.password, self.ssh_key, self.known_hosts)
+        parts = (str(getattr(self, each.name)) for each in fields(self))
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be shown, in every form in which a program might."""
+        proxy = urlsplit(self.proxy)
+        pairs = (
+            (self.username, self.password),
+            (unquote(proxy.username or ""), unquote(proxy.password or "")),
+        )
+        found = [self.bearer, self.key_password]
+        for name, word in pairs:
+            found += [word or name, b64encode(f"{name}:{word}".encode()).decode() if name else ""]
+        written = (form for each in found for form in (each, quote(each, safe="")))
+        # The longest first: a shorter one may be part of it.
+        return tuple(sorted({each for each in written if each}, key=len, reverse=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,22 +104,24 @@ class Mirror:
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """One at a time per mirror, across threads and processes; the lock goes when its holder dies."""
+        deadline = time.monotonic() + self.program.timeout
+        while (lock := self._lock()) is None:
+            if time.monotonic() > deadline:
+                message = f"{self.program.location.shown}: its mirror is busy"
+                raise Failed("Timeout", message)
+            time.sleep(0.02)
         try:
-            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            message = f"the mirror's folder cannot be used: {error.strerror}: {error.filename}"
-            raise Failed("StorageOperationFailed", message) from error
-        try:
-            deadline = time.monotonic() + self.program.timeout
-            while not _taken(lock):
-                if time.monotonic() > deadline:
-                    message = f"{self.program.location.shown}: its mirror is busy"
-                    raise Failed("Timeout", message)
-                time.sleep(0.02)
             yield
         finally:
             os.close(lock)
+
+    def _lock(self) -> int | None:
+        try:
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            return _taken(_lock_of(self.path))
+        except OSError as error:
+            message = f"the mirror's folder cannot be used: {error.strerror}: {error.filename}"
+            raise Failed("StorageOperationFailed", message) from error
 
     def _clear(self, into: Path) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
@@ -130,9 +132,34 @@ class Mirror:
                 entry.unlink()
 
 
-def _taken(lock: int) -> bool:
+def remove_mirror(path: Path) -> None:
+    """Remove a mirror that no source uses any more, unless it is in use after all. Blocks; never fails."""
+    with contextlib.suppress(OSError):
+        lock = _taken(_lock_of(path))
+        if lock is not None:
+            try:
+                shutil.rmtree(path, ignore_errors=True)
+                _lock_of(path).unlink(missing_ok=True)
+            finally:
+                os.close(lock)
+
+
+def _lock_of(mirror: Path) -> Path:
+    return mirror.with_suffix(".lock")
+
+
+def _taken(path: Path) -> int | None:
+    """The lock's descriptor, or None where another holds it. Raises OSError."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        # Whoever removed the mirror removed the lock with it: then this one locks nobody out.
+        if os.fstat(lock).st_ino == os.stat(path).st_ino:
+            return lock
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(lock)
+        raise
+    os.close(lock)
+    return None

@@ -11,10 +11,8 @@ import os
 import re
 import signal
 import threading
-from base64 import b64encode
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, cast
-from urllib.parse import quote
 
 from git.cmd import Git
 
@@ -39,7 +37,13 @@ _COMPLAINTS = (
     (
         "AuthenticationFailed",
         r"authentication failed|could not read (username|password)|permission denied \("
-        r"|returned error: 40[13]|access denied|invalid credentials",
+        r"|returned error: 40[137]|access denied|invalid credentials|CONNECT tunnel failed, response 407"
+        r"|incorrect passphrase",
+    ),
+    (
+        "CertificateRefused",
+        r"certificate verification failed|certificate problem|unable to get local issuer|alert (unknown ca|certificate"
+        r"|bad certificate|handshake failure)|self[- ]signed certificate|could not load (pem )?client cert",
     ),
     (
         "RepositoryNotFound",
@@ -176,10 +180,8 @@ def shown_complaint(text: str, credentials: Credentials | None) -> str:
     """Git's last words, fit to be shown: no URL's user part or query, no password however written, one line."""
     text = re.sub(r"(://)[^/@\s']+@", r"\1", text)
     text = re.sub(r"(://[^\s'?]+)\?[^\s']*", r"\1", text)
-    if credentials is not None and (secret := credentials.password or credentials.username):
-        pair = f"{credentials.username}:{credentials.password}".encode()
-        for hidden in (secret, quote(secret, safe=""), b64encode(pair).decode()):
-            text = text.replace(hidden, "***")
+    for hidden in credentials.secrets if credentials is not None else ():
+        text = text.replace(hidden, "***")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     chosen = [line for line in lines if re.match(r"(fatal|error|remote):", line)] or lines
     joined = "; ".join(chosen[-4:]) or "git gave no reason"

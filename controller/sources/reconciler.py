@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -16,18 +17,20 @@ from controller.api.flagsource import FlagSourceSpec
 from controller.artifacts.archive import pack
 from controller.artifacts.durable import as_failed
 from controller.runtime.news import News
-from controller.runtime.setbacks import Setback, Stalled
+from controller.runtime.setbacks import Setback, Stalled, Waiting
 from controller.runtime.settle import Outcome
 from controller.sources.ignore import remove_ignored
+from controller.sources.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from controller.api.meta import ObjectKey, Resource
     from controller.artifacts.artifact import Artifact
     from controller.artifacts.storage import Storage
     from controller.sources.expected import Expected
+    from controller.sources.listings import Look
     from controller.sources.source import Commit, Revision, Source
 
 IN_STORAGE: Final = "ArtifactInStorage"
@@ -48,57 +51,87 @@ class Storages(Protocol):
         """Remove everything of a source that is gone. Must not fail."""
 
 
+class Sources(Protocol):
+    """Whoever opens sources."""
+
+    async def open(self, spec: FlagSourceSpec, key: ObjectKey, look: Look) -> Source:
+        """The source that a spec and its Secrets describe. Raises Setback."""
+
+    def forget(self, key: ObjectKey) -> None:
+        """The source is gone. Must not fail."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceReconciler:
     """Brings a FlagSource's artifact to what its source holds."""
 
-    open: Callable[[FlagSourceSpec, Resource], Awaitable[Source]]
-    """A source as its spec and its Secrets say. Raises Setback."""
+    sources: Sources
     storages: Storages
     expected: Expected
     random: Callable[[], float]
     """From 0 to 1."""
+    turns: Turns = field(default_factory=Turns)
 
     async def reconcile(self, resource: Resource, now: datetime) -> Outcome:
         """Resolve, fetch what is new, store it. Raises Setback, with what is in storage told all the same."""
-        revision: Revision | None = None
+        stored: Artifact | None = None
         try:
-            spec = read(FlagSourceSpec, resource.spec)
-            storage = await asyncio.to_thread(self.storages.of, resource.key)
-            source = await self.open(spec, resource)
-            revision = await source.resolve()
-            artifact = await self._current(resource, spec, storage, revision)
-            commit = None
-            if artifact is None:
-                artifact, commit = await self._fetch(spec, source, revision, storage)
-        except InvalidSpecError as error:
-            raise self._told(resource, Stalled("InvalidSpec", str(error))) from error
+            storage, stored = await asyncio.to_thread(self._stored, resource)
+            spec = _read(resource)
+            look = self.turns.look(resource, now)
+            if self.expected.waits(resource.key):
+                look = replace(look, since=now)
+            source = await self.sources.open(spec, resource.key, look)
+            found = await self._found(resource, spec, source, storage, stored, now)
         except Setback as setback:
-            raise self._told(resource, setback) from setback
-        finally:
-            soon = self.expected.next_look(resource.key, revision, now)
-        jitter = 1.0 + JITTER * (2.0 * self.random() - 1.0)
-        return self._outcome(resource, spec, artifact, commit, now, soon or spec.interval * jitter)
+            raise _told(resource, setback, stored) from setback
+        return found
 
     def forget(self, key: ObjectKey) -> None:
         """Its artifacts go with it."""
+        self.turns.forget(key)
         self.expected.forget(key)
+        self.sources.forget(key)
         self.storages.forget(key)
 
-    async def _current(
-        self, resource: Resource, spec: FlagSourceSpec, storage: Storage, revision: Revision
-    ) -> Artifact | None:
-        """The stored artifact, if it is of `revision` and whole."""
-        stored = storage.latest()
-        same = stored is not None and stored.revision == str(revision)
-        if stored is None or not same or resource.status.get("observedIgnore") != spec.ignore:
-            return None
+    def _stored(self, resource: Resource) -> tuple[Storage, Artifact | None]:
+        """The source's store, and what its status promises, if that is in there and whole."""
+        storage = self.storages.of(resource.key)
+        promised = storage.find(str(_promised(resource).get("digest")))
+        if promised is not None:
+            try:
+                storage.open(promised)
+            except Setback:
+                # Gone or damaged: it is fetched again.
+                return storage, None
+        return storage, promised
+
+    async def _found(
+        self,
+        resource: Resource,
+        spec: FlagSourceSpec,
+        source: Source,
+        storage: Storage,
+        stored: Artifact | None,
+        now: datetime,
+    ) -> Outcome:
+        revision: Revision | None = None
+        after = spec.interval * (1.0 + JITTER * (2.0 * self.random() - 1.0))
+        commit, artifact = None, stored
         try:
-            await asyncio.to_thread(storage.open, stored)
-        except Setback:
-            # Gone or damaged: it is fetched again.
-            return None
-        return stored
+            revision = await source.resolve()
+            same_files = resource.status.get("observedIgnore") == spec.ignore
+            if artifact is None or artifact.revision != str(revision) or not same_files:
+                artifact, commit = await self._fetch(spec, source, revision, storage)
+        except (Stalled, Waiting) as setback:
+            # What is wrong is in the repository: once it is put right there, nobody tells us.
+            setback.requeue_after = after
+            raise
+        finally:
+            soon = self.expected.next_look(resource.key, revision, now)
+        after = after if soon is None else min(soon, after)
+        self.turns.next(resource.key, now + timedelta(seconds=after))
+        return self._outcome(resource, spec, artifact, commit, now, after)
 
     async def _fetch(
         self, spec: FlagSourceSpec, source: Source, revision: Revision, storage: Storage
@@ -123,21 +156,6 @@ class SourceReconciler:
         )
         return artifact, commit
 
-    def _told(self, resource: Resource, setback: Setback) -> Setback:
-        """The setback with what is true of the storage: an artifact that is not there is not promised."""
-        promised = resource.status.get("artifact")
-        if not promised or setback.details:
-            return setback
-        try:
-            stored = self.storages.of(resource.key).latest()
-        except Setback:
-            stored = None
-        if stored is not None and stored.digest == promised.get("digest"):
-            return setback
-        message = "the artifact is not in storage any more; it is fetched again once the source can be read"
-        setback.details = (Condition(IN_STORAGE, FALSE, "ArtifactGone", message),)
-        return setback
-
     def _outcome(
         self,
         resource: Resource,
@@ -147,7 +165,7 @@ class SourceReconciler:
         now: datetime,
         requeue_after: float,
     ) -> Outcome:
-        before: dict[str, Any] = resource.status.get("artifact") or {}
+        before = _promised(resource)
         path, url = self.storages.url(resource.key, artifact)
         same = (before.get("digest"), before.get("revision")) == (
             artifact.digest,
@@ -160,7 +178,7 @@ class SourceReconciler:
             "revision": artifact.revision,
             "digest": artifact.digest,
             "size": artifact.size,
-            "lastUpdateTime": before["lastUpdateTime"] if same else moment,
+            "lastUpdateTime": before.get("lastUpdateTime", moment) if same else moment,
             "metadata": {
                 AUTHOR: artifact.author,
                 COMMITTED_AT: artifact.committed_at,
@@ -179,6 +197,28 @@ class SourceReconciler:
             news=news,
             requeue_after=requeue_after,
         )
+
+
+def _read(resource: Resource) -> FlagSourceSpec:
+    try:
+        return read(FlagSourceSpec, resource.spec)
+    except InvalidSpecError as error:
+        raise Stalled("InvalidSpec", str(error)) from error
+
+
+def _promised(resource: Resource) -> Mapping[str, Any]:
+    return resource.status.get("artifact") or {}
+
+
+def _told(resource: Resource, setback: Setback, stored: Artifact | None) -> Setback:
+    """The setback with what is true of the storage: an artifact that is not there is not promised."""
+    if _promised(resource):
+        message = "the artifact is not in storage any more; it is fetched again once the source can be read"
+        setback.details = (Condition(IN_STORAGE, FALSE, "ArtifactGone", message),)
+        if stored is not None:
+            message = f"stored artifact for revision {stored.revision}"
+            setback.details = (Condition(IN_STORAGE, TRUE, "Succeeded", message),)
+    return setback
 
 
 def _new_artifact(artifact: Artifact, commit: Commit | None) -> News:

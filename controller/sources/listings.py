@@ -1,0 +1,89 @@
+"""What remotes point at, asked for once where many sources follow the same remote as the same identity."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from controller.runtime.setbacks import Failed, Setback
+from controller.sources.program import BrokenMirrorError
+from controller.sources.repository import parse_listing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from concurrent.futures import Executor
+    from datetime import datetime
+
+    from controller.sources.program import GitProgram
+
+SHARED: Final = timedelta(seconds=1)
+"""How old a listing may be for a source that looks in its turn, and not because somebody asked it to."""
+
+References: TypeAlias = "tuple[Mapping[str, str], str | None]"
+"""As `choose` takes them."""
+_Asked: TypeAlias = "tuple[GitProgram, tuple[str, ...]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """When a source is looked at, and how new what it is told must be. Both aware."""
+
+    now: datetime
+    since: datetime
+    """Of what was so before this, nothing may be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    began: datetime
+    answer: asyncio.Task[References]
+
+
+@dataclass(slots=True)
+class Listings:
+    """The latest listing of each remote, for as long as it is worth something; belongs to one loop."""
+
+    pool: Executor
+    _latest: dict[_Asked, _Listing] = field(default_factory=dict)
+
+    async def references(
+        self, program: GitProgram, patterns: tuple[str, ...], look: Look
+    ) -> References:
+        """`program.list_references(*patterns)`, or what another source was told by it since. Raises `Setback`."""
+        self._clear(look.now)
+        asked = (program, patterns)
+        known = self._latest.get(asked)
+        if known is None or known.began < look.since:
+            task = asyncio.create_task(self._ask(program, patterns))
+            task.add_done_callback(_noted)
+            known = self._latest[asked] = _Listing(look.now, task)
+        try:
+            # Who gives up waiting takes the answer from nobody else.
+            return await asyncio.shield(known.answer)
+        except Setback as setback:
+            # Each who waited gets one of its own: what is true of one object is added to it.
+            raise type(setback)(setback.reason, setback.message) from None
+
+    async def _ask(self, program: GitProgram, patterns: tuple[str, ...]) -> References:
+        loop = asyncio.get_running_loop()
+        ask = partial(program.list_references, *patterns)
+        try:
+            return parse_listing(await loop.run_in_executor(self.pool, ask))
+        except BrokenMirrorError as error:
+            # There is no mirror in a listing: what reads like damage here is the remote's.
+            message = f"{program.location.shown}: its references cannot be read: {error}"
+            raise Failed("GitOperationFailed", message) from error
+
+    def _clear(self, now: datetime) -> None:
+        for asked, listing in tuple(self._latest.items()):
+            if listing.answer.done() and now - listing.began > SHARED:
+                del self._latest[asked]
+
+
+def _noted(answer: asyncio.Task[References]) -> None:
+    # Where everybody has given up waiting, a failure is nobody's; asyncio would complain of it.
+    if not answer.cancelled():
+        answer.exception()
