@@ -27,8 +27,7 @@ def routes(store: Store, metrics: Metrics, clock: Callable[[], float]) -> Routes
         return Response(200, b'{"status":"ok"}', JSON)
 
     def readyz(_: Request) -> Response:
-        # 412 is flagd's answer while it has nothing to serve; stale flags are still served, hence ready.
-        status = 412 if store.snapshot is None else 200
+        status = 200 if is_ready(store) else 412
         return Response(status, orjson.dumps(readiness(store, clock())), JSON)
 
     def scrape(_: Request) -> Response:
@@ -40,6 +39,16 @@ def routes(store: Store, metrics: Metrics, clock: Callable[[], float]) -> Routes
     )
 
 
+def is_ready(store: Store) -> bool:
+    """Whether a flag set is served and every source has delivered or failed; from then on for good, as stale flags are served.
+
+    Until then the answer is flagd's 412: whoever waits for it would otherwise miss the flags of a source that takes longer.
+    """
+    return store.snapshot is not None and all(
+        status.digest is not None or status.stale is not None for status in store.statuses
+    )
+
+
 def readiness(store: Store, now: float) -> dict[str, Any]:
     """What is served and how current it is: `{"ready", "revision", "digest", "flags", "ageSeconds", "stale", "sources"}`.
 
@@ -47,7 +56,7 @@ def readiness(store: Store, now: float) -> dict[str, Any]:
     """
     snapshot = store.snapshot
     return {
-        "ready": snapshot is not None,
+        "ready": is_ready(store),
         "revision": None if snapshot is None else snapshot.revision,
         "digest": None if snapshot is None else snapshot.digest,
         "flags": 0 if snapshot is None else len(snapshot.flag_set.flags),

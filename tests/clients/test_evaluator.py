@@ -172,8 +172,8 @@ def test_a_configuration_file_as_the_testbeds_is_obeyed(tmp_path: Path) -> None:
         ports = ready(running)
         assert until(lambda: readiness(ports["management"]) == 200)
         with client(rpc(ports["grpc"])) as asking:
-            assert until(lambda: asking.get_string_value("tier", "none") == "seen")
-            assert until(lambda: asking.get_string_value("banner", "none") == "Hooray")
+            assert asking.get_string_value("tier", "none") == "seen"
+            assert asking.get_string_value("banner", "none") == "Hooray"
         with client(rpc(ports["grpc"], selector="rawflags/selector-flags.json")) as asking:
             assert asking.get_string_value("banner", "none") == "Hooray"
             assert asking.get_string_value("tier", "none") == "none"

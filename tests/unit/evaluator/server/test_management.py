@@ -12,7 +12,8 @@ from evaluator.http.routes import Request, Response
 from evaluator.resolve import EvaluationReason, Resolution
 from evaluator.server import metrics
 from evaluator.server.evaluation import METHODS
-from evaluator.server.management import routes
+from evaluator.server.management import is_ready, routes
+from evaluator.store import Store
 
 from . import fakes
 from .fakes import NOW, World, call, flag, flag_set, world
@@ -43,6 +44,18 @@ def test_ready_is_412_until_a_flag_set_is_served() -> None:
     response = get(world(), "/readyz")
     assert response.status == 412
     assert orjson.loads(response.body)["ready"] is False
+
+
+@pytest.mark.parametrize("late", ["delivers", "fails"])
+def test_ready_waits_until_every_source_has_delivered_or_failed(late: str) -> None:
+    store = Store(sources=("a", "b"))
+    store.swap(FlagSet({fakes.BOOLEAN.key: fakes.BOOLEAN}), now=NOW, source="a")
+    before = is_ready(store)
+    if late == "fails":
+        store.mark_stale("it hangs", NOW, "b")
+    else:
+        store.swap(FlagSet(), now=NOW, source="b")
+    assert (before, is_ready(store)) == (False, True)
 
 
 def test_ready_tells_what_is_served_and_how_old_it_is() -> None:
