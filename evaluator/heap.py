@@ -4,11 +4,12 @@ A flag set of 10,000 flags is 450,000 objects that the collector knows. A full c
 no thread runs, and reading a set makes several of them. Flag sets have no cycles: counting references frees them, so the collector
 has nothing to find in them. Hence:
 
-* While a set is read and compiled there are no full collections. Young ones go on, a millisecond each, so the garbage of
+* While a set is read and compiled there are no full collections. Young ones go on, a few milliseconds each, so the garbage of
   requests does not pile up.
-* Once it is served, what is alive is frozen: full collections look only at what came later. Freezing takes no time.
-* What is frozen and becomes a cycle of garbage later (a connection of that time) is found by no collection. So once the memory in use has
-  doubled since the last look at everything, there is one: with flag sets of one size next to never, and the garbage is bounded.
+* Then what is alive is frozen: full collections look only at what comes later. Freezing takes no time.
+* What is frozen and becomes a cycle of garbage later (a connection of that time) is found by no collection. So once the memory in use is
+  three times what it was at the last look at everything, or once the first set was served, there is another: with flag sets of one size next to never, since the old and the
+  new set together are twice that, and the garbage is bounded.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _NEVER: Final = 2**31 - 1
-_GROWTH: Final = 2
+_GROWTH: Final = 3
 
 
 class Heap:
-    """The policy of one process: make one, where the process is put together. Its methods may be called in any thread."""
+    """The policy of one process: make one, where the process is put together. It may be used in any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,7 +38,7 @@ class Heap:
 
     @contextmanager
     def growing(self) -> Iterator[None]:
-        """No full collection within; may be nested, and overlap in several threads."""
+        """No full collection within, and none after it that looks at what was made; may be nested, and overlap in several threads."""
         with self._lock:
             if not self._growing:
                 self._thresholds = gc.get_threshold()
@@ -49,16 +50,17 @@ class Heap:
             with self._lock:
                 self._growing -= 1
                 if not self._growing:
+                    self._freeze()
                     gc.set_threshold(*self._thresholds)
 
     def settle(self) -> None:
-        """What is alive now will live long: call it once a new set is served and the old one is gone."""
+        """Say that what is alive now, the first set that is served among it, is what memory is compared with later."""
         with self._lock:
-            blocks = sys.getallocatedblocks()
-            if self._looked_at and blocks > self._looked_at * _GROWTH:
-                gc.unfreeze()
-                gc.collect()
-                blocks = sys.getallocatedblocks()
-                self._looked_at = blocks
-            self._looked_at = self._looked_at or blocks
-            gc.freeze()
+            self._looked_at = self._looked_at or sys.getallocatedblocks()
+
+    def _freeze(self) -> None:
+        if self._looked_at and sys.getallocatedblocks() > self._looked_at * _GROWTH:
+            gc.unfreeze()
+            gc.collect()
+            self._looked_at = sys.getallocatedblocks()
+        gc.freeze()

@@ -45,23 +45,26 @@ def test_a_set_that_cannot_be_read_leaves_the_collector_as_it_was() -> None:
     assert gc.get_threshold() == usual
 
 
-def test_what_has_settled_is_out_of_the_collectors_sight() -> None:
-    Heap().settle()
+def test_what_was_made_is_out_of_the_collectors_sight() -> None:
+    with Heap().growing():
+        pass
     assert gc.get_freeze_count() > 0
 
 
-def test_garbage_of_a_settled_heap_is_found_once_memory_has_doubled(
+def test_frozen_garbage_is_found_once_memory_is_three_times_as_much(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    heap, cycle = Heap(), Cycle()
-    gone = weakref.ref(cycle)
-    blocks = [1_000, 2_000, 2_001, 1_500]
+    heap, found = Heap(), list[bool]()
+    blocks = [1_000, 3_000, 3_001, 1_500]
     monkeypatch.setattr(sys, "getallocatedblocks", lambda: blocks.pop(0))
+    gone: weakref.ref[Cycle] | None = None
     heap.settle()
-    del cycle
-    heap.settle()
-    gc.collect()
-    assert gone() is not None
-    heap.settle()
-    assert gone() is None
+    for _ in range(2):
+        with heap.growing():
+            cycle = Cycle()
+            gone = gone or weakref.ref(cycle)
+        del cycle
+        gc.collect()
+        found.append(gone() is None)
+    assert found == [False, True]
     assert gc.get_freeze_count() > 0
