@@ -1,0 +1,108 @@
+"""The paths that are answered, each with the tokens of its receiver: in memory, for as long as the receiver is there."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from controller.api.meta import ObjectKey
+    from controller.receiver.signatures import Sender
+
+PREFIX: Final = "/hook/"
+REMEMBERED: Final = 512
+"""Deliveries of one receiver."""
+WINDOW: Final = 600.0
+"""Seconds in which a delivery counts once."""
+BURST: Final = 60.0
+PER_SECOND: Final = 2.0
+"""Deliveries that one receiver takes in the long run: each may make every source look."""
+
+
+def webhook_path(token: bytes, key: ObjectKey) -> str:
+    """A path that only who knows the token can tell: `/hook/` and an HMAC-SHA256 of `<namespace>/<name>`, in hexadecimal."""
+    name = f"{key.namespace}/{key.name}".encode()
+    return PREFIX + hmac.new(token, name, hashlib.sha256).hexdigest()
+
+
+@dataclass(slots=True)
+class Guard:
+    """What one receiver took lately. `now`: seconds of any clock that does not jump."""
+
+    _seen: OrderedDict[str, float] = field(default_factory=OrderedDict)
+    _left: float = BURST
+    _since: float | None = None
+
+    def is_replay(self, identity: str, now: float) -> bool:
+        """Whether the delivery was taken within the window."""
+        taken = self._seen.get(identity)
+        return taken is not None and now - taken < WINDOW
+
+    def take(self, identity: str, now: float) -> float:
+        """Take the delivery: 0; or the seconds after which it may come again, as there were too many."""
+        since = now if self._since is None else self._since
+        self._left = min(BURST, self._left + (now - since) * PER_SECOND)
+        self._since = now
+        if self._left < 1.0:
+            return (1.0 - self._left) / PER_SECOND
+        self._left -= 1.0
+        self._seen.pop(identity, None)
+        self._seen[identity] = now
+        while len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """What one receiver takes."""
+
+    key: ObjectKey
+    sender: Sender
+    tokens: tuple[bytes, ...] = field(repr=False)
+    """The one of today, and one that is still believed."""
+    events: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    """Names of FlagSources beside it; `*` is each of them."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """One a token, so that senders that were not moved yet still find it."""
+        return tuple(webhook_path(token, self.key) for token in self.tokens)
+
+
+class Endpoints:
+    """All paths, and what their receivers took lately."""
+
+    def __init__(self) -> None:
+        self._by_path: dict[str, Endpoint] = {}
+        self._by_key: dict[ObjectKey, Endpoint] = {}
+        self._guards: dict[ObjectKey, Guard] = {}
+
+    def open(self, endpoint: Endpoint) -> None:
+        """Answer at the endpoint's paths from now on, and at no other of the same receiver."""
+        self._clear(endpoint.key)
+        self._by_key[endpoint.key] = endpoint
+        self._by_path |= dict.fromkeys(endpoint.paths, endpoint)
+        self._guards.setdefault(endpoint.key, Guard())
+
+    def close(self, key: ObjectKey) -> None:
+        """Answer for this receiver no more, and forget its tokens."""
+        self._clear(key)
+        self._guards.pop(key, None)
+
+    def find(self, path: str) -> Endpoint | None:
+        """Who answers at `path`."""
+        return self._by_path.get(path)
+
+    def guard(self, key: ObjectKey) -> Guard:
+        """Of a receiver that is open."""
+        return self._guards[key]
+
+    def _clear(self, key: ObjectKey) -> None:
+        known = self._by_key.pop(key, None)
+        for path in known.paths if known is not None else ():
+            self._by_path.pop(path, None)

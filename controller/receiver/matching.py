@@ -1,0 +1,61 @@
+"""Which sources a push concerns. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
+
+from controller.api.flagsource import DEFAULT_BRANCH
+
+if TYPE_CHECKING:
+    from controller.api.flagsource import GitReference, GitSpec
+    from controller.receiver.payload import Push
+
+HEADS: Final = "refs/heads/"
+TAGS: Final = "refs/tags/"
+_SCP: Final = re.compile(r"(?:[^@/\s]+@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:/\s]+):(?P<path>[^\s]+)")
+_SSH_BY_HTTPS: Final = {"ssh.github.com": "github.com", "altssh.gitlab.com": "gitlab.com"}
+"""Where the forges take ssh on port 443."""
+
+
+def matches(push: Push, source: GitSpec) -> bool:
+    """Whether `source` is of the repository that was pushed to, and follows what was pushed."""
+    place = spelling(source.url)
+    if place is None or place not in {spelling(each) for each in push.repositories}:
+        return False
+    return push.reference is None or _follows(source.ref, push.reference, push.commit)
+
+
+def _follows(wanted: GitReference, pushed: str, commit: str | None) -> bool:
+    """The most exact field decides, as the source's own reader has it."""
+    if wanted.commit is not None:
+        return wanted.commit == commit
+    if wanted.name is not None:
+        return wanted.name == pushed
+    if wanted.tag is not None:
+        return pushed == f"{TAGS}{wanted.tag}"
+    if wanted.semver is not None:
+        return pushed.startswith(TAGS)
+    return pushed == f"{HEADS}{wanted.branch or DEFAULT_BRANCH}"
+
+
+def spelling(url: str) -> tuple[str, str] | None:
+    """(host, path) by which a repository is known however it is reached; None for what is no address.
+
+    Scheme, user, port, case and `.git` make no other repository: a push may name it by https and a source read it by ssh.
+    To wake one source too many costs a look, to miss one costs an interval.
+    """
+    try:
+        if "://" in url:
+            parts = urlsplit(url)
+            host, path = parts.hostname or "", parts.path if parts.scheme else ""
+        elif (scp := _SCP.fullmatch(url)) is not None:
+            host, path = scp["host"].strip("[]"), scp["path"]
+        else:
+            return None
+    except ValueError:
+        return None
+    host = host.lower().rstrip(".")
+    path = unquote(path).strip("/").casefold().removesuffix(".git").rstrip("/")
+    return (_SSH_BY_HTTPS.get(host, host), path) if path else None

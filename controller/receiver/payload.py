@@ -1,0 +1,220 @@
+"""What a webhook's delivery says: which repository, which reference, which commit. Pure, and nothing in it is believed unsigned."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from controller.receiver.signatures import Sender, signed
+from evaluator.http.routes import header
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from evaluator.http.routes import Headers
+
+MOST_BYTES: Final = 3 * 1024 * 1024
+"""Of a body, as Flux's receiver takes it; GitHub's pushes are far smaller."""
+_MOST_TEXT: Final = 2048
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_REFERENCE: Final = re.compile(r"refs/[^\x00-\x20\x7f]+")
+_DELIVERY: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
+_EVENT_HEADERS: Final[dict[str, tuple[str, ...]]] = {
+    "github": ("x-github-event",),
+    "gitea": ("x-gitea-event", "x-forgejo-event", "x-gogs-event", "x-github-event"),
+    "gitlab": ("x-gitlab-event",),
+}
+_DELIVERY_HEADERS: Final[dict[str, tuple[str, ...]]] = {
+    "github": ("x-github-delivery",),
+    "gitea": ("x-gitea-delivery", "x-forgejo-delivery", "x-github-delivery"),
+    # The same again when a delivery is tried again; older versions send the second alone.
+    "gitlab": ("idempotency-key", "x-gitlab-event-uuid"),
+}
+_PUSHES: Final[dict[str, frozenset[str]]] = {
+    "github": frozenset({"push"}),
+    "gitea": frozenset({"push"}),
+    "gitlab": frozenset({"push", "tag_push"}),
+}
+_URLS: Final = (
+    "clone_url", "ssh_url", "git_url", "html_url",
+    "git_http_url", "git_ssh_url", "http_url", "web_url", "url", "homepage",
+)  # fmt: skip
+"""Under these names the forges spell a repository's address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """Something was pushed."""
+
+    repositories: tuple[str, ...]
+    """One repository's address in all spellings that were told."""
+    reference: str | None
+    """A full name such as `refs/heads/main`; None where the event names none: any may have changed."""
+    commit: str | None
+    """Hexadecimal; None where none was told, or the reference was deleted."""
+    identity: str
+    """The same for the same delivery sent again, whoever sends it."""
+    delivery: str = ""
+    """As the sender names it in its own log; empty where it names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """A good delivery that concerns nobody."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What the sender gets instead."""
+
+    status: int
+    message: str
+
+
+UNSIGNED: Final = Refusal(
+    401, "the signature is missing or wrong: the sender's secret is not the token of the Secret"
+)
+
+
+def read_delivery(
+    sender: Sender,
+    headers: Headers,
+    body: bytes,
+    tokens: Iterable[bytes],
+    events: Iterable[str] = (),
+) -> Push | Quiet | Refusal:
+    """Judge one request. `headers` have names in lower case; `events` are those that count, pushes where there are none.
+
+    Raises nothing, whatever is sent; what is not signed is not even parsed.
+    """
+    if len(body) > MOST_BYTES:
+        return Refusal(413, f"a delivery has at most {MOST_BYTES} bytes")
+    if not signed(sender, headers, body, tokens):
+        return UNSIGNED
+    return _judge(sender, headers, body, events)
+
+
+def _judge(
+    sender: Sender, headers: Headers, body: bytes, events: Iterable[str]
+) -> Push | Quiet | Refusal:
+    payload = _read(body)
+    if payload is None:
+        message = "the body is no JSON object; set the webhook's content type to application/json"
+        return Refusal(400, message)
+    if sender == "generic-hmac":
+        return _generic(payload, body)
+    event = _event(sender, headers, payload)
+    if event == "ping":
+        return Quiet("pong")
+    if event not in ({_normal(each) for each in events} or _PUSHES[sender]):
+        return Quiet("this event does not count here; see spec.events")
+    return _push(sender, headers, payload, body)
+
+
+def _read(body: bytes) -> Mapping[str, Any] | None:
+    try:
+        payload = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    return payload if isinstance(payload, dict) else None
+
+
+def _generic(payload: Mapping[str, Any], body: bytes) -> Push | Refusal:
+    """`{"repository": URL, "ref": "refs/heads/…", "commit": SHA, "id": …}`; only the first is needed."""
+    repository, reference, commit = (payload.get(name) for name in ("repository", "ref", "commit"))
+    if not _is_text(repository):
+        return Refusal(
+            400,
+            '`repository` is missing: {"repository": "https://…", "ref": "refs/heads/…", "commit": "…"}',
+        )
+    if reference is not None and _reference(reference) is None:
+        return Refusal(400, "`ref` must be a full name such as refs/heads/main")
+    if commit is not None and not _COMMIT.fullmatch(str(commit).lower()):
+        return Refusal(400, "`commit` must be a whole SHA in hexadecimal digits")
+    return Push((str(repository),), _reference(reference), _commit(commit), _digest(body))
+
+
+def _push(
+    sender: Sender, headers: Headers, payload: Mapping[str, Any], body: bytes
+) -> Push | Refusal:
+    repositories = tuple(
+        dict.fromkeys(
+            str(part[name])
+            for part in (_object(payload, "repository"), _object(payload, "project"))
+            for name in _URLS
+            if _is_text(part.get(name))
+        )
+    )
+    if not repositories:
+        return Refusal(400, "the payload names no repository")
+    delivery = _first(headers, _DELIVERY_HEADERS[sender])
+    delivery = delivery if _DELIVERY.fullmatch(delivery) else ""
+    # Where the body is signed and the id is not, only the body tells a delivery from another.
+    named = f"{delivery} " if sender == "gitlab" else ""
+    identity = f"{named}{_digest(body)}"
+    return Push(repositories, _pushed(payload), _head(payload), identity, delivery)
+
+
+def _event(sender: Sender, headers: Headers, payload: Mapping[str, Any]) -> str:
+    event = _normal(_first(headers, _EVENT_HEADERS[sender]))
+    if event == "system":
+        # GitLab's instance-wide hooks say inside what happened.
+        event = _normal(str(payload.get("object_kind") or payload.get("event_name")))
+    return event
+
+
+def _normal(event: str) -> str:
+    """`Tag Push Hook`, as GitLab's header says it, is `tag_push`, as its payload does."""
+    return event.strip().lower().removesuffix(" hook").replace(" ", "_")
+
+
+def _pushed(payload: Mapping[str, Any]) -> str | None:
+    """The reference, also of events that name it otherwise: `create` and `delete` have it short, `release` has a tag."""
+    reference = payload.get("ref")
+    kind = {"branch": "refs/heads/", "tag": "refs/tags/"}.get(str(payload.get("ref_type")))
+    if kind is not None and isinstance(reference, str) and not reference.startswith("refs/"):
+        reference = f"{kind}{reference}"
+    tag = _object(payload, "release").get("tag_name")
+    return _reference(reference) or (_reference(f"refs/tags/{tag}") if _is_text(tag) else None)
+
+
+def _head(payload: Mapping[str, Any]) -> str | None:
+    """The commit. `after` comes last: of an annotated tag it is the tag's own object, which no source ever shows."""
+    head = _object(payload, "head_commit").get("id")
+    for told in (head, payload.get("checkout_sha"), payload.get("after")):
+        if (commit := _commit(told)) is not None:
+            return commit
+    return None
+
+
+def _commit(told: object) -> str | None:
+    """None for what is no commit; zeros say that there is none any more."""
+    text = told.lower() if isinstance(told, str) and len(told) <= 64 else ""
+    return text if _COMMIT.fullmatch(text) and text.strip("0") else None
+
+
+def _reference(told: object) -> str | None:
+    return str(told) if _is_text(told) and _REFERENCE.fullmatch(str(told)) else None
+
+
+def _is_text(told: object) -> bool:
+    return isinstance(told, str) and 0 < len(told) <= _MOST_TEXT
+
+
+def _object(payload: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = payload.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _first(headers: Headers, names: Iterable[str]) -> str:
+    return next((found for name in names if (found := header(headers, name)) is not None), "")
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()

@@ -1,0 +1,133 @@
+"""Webhooks, on a port of their own: whoever knows the path and the token wakes the sources that were pushed to.
+
+Nobody else learns anything: a path that is not there answers as every other that is not, and the log has neither tokens nor what
+was sent.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from controller.api import flagsource, receiver
+from controller.api.fields import InvalidSpecError, read
+from controller.api.flagsource import FlagSourceSpec
+from controller.receiver.endpoints import PREFIX
+from controller.receiver.matching import matches
+from controller.receiver.payload import MOST_BYTES, Push, Quiet, read_delivery
+from evaluator.http.routes import Limits, Response, Routes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import datetime
+
+    from controller.api.meta import ObjectKey
+    from controller.receiver.endpoints import Endpoint, Endpoints
+    from controller.runtime.loop import Objects
+    from evaluator.http.routes import Headers, Request
+
+log = logging.getLogger(__name__)
+
+LIMITS: Final = Limits(body_bytes=MOST_BYTES, header_bytes=65_536, connections=1_000)
+_JSON: Final = ("content-type", "application/json")
+_NOWHERE: Final = "there is no receiver at this path"
+_SUSPENDED: Final = "this receiver is suspended"
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """Answers deliveries. All of it happens on the loop, within microseconds but for the signature of a large body."""
+
+    endpoints: Endpoints
+    objects: Objects
+    expect: Callable[[ObjectKey, str, datetime], None]
+    """(source, commit, now): the source is to look until it sees the commit."""
+    wake: Callable[[ObjectKey], None]
+    now: Callable[[], datetime]
+    clock: Callable[[], float]
+    """Seconds; does not jump."""
+
+    def routes(self) -> Routes:
+        """`POST /hook/<64 hexadecimal digits>`."""
+        return Routes(http={("POST", f"{PREFIX}*"): self.answer})
+
+    def answer(self, request: Request) -> Response:
+        """200 with the sources that were woken; 4xx with what to do; 503 while suspended."""
+        endpoint = self.endpoints.find(request.path)
+        if endpoint is None:
+            off = self._was_suspended(request.path)
+            return _refuse(503, _SUSPENDED) if off else _refuse(404, _NOWHERE)
+        if self._is_off(endpoint.key):
+            return _refuse(503, _SUSPENDED)
+        found = read_delivery(
+            endpoint.sender, request.headers, request.body, endpoint.tokens, endpoint.events
+        )
+        if isinstance(found, Push):
+            return self._take(endpoint, found)
+        if isinstance(found, Quiet):
+            return _say(200, {"message": found.message, "woken": []})
+        log.warning(
+            "%s: a delivery from %s was refused: %s", endpoint.key, request.peer, found.status
+        )
+        return _refuse(found.status, found.message)
+
+    def _take(self, endpoint: Endpoint, push: Push) -> Response:
+        now, guard = self.clock(), self.endpoints.guard(endpoint.key)
+        if guard.is_replay(push.identity, now):
+            return _refuse(409, "this delivery was taken before")
+        if wait := guard.take(push.identity, now):
+            return _refuse(429, "too many deliveries", (("retry-after", str(math.ceil(wait))),))
+        woken = sorted(self._followers(endpoint, push))
+        for key in woken:
+            if push.commit is not None:
+                self.expect(key, push.commit, self.now())
+            self.wake(key)
+        names = [str(key) for key in woken]
+        log.info("%s: delivery %s woke %s", endpoint.key, push.delivery or "-", names or "nobody")
+        message = "woken" if names else "no source here follows what was pushed"
+        return _say(200, {"message": message, "woken": names})
+
+    def _followers(self, endpoint: Endpoint, push: Push) -> Iterator[ObjectKey]:
+        """The sources beside the receiver that it may wake and that the push concerns."""
+        every = receiver.EVERY in endpoint.sources
+        for source in self.objects.of_kind(flagsource.KIND):
+            if source.namespace != endpoint.key.namespace or source.suspended or source.deleting:
+                continue
+            if not every and source.name not in endpoint.sources:
+                continue
+            try:
+                spec = read(FlagSourceSpec, source.spec)
+            except InvalidSpecError:
+                # Its own status says so.
+                continue
+            if matches(push, spec.git):
+                yield source.key
+
+    def _is_off(self, key: ObjectKey) -> bool:
+        resource = self.objects.get(key)
+        return resource is not None and resource.suspended
+
+    def _was_suspended(self, path: str) -> bool:
+        """Whether the path is that of a receiver that was suspended before this process began, and was thus never opened.
+
+        Each is compared, so that time tells of none.
+        """
+        given = path.encode(errors="replace")
+        found = [
+            hmac.compare_digest(given, str(each.status.get("webhookPath")).encode(errors="replace"))
+            for each in self.objects.of_kind(receiver.KIND)
+            if each.suspended
+        ]
+        return any(found)
+
+
+def _say(status: int, answer: dict[str, object], headers: Headers = ()) -> Response:
+    return Response(status, json.dumps(answer).encode() + b"\n", (_JSON, *headers))
+
+
+def _refuse(status: int, message: str, headers: Headers = ()) -> Response:
+    return _say(status, {"message": message}, headers)

@@ -1,0 +1,218 @@
+"""The receiver's port, over HTTP on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from datetime import UTC, datetime
+from http.client import HTTPConnection
+from typing import TYPE_CHECKING, Any
+
+from controller.api.meta import ObjectKey, Resource
+from controller.receiver.endpoints import BURST, Endpoint, Endpoints, webhook_path
+from controller.receiver.payload import MOST_BYTES
+from controller.receiver.server import LIMITS, Receiver
+from controller.runtime.loop import Objects
+from evaluator.http.routes import Request, Response
+from tests.unit.controller.receiver.sending import (
+    COMMIT,
+    GITHUB,
+    GITLAB,
+    OLD,
+    TOKEN,
+    ZEROS,
+    body_of,
+    headers_of,
+)
+from tests.unit.evaluator.http.serving import serving
+
+if TYPE_CHECKING:
+    import pytest
+
+    from controller.receiver.signatures import Sender
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+KEY = ObjectKey("FlagReceiver", "shop", "push")
+PATH = webhook_path(TOKEN, KEY)
+
+
+def learnt(kind: str, name: str, spec: Any, *, namespace: str = "shop", **status: Any) -> Resource:
+    meta = {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "1"}
+    return Resource.of({"kind": kind, "metadata": meta, "spec": spec, "status": status})
+
+
+def flag_source(name: str, *, branch: str = "main", namespace: str = "shop", **more: Any) -> Resource:  # fmt: skip
+    git = {"url": "ssh://git@github.com/acme/flags", "ref": {"branch": branch}}
+    return learnt("FlagSource", name, {"interval": "1h", "git": git, **more}, namespace=namespace)
+
+
+class Around:
+    """A receiver with one endpoint, and what came of it."""
+
+    def __init__(self, *sources: Resource, sender: Sender = "github", only: str = "*") -> None:
+        self.objects = Objects()
+        for each in sources:
+            self.objects.learn(each)
+        self.endpoints = Endpoints()
+        self.endpoints.open(Endpoint(KEY, sender, (TOKEN, OLD), sources=(only,)))
+        self.expected: list[tuple[str, str]] = []
+        self.woken: list[str] = []
+        self.time = 0.0
+        self.receiver = Receiver(
+            self.endpoints,
+            self.objects,
+            expect=lambda key, commit, now: self.expected.append((key.name, commit)),
+            wake=lambda key: self.woken.append(key.name),
+            now=lambda: NOW,
+            clock=lambda: self.time,
+        )
+        self.sender = sender
+
+    def send(self, payload: Any = GITHUB, *, path: str = PATH, **headers: Any) -> Response:
+        body = body_of(payload)
+        given = headers_of(self.sender, body, **headers)
+        return self.receiver.answer(Request("POST", path, "", given, body, "127.0.0.1:1"))
+
+
+def said(response: Response) -> Any:
+    return json.loads(response.body)
+
+
+def test_just_the_sources_that_follow_what_was_pushed_are_woken() -> None:
+    around = Around(
+        flag_source("production"),
+        flag_source("second"),
+        flag_source("staging", branch="staging"),
+        flag_source("elsewhere", namespace="other"),
+        flag_source("resting", suspend=True),
+        learnt("FlagSource", "malformed", {"git": 7}),
+    )
+    response = around.send()
+    assert response.status == 200
+    assert said(response)["woken"] == ["FlagSource/shop/production", "FlagSource/shop/second"]
+    assert around.woken == ["production", "second"]
+    assert around.expected == [("production", COMMIT), ("second", COMMIT)]
+
+
+def test_only_sources_that_the_receiver_names_are_woken() -> None:
+    around = Around(flag_source("production"), flag_source("second"), only="second")
+    assert said(around.send())["woken"] == ["FlagSource/shop/second"]
+
+
+def test_a_push_that_nobody_follows_is_answered_in_words() -> None:
+    response = Around(flag_source("staging", branch="staging")).send()
+    assert response.status == 200
+    assert said(response) == {"message": "no source here follows what was pushed", "woken": []}
+
+
+def test_a_deleted_branch_wakes_and_is_not_waited_for() -> None:
+    around = Around(flag_source("production"))
+    around.send({**GITHUB, "after": ZEROS, "head_commit": None})
+    assert (around.woken, around.expected) == (["production"], [])
+
+
+def test_a_ping_is_answered_and_wakes_nobody() -> None:
+    around = Around(flag_source("production"))
+    assert around.send(event="ping").status == 200
+    assert around.woken == []
+
+
+def test_senders_with_the_token_before_find_their_old_path() -> None:
+    around = Around(flag_source("production"))
+    assert around.send(token=OLD, path=webhook_path(OLD, KEY)).status == 200
+
+
+def test_a_wrong_signature_wakes_nobody_and_says_what_to_do() -> None:
+    around = Around(flag_source("production"))
+    response = around.send(token=b"a guess")
+    assert response.status == 401
+    assert "token of the Secret" in said(response)["message"]
+    assert around.woken == []
+
+
+def test_every_path_that_is_not_there_answers_alike() -> None:
+    around = Around(flag_source("production"))
+    near = PATH[:-1] + ("0" if PATH[-1] != "0" else "1")
+    answers = [around.send(path=path) for path in (near, "/hook/", "/hook/x/y", PATH + "/", "/hook/ü")]  # fmt: skip
+    assert {(each.status, each.body, each.headers) for each in answers} == {
+        (404, answers[0].body, answers[0].headers)
+    }
+
+
+def test_a_delivery_counts_once() -> None:
+    around = Around(flag_source("production"))
+    assert [around.send().status for _ in range(2)] == [200, 409]
+    assert around.send(x_github_delivery="renamed").status == 409
+    assert around.woken == ["production"]
+
+
+def test_a_refused_delivery_may_come_again() -> None:
+    around = Around(flag_source("production"))
+    assert [around.send(token=b"a guess").status, around.send().status] == [401, 200]
+
+
+def test_a_receiver_takes_only_so_many_and_says_when_to_come_again() -> None:
+    around = Around(flag_source("production"))
+    for number in range(int(BURST)):
+        assert around.send({**GITHUB, "number": number}).status == 200
+    refused = around.send({**GITHUB, "number": -1})
+    assert (refused.status, dict(refused.headers)["retry-after"]) == (429, "1")
+    around.time += 1.0
+    assert around.send({**GITHUB, "number": -1}).status == 200
+
+
+def test_who_does_not_know_the_token_cannot_use_up_what_others_may_send() -> None:
+    around = Around(flag_source("production"))
+    for _ in range(int(BURST) * 2):
+        around.send(token=b"a guess")
+    assert around.send().status == 200
+
+
+def test_a_suspended_receiver_says_so() -> None:
+    around = Around(flag_source("production"))
+    around.objects.learn(learnt("FlagReceiver", "push", {"suspend": True}, webhookPath=PATH))
+    assert around.send().status == 503
+    assert around.woken == []
+
+
+def test_one_that_was_suspended_before_we_began_says_so_too() -> None:
+    around = Around(learnt("FlagReceiver", "push", {"suspend": True}, webhookPath=PATH))
+    around.endpoints.close(KEY)
+    assert around.send().status == 503
+    assert around.send(path="/hook/None").status == 404
+
+
+def test_the_log_has_neither_tokens_nor_what_was_sent(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    around = Around(flag_source("production"))
+    around.send({**GITHUB, "secret": "in the payload"})
+    around.send(token=b"a guess")
+    around.sender = "gitlab"
+    around.send(GITLAB, token=b"a-guessed-token")
+    told = [TOKEN, OLD, b"a guess", b"a-guessed-token", b"payload", b"acme", PATH.encode()]
+    assert caplog.text
+    assert [each for each in told if each.decode() in caplog.text] == []
+
+
+async def test_over_the_wire_a_push_wakes_and_an_oversized_one_is_refused() -> None:
+    around = Around(flag_source("production"))
+    async with serving(around.receiver.routes(), LIMITS) as (_, port):
+        assert (await post(port, PATH, body_of(GITHUB)))[0] == 200
+        assert (await post(port, PATH, b" " * (MOST_BYTES + 1)))[0] == 413
+        assert (await post(port, "/hook/unknown", b"{}"))[0] == 404
+        assert (await post(port, "/", b"{}"))[0] == 404
+    assert around.woken == ["production"]
+
+
+async def post(port: int, path: str, body: bytes) -> tuple[int, bytes]:
+    def asked() -> tuple[int, bytes]:
+        connection = HTTPConnection("127.0.0.1", port, timeout=10)
+        headers = {**dict(headers_of("github", body)), "content-type": "application/json"}
+        connection.request("POST", path, body, headers)
+        answer = connection.getresponse()
+        content = answer.read()
+        connection.close()
+        return answer.status, content
+
+    return await asyncio.to_thread(asked)
