@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup demo test test-clients check unit oracles plane bench lock clean
+.PHONY: setup demo test test-clients check unit oracles plane dev-cluster bench lock clean
 
 setup: .venv/.ready ## the whole environment, in .venv
 
@@ -44,6 +44,9 @@ oracles: .oracles/v2/.ready .oracles/v3/.ready ## the published Python cores, ea
 
 plane: setup ## etcd, kube-apiserver and kubectl for the tests, built once (minutes)
 	@$(BIN)/python -m tests.cluster.assets >/dev/null
+
+dev-cluster: setup ## a control plane, the controller and the example's repository, until Ctrl-C
+	@$(BIN)/python -m tests.cluster.dev
 
 bench: setup oracles ## every measurement; wire also needs h2load and wrk
 	@for name in evaluation footprint swap commit wire; do $(BIN)/python -m benchmarks.$$name || exit 1; done

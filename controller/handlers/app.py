@@ -33,6 +33,11 @@ class Watched:
     content: bool = True
     """False: only that something changed is kept, never what is in it."""
 
+    @property
+    def api_version(self) -> str:
+        """As manifests write it."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
@@ -62,8 +67,7 @@ class Watcher:
 
 
 def _resource(watched: Watched, body: dict[str, Any]) -> Resource:
-    version = f"{watched.group}/{watched.version}" if watched.group else watched.version
-    kept = {"apiVersion": version, "kind": watched.kind, "metadata": body["metadata"]}
+    kept = {"apiVersion": watched.api_version, "kind": watched.kind, "metadata": body["metadata"]}
     if watched.content:
         kept |= {name: body[name] for name in ("spec", "status") if name in body}
         return Resource.of(kept)
@@ -76,9 +80,19 @@ def _resource(watched: Watched, body: dict[str, Any]) -> Resource:
 def registry(watcher: Watcher, kinds: Sequence[Watched]) -> kopf.OperatorRegistry:
     """Handlers for `kinds` on a registry of their own."""
     handlers = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=handlers)
+    def login(**known: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
+
+    register(handlers, watcher, kinds)
+    return handlers
+
+
+def register(handlers: kopf.OperatorRegistry, watcher: Watcher, kinds: Sequence[Watched]) -> None:
+    """Add handlers for `kinds` to a registry that is there, as `kopf run` has one."""
     for watched in kinds:
         _register(handlers, watcher, watched)
-    return handlers
 
 
 def _register(handlers: kopf.OperatorRegistry, watcher: Watcher, watched: Watched) -> None:

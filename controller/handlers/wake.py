@@ -64,6 +64,9 @@ def _dependents(
         yield from (each.key for each in sets if _depends(each, seen.name))
     elif kind in {configuration.KIND, configuration.FLAG_KIND, shard.KIND}:
         yield from _owners(before, after, seen)
+        # Whoever was refused a target that belonged to another.
+        if _label(before) != _label(after):
+            yield from (each.key for each in sets if _targets(each, seen))
         if kind == shard.KIND:
             for each in of_kind(configuration.KIND):
                 if each.namespace == namespace and _lists(each, seen.name):
@@ -77,10 +80,27 @@ def _dependents(
 
 def _owners(before: Resource | None, after: Resource | None, seen: Resource) -> Iterator[ObjectKey]:
     """Whoever wrote an object looks again once its content is another's, or it is gone."""
-    same = before is not None and after is not None and before.generation == after.generation
-    name = seen.labels.get(flagset.LABEL) or (before.labels.get(flagset.LABEL) if before else None)
-    if name and not same:
+    name = _label(after) or _label(before)
+    if name and _content(before) != _content(after):
         yield ObjectKey(flagset.KIND, seen.namespace, name)
+
+
+def _content(resource: Resource | None) -> Any:
+    """What a FlagSet writes of an object; a change of metadata does not count as a generation."""
+    if resource is None:
+        return None
+    annotations = {key: text for key, text in resource.annotations.items() if key in ANNOTATIONS}
+    return resource.uid, resource.generation, resource.labels, annotations, resource.owners
+
+
+def _label(resource: Resource | None) -> str | None:
+    return resource.labels.get(flagset.LABEL) if resource is not None else None
+
+
+def _targets(flag_set: Resource, written: Resource) -> bool:
+    target = flag_set.spec.get("target")
+    name = target.get("name") if isinstance(target, dict) else None
+    return bool(written.name == (name or flag_set.name))
 
 
 def secrets_of(resource: Resource) -> set[str]:
@@ -128,4 +148,6 @@ def _ready(resource: Resource | None) -> Any:
     if resource is None:
         return None
     ready = find(resource.status.get("conditions", ()), READY)
-    return ready and ready.get("status"), resource.status.get("observedGeneration")
+    status = resource.status
+    told = status.get("observedGeneration"), status.get("lastAppliedRevision")
+    return (ready and ready.get("status"), *told)

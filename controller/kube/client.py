@@ -22,7 +22,7 @@ from controller.api.meta import Resource
 from controller.runtime.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from controller.api.meta import ObjectKey
@@ -109,16 +109,24 @@ class Cluster:
         answer = await self._ask("GET", path_of(api_version, kind, namespace, name))
         return None if answer.status == HTTPStatus.NOT_FOUND else _expect(answer, kind, name)
 
-    async def list(
-        self, api_version: str, kind: str, namespace: str, labels: str = ""
+    async def everywhere(
+        self, api_version: str, plural: str, namespaces: Sequence[str]
     ) -> list[dict[str, Any]]:
-        """The objects of one kind in one namespace whose labels match the selector."""
-        query = {"labelSelector": labels} if labels else {}
-        answer = await self._ask("GET", path_of(api_version, kind, namespace), query)
-        found = _expect(answer, kind, "")
-        return [
-            {"apiVersion": api_version, "kind": kind, **each} for each in found.get("items", [])
-        ]
+        """All objects of one kind, in `namespaces` or in all there are; none of a kind that is not installed. Raises Failed."""
+        root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+        paths = [f"{root}/namespaces/{quote(each, safe='')}/{plural}" for each in namespaces]
+        bodies: list[dict[str, Any]] = []
+        for path in paths or [f"{root}/{plural}"]:
+            answer = await self._ask("GET", path)
+            if answer.status != HTTPStatus.NOT_FOUND:
+                bodies += _expect(answer, plural, "").get("items") or ()
+        return bodies
+
+    async def label_pod(self, namespace: str, name: str, labels: Mapping[str, str | None]) -> None:
+        """Set labels of a Pod, or remove those that are None. Raises a setback."""
+        body = {"metadata": {"labels": dict(labels)}}
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+        _expect(await self._ask("PATCH", path, {}, body, _MERGE), "Pod", name)
 
     async def secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
         """A Secret's content by key, or None. Never kept."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DURATION: Final = 10.0
+DURATION: Final = 10
 """Seconds after which a silent leader is one no more: a standby acts within this and two looks."""
 RENEW_WITHIN: Final = 7.0
 """Seconds without a renewal after which we stop leading ourselves, before anybody else may start."""

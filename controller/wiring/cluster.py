@@ -1,0 +1,258 @@
+"""Cluster mode: watch streams, loops and servers joined in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import configuration, flagset, flagsource, receiver, shard
+from controller.api.meta import GROUP, OPENFEATURE_GROUP, Resource
+from controller.artifacts import server as artifact_server
+from controller.artifacts.storages import Storages
+from controller.flagsets.fetch import ArtifactReader
+from controller.flagsets.reconciler import FlagSetReconciler
+from controller.flagsets.verdict import ConfigurationReconciler
+from controller.handlers.app import Watched, Watcher, registry, watch
+from controller.kube.client import Cluster
+from controller.kube.lease import Lease
+from controller.runtime import management
+from controller.runtime.loop import Loop, Objects, Reconciler
+from controller.runtime.metrics import Metrics
+from controller.runtime.queue import KeyedQueue
+from controller.runtime.setbacks import Setback
+from controller.sources.expected import Expected
+from controller.sources.opening import Sources
+from controller.sources.reconciler import SourceReconciler
+from controller.wiring.local import now
+from evaluator.http.listener import Listener
+from evaluator.http.routes import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from controller.api.meta import ObjectKey
+    from controller.settings import ControllerSettings
+
+log = logging.getLogger(__name__)
+
+FLUX: Final = "source.toolkit.fluxcd.io"
+WATCHED: Final = (
+    Watched(GROUP, "v1beta1", flagsource.KIND, flagsource.PLURAL),
+    Watched(GROUP, "v1beta1", flagset.KIND, flagset.PLURAL),
+    Watched(GROUP, "v1beta1", shard.KIND, shard.PLURAL),
+    Watched(GROUP, "v1beta1", receiver.KIND, receiver.PLURAL),
+    Watched(OPENFEATURE_GROUP, "v1beta1", configuration.KIND, configuration.PLURAL),
+    Watched(OPENFEATURE_GROUP, "v1beta1", configuration.FLAG_KIND, configuration.FLAG_PLURAL),
+    Watched("", "v1", "Secret", "secrets", content=False),
+    Watched(FLUX, "v1", "GitRepository", "gitrepositories"),
+    Watched(FLUX, "v1", "OCIRepository", "ocirepositories"),
+    Watched(FLUX, "v1", "Bucket", "buckets"),
+    Watched(FLUX, "v1", "ExternalArtifact", "externalartifacts"),
+)
+LEADER_LABEL: Final = "flagstaff.dev/leader"
+_DRAIN: Final = 2.0
+_LIST_AGAIN: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The ports that are listened on."""
+
+    management: int
+    artifacts: int
+    receiver: int
+
+
+@dataclass
+class Controller:
+    """One replica: it knows what is there from its start, and works while it leads."""
+
+    settings: ControllerSettings
+    cluster: Cluster
+    objects: Objects
+    metrics: Metrics
+    loops: dict[str, Loop] = field(default_factory=dict, init=False)
+    storages: Storages | None = field(default=None, init=False)
+    ports: Ports = field(default=Ports(0, 0, 0), init=False)
+    synced: bool = field(default=False, init=False)
+    watcher: Watcher = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Events wake loops; what is nobody's is only known."""
+        self.watcher = Watcher(self.objects, self._wake, self._gone)
+
+    async def work(self) -> None:
+        """Learn what is there, then lead whenever the lease says so, until cancelled."""
+        await self._sync()
+        if not self.settings.leader_election:
+            await self._lead()
+            return
+        settings = self.settings
+        lease = Lease(self.cluster, settings.namespace, settings.lease_name, settings.identity)
+        try:
+            await lease.lead(self._lead)
+        finally:
+            await lease.release()
+
+    def readiness(self) -> dict[str, Any]:
+        """Ready once everything is known; a standby is ready, too."""
+        return {"ready": self.synced, "leader": self.metrics.leading}
+
+    def read(self, path: str) -> tuple[bytes, str] | None:
+        """What the artifact server serves."""
+        return None if self.storages is None else self.storages.read(path)
+
+    def applied(self, body: dict[str, Any]) -> None:
+        """What we wrote is known before its event comes."""
+        resource = Resource.of(body)
+        if self.objects.learn(resource):
+            self._wake(resource.key)
+
+    def _wake(self, key: ObjectKey) -> None:
+        loop = self.loops.get(key.kind)
+        if loop is not None:
+            loop.wake(key)
+
+    def _gone(self, key: ObjectKey) -> None:
+        loop = self.loops.get(key.kind)
+        if loop is not None:
+            loop.gone(key)
+
+    async def _sync(self) -> None:
+        """List everything once: whoever works must not take what was not listed yet for what is not there."""
+        for watched in WATCHED:
+            for body in await self._listed(watched):
+                self.watcher.seen(watched, body, deleted=False)
+        self.synced = True
+
+    async def _listed(self, watched: Watched) -> list[dict[str, Any]]:
+        """All objects of a kind, however long it takes until they can be had."""
+        while True:
+            try:
+                return await self.cluster.everywhere(
+                    watched.api_version, watched.plural, self.settings.namespaces
+                )
+            except Setback as setback:
+                log.warning("%s cannot be listed yet: %s", watched.plural, setback.message)
+                await asyncio.sleep(_LIST_AGAIN)
+
+    async def _lead(self) -> None:
+        self.metrics.leading = True
+        for resource in self.objects:
+            self._wake(resource.key)
+        await self._label_own_pod("true")
+        try:
+            async with asyncio.TaskGroup() as group:
+                for loop in self.loops.values():
+                    group.create_task(loop.run(self.settings.workers))
+        finally:
+            self.metrics.leading = False
+            await self._label_own_pod(None)
+
+    async def _label_own_pod(self, value: str | None) -> None:
+        """The Services of the artifact server and the receiver select the leader by this label."""
+        pod = os.environ.get("POD_NAME")
+        if not pod:
+            return
+        try:
+            await self.cluster.label_pod(self.settings.namespace, pod, {LEADER_LABEL: value})
+        except Setback as setback:
+            log.warning("our pod was not labelled: %s", setback.message)
+
+
+@contextlib.asynccontextmanager
+async def open_controller(settings: ControllerSettings) -> AsyncIterator[Controller]:
+    """Ports open and parts joined; `work` does the rest. Raises OSError where a port is taken."""
+    objects = Objects()
+    queues: dict[str, KeyedQueue[ObjectKey]] = {
+        kind: KeyedQueue(asyncio.get_running_loop().time, random.random)
+        for kind in (flagsource.KIND, flagset.KIND, configuration.KIND, configuration.FLAG_KIND)
+    }
+    metrics = Metrics(objects, queues, now)
+    cluster = await Cluster.connect(settings.kubeconfig or None, now=now, wrote=metrics.wrote)
+    tokens = await asyncio.to_thread(_tokens, settings.artifact_tokens_file)
+    controller = Controller(settings, cluster, objects, metrics)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(cluster.close)
+        artifacts = Listener(
+            artifact_server.routes(controller.read, tokens), Limits(), name="artifacts"
+        )
+        managed = management.routes(controller.readiness, metrics.text)
+        manager = Listener(managed, Limits(), name="management")
+        controller.ports = Ports(
+            management=await _open(stack, manager, settings.host, settings.management_port),
+            artifacts=await _open(stack, artifacts, settings.host, settings.artifact_port),
+            receiver=0,
+        )
+        controller.storages = Storages(
+            settings.storage_path / "artifacts", _address(settings, controller.ports.artifacts)
+        )
+        stack.callback(controller.storages.close)
+        controller.loops = {
+            kind: Loop(reconciler, objects, cluster, now=now, queue=queues[kind], observer=metrics)
+            for kind, reconciler in _reconcilers(controller, controller.storages).items()
+        }
+        yield controller
+
+
+async def _open(stack: contextlib.AsyncExitStack, listener: Listener, host: str, port: int) -> int:
+    bound = await listener.start(host, port)
+    stack.push_async_callback(listener.drain, _DRAIN)
+    return bound
+
+
+def _reconcilers(controller: Controller, storages: Storages) -> dict[str, Reconciler]:
+    settings, cluster, objects = controller.settings, controller.cluster, controller.objects
+    mirrors = settings.storage_path / "mirrors"
+    sources = Sources(cluster.secret, mirrors, allow_local=settings.allow_local)
+
+    def local(path: str) -> bytes | None:
+        found = storages.read(path)
+        return None if found is None else found[0]
+
+    return {
+        flagsource.KIND: SourceReconciler(sources, storages, Expected(), random.random),
+        flagset.KIND: FlagSetReconciler(
+            objects, ArtifactReader(local), cluster, controller.applied, random.random
+        ),
+        configuration.KIND: ConfigurationReconciler(objects),
+        configuration.FLAG_KIND: ConfigurationReconciler(objects),
+    }
+
+
+def _address(settings: ControllerSettings, port: int) -> str:
+    """Where others reach the artifact server."""
+    service = f"flagstaff-artifacts.{settings.namespace}.svc.cluster.local.:{port}"
+    return f"http://{settings.artifact_address or service}"
+
+
+def _tokens(path: str) -> frozenset[str]:
+    if not path:
+        return frozenset()
+    with open(path, encoding="utf-8") as file:
+        return frozenset(line.strip() for line in file if line.strip())
+
+
+async def run_controller(settings: ControllerSettings, say: Callable[[str], None]) -> None:
+    """Watch and work until SIGTERM or SIGINT, which kopf takes. Raises OSError where a port is taken."""
+    async with open_controller(settings) as controller:
+        ports = controller.ports
+        say(
+            f"listening: management {ports.management}, artifacts {ports.artifacts}, receiver {ports.receiver}"
+        )
+        stop = asyncio.Event()
+        handlers = registry(controller.watcher, WATCHED)
+        working = asyncio.create_task(controller.work())
+        working.add_done_callback(lambda _: stop.set())
+        try:
+            await watch(handlers, namespaces=settings.namespaces, stop=stop)
+        finally:
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+        if not working.cancelled():
+            working.result()

@@ -1,0 +1,110 @@
+"""`make dev-cluster`: a control plane, the controller, and the example as a Git repository, until Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tests.cluster.assets import build, find
+from tests.cluster.controllers import controller
+from tests.cluster.plane import Plane, running
+from tests.cluster.plugin import ROOT, install
+from tests.git_http import git_server
+from tests.repositories import Repository
+
+if TYPE_CHECKING:
+    from tests.cluster.controllers import ControllerProcess
+
+FOLDER: Final = ROOT / ".dev-cluster"
+EXAMPLE: Final = ROOT / "examples" / "gitops-repo"
+NAMESPACE: Final = "shop"
+
+
+def main() -> int:
+    """Start everything, say what to try, wait for Ctrl-C."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    assets = find() or build()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir()
+    with contextlib.ExitStack() as stack:
+        say("starting etcd, kube-apiserver and kube-controller-manager")
+        plane = stack.enter_context(running(assets, FOLDER / "plane"))
+        install(plane)
+        link_tools(plane)
+        server = stack.enter_context(git_server(FOLDER))
+        copy_example()
+        say("starting the controller as its own service account")
+        process = stack.enter_context(controller(plane, FOLDER / "controller"))
+        follow(plane, f"{server.url}/repository/.git")
+        explain(plane, process)
+        print("ready", flush=True)
+        stop.wait()
+        say("stopping")
+    return 0
+
+
+def say(line: str) -> None:
+    """One step."""
+    print(f"==> {line}", file=sys.stderr, flush=True)
+
+
+def link_tools(plane: Plane) -> None:
+    """The kubeconfig and kubectl where a person finds them."""
+    shutil.copy(plane.kubeconfig, FOLDER / "kubeconfig")
+    (FOLDER / "bin").mkdir()
+    (FOLDER / "bin" / "kubectl").symlink_to(plane.assets / "kubectl")
+
+
+def copy_example() -> None:
+    """The example as a repository of its own, with a first commit."""
+    repository = Repository(FOLDER / "repository")
+    shutil.copytree(EXAMPLE, repository.path, dirs_exist_ok=True)
+    repository.commit("Flags of the checkout")
+
+
+def follow(plane: Plane, url: str) -> None:
+    """Apply the example's FlagSource and FlagSets, on our repository and at a pace for people who watch."""
+    manifest = (EXAMPLE / "clusters" / "demo" / "flags.yaml").read_text()
+    manifest = manifest.replace("https://git.example.com/shop/flags.git", url)
+    manifest = manifest.replace("interval: 1m #", "interval: 2s #")
+    plane.kubectl("create", "namespace", NAMESPACE)
+    plane.kubectl("apply", "-n", NAMESPACE, "-f", "-", given=manifest)
+    plane.kubectl(
+        "wait", "-n", NAMESPACE, "--for=condition=Ready", "--timeout=60s",
+        "flagsource/checkout", "flagset/checkout-staging", "flagset/checkout-production",
+    )  # fmt: skip
+
+
+def explain(plane: Plane, process: ControllerProcess) -> None:
+    """What to try."""
+    print(plane.kubectl("get", "-n", NAMESPACE, "flagstaff"))
+    here = Path(os.path.relpath(FOLDER))
+    kubectl = f"{here / 'bin/kubectl'} --kubeconfig {here / 'kubeconfig'} -n {NAMESPACE}"
+    flags = here / "repository/flags/base/checkout.yaml"
+    repository = shlex.quote(str(here / "repository"))
+    print(
+        f"""Try, in another terminal:
+
+    {kubectl} get flagstaff
+    {kubectl} describe flagset checkout-production
+    sed -i 's/defaultVariant: plain/defaultVariant: christmas/' {flags}
+    git -C {repository} commit -qam 'Christmas banner'
+    {kubectl} get featureflagconfigurations -w
+
+The controller's log is {os.path.relpath(process.log)}. Ctrl-C takes all of it down.
+""",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
