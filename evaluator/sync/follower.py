@@ -78,8 +78,7 @@ class Follower:
         self._refusal: SourceFault | None = None
         self._told: tuple[str, str] | None = None
         self._stamped: float | None = None
-        self.heard = asyncio.Event()
-        """Set once the source has delivered or failed, or was read from disk."""
+        self._log = logging.LoggerAdapter(log, {"source": source.name})
 
     async def restore(self) -> None:
         """Serve what is on disk, if anything is."""
@@ -89,7 +88,7 @@ class Follower:
         try:
             saved = await self._exchange.read(self._keeper.load)
         except OSError as error:
-            log.error("%s: its last good set cannot be read: %s", name, error)  # noqa: TRY400 - no trace is needed
+            self._log.error("the last good set cannot be read: %s", error)
             return
         if saved is None:
             return
@@ -97,10 +96,9 @@ class Follower:
         moment = saved.saved_at.timestamp()
         self._store.mark_from_disk(moment, name)
         self._store.mark_stale(_NOT_READ, moment, name)
-        await self._exchange.put(saved.flag_set, source=name)
         self._contexts.put(name, saved.context)
-        log.info("%s: its last good set of %s is served", name, saved.saved_at.isoformat())
-        self.heard.set()
+        await self._exchange.put(saved.flag_set, source=name)
+        self._log.info("the last good set of %s is served", saved.saved_at.isoformat())
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -116,8 +114,8 @@ class Follower:
                             self._backoff.reset()
             except SourceFault as told:
                 fault = told
-            except Exception as error:
-                log.exception("%s: following it failed", self._source.name)
+            except Exception as error:  # noqa: BLE001 - logged with its trace, and tried again
+                self._log.exception("following it failed")
                 fault = SourceFault("Failed", f"following it failed: {type(error).__name__}")
             self._stale(fault)
             await asyncio.sleep(self._backoff.pause())
@@ -144,16 +142,16 @@ class Follower:
             return
         name = self._source.name
         if judged.held:
-            log.warning(
-                "%s: %d flags stay at their last good definition: %s",
-                name,
+            self._log.warning(
+                "%d flags stay at their last good definition: %s",
                 len(judged.held),
                 ", ".join(judged.held[:_TOLD]),
             )
         self._refusal = None
         self._accepted, self._context = judged.flag_set, delivery.context
-        await self._exchange.put(judged.flag_set, source=name, digest=judged.digest)
+        # First, for whoever is told of the set passes both on.
         self._contexts.put(name, delivery.context)
+        await self._exchange.put(judged.flag_set, source=name, digest=judged.digest)
         self._stamped = None
         self._confirm()
 
@@ -166,8 +164,7 @@ class Follower:
         self._store.mark_success(now, self._source.name)
         if self._told is not None:
             self._told = None
-            log.info("%s: it can be read again", self._source.name)
-        self.heard.set()
+            self._log.info("the source is current again")
         if self._keeper is None or self._accepted is None:
             return
         if self._stamped is None or not 0 <= now - self._stamped < _RESTAMP:
@@ -181,15 +178,14 @@ class Follower:
         told = (fault.reason, fault.message)
         if told != self._told:
             self._told = told
-            log.warning("%s: %s: %s", name, *told)
-        self.heard.set()
+            self._log.warning("the source is stale: %s: %s", *told)
 
     def _tell(self, problems: tuple[Problem, ...]) -> None:
         """Warnings are for whoever writes the definitions, and other programs' definitions are full of them."""
         errors = [problem for problem in problems if problem.severity is Severity.ERROR]
         for problem in errors[:_TOLD]:
-            log.warning("%s", problem)
+            self._log.warning("%s", problem)
         if len(errors) > _TOLD:
-            log.warning("%s: %d more errors", self._source.name, len(errors) - _TOLD)
+            self._log.warning("%d more errors", len(errors) - _TOLD)
         if len(problems) > len(errors):
-            log.debug("%s: %d warnings", self._source.name, len(problems) - len(errors))
+            self._log.debug("%d warnings", len(problems) - len(errors))

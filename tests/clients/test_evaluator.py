@@ -265,3 +265,15 @@ def test_no_context_of_a_user_is_in_the_log(tmp_path: Path) -> None:
         assert "errorCode" in tier(port, b'{"context":{"ada@example.com"')
         running.stop()
     assert "ada@example.com" not in json.dumps(running.log)
+
+
+def test_the_log_tells_which_source_is_stale_and_when_it_is_current_again(tmp_path: Path) -> None:
+    replace(tmp_path / "flags.json", banner("plain"))
+    with evaluator("-f", "file:flags.json", cwd=tmp_path) as running:
+        ready(running)
+        (tmp_path / "flags.json").unlink()
+        stale = running.said("the source is stale")
+        replace(tmp_path / "flags.json", banner("plain"))
+        again = running.said("the source is current again")
+    assert (stale["level"], stale["source"]) == ("warning", "flags.json")
+    assert (again["level"], again["source"]) == ("info", "flags.json")
