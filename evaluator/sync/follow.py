@@ -52,28 +52,13 @@ class Followers:
                 source, exchange, contexts, clock=clock, backoff=Backoff(random), keeper=keeper
             )
             self._followers.append(follower)
-        self._restored = False
-
-    async def restore(self) -> None:
-        """Serve what is on disk, stale until its source answers. Done by `run` unless it was done before."""
-        self._restored = True
-        for follower in self._followers:
-            await follower.restore()
 
     async def run(self) -> None:
-        """Follow every source until cancelled."""
-        if not self._restored:
-            await self.restore()
+        """Serve what is on disk, stale until its source answers, and follow every source until cancelled."""
+        for follower in self._followers:
+            await follower.restore()
         async with asyncio.TaskGroup() as tasks:
             for follower in self._followers:
                 tasks.create_task(follower.run())
             for keeper in self._keepers:
                 tasks.create_task(keeper.run())
-
-    async def settled(self, seconds: float) -> None:
-        """Return once every source has delivered or failed, or was read from disk; at the latest after `seconds`."""
-        waiting = [asyncio.ensure_future(each.heard.wait()) for each in self._followers]
-        if waiting:
-            await asyncio.wait(waiting, timeout=seconds)
-        for each in waiting:
-            each.cancel()

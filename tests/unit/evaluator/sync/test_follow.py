@@ -162,7 +162,7 @@ async def test_after_a_restart_the_last_good_set_is_served_stale_with_its_age_un
         before = store.snapshot
     again = FakeSource()
     async with following([again], state_dir=tmp_path / "state", clock=Clock(800.0)) as (store, f):
-        await f.settled(10)
+        await until(lambda: store.snapshot)
         status = store.status("fake")
         assert before is not None
         assert store.snapshot is not None
@@ -179,10 +179,10 @@ async def test_a_damaged_last_good_set_is_set_aside_and_not_served(
 ) -> None:
     path = LastGood(tmp_path, "fake").path
     path.write_bytes(b"no such thing")
-    async with following([FakeSource()], state_dir=tmp_path) as (store, followers):
-        await followers.restore()
+    async with following([source := FakeSource()], state_dir=tmp_path) as (store, _):
+        await until(lambda: source.calls)
         assert store.snapshot is None
-    assert path.with_name(path.name + ".damaged").exists()
+    assert path.with_name(path.name + ".damaged").read_bytes() == b"no such thing"
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 
