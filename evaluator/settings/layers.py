@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 DEFAULT_FILE: Final = ".agent.yaml"
 _MOST_BYTES: Final = 4_000_000
+_LINKS: Final = ("tcp://", "udp://", "sctp://")
+"""Kubernetes sets FLAGD_PORT=tcp://… for a Service named flagd in each pod beside it, with FLAGD_SERVICE_HOST, FLAGD_PORT_8013_TCP and the like.
+None of them is meant for us."""
 _NEVER_READ: Final = frozenset({"config"})
 """Options of the command line only."""
 
@@ -46,6 +49,8 @@ def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], list
     warnings: list[str] = []
     for variable, text in environ.items():
         option = variables.get(variable)
+        if text.startswith(_LINKS):
+            continue
         if option is not None and text:
             listed = option.kind is Kind.STRINGS
             found[option.name] = Given(variable, ([*values.words(text)],) if listed else (text,))
@@ -56,7 +61,6 @@ def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], list
 
 
 def _is_ours(variable: str) -> bool:
-    # Kubernetes puts FLAGD_SERVICE_HOST, FLAGD_PORT_8013_TCP and the like beside a Service named flagd.
     ours = variable.startswith(("FLAGD_", "FLAGSTAFF_"))
     return ours and not ("_PORT_" in variable or "_SERVICE_" in variable)
 

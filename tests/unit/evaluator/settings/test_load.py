@@ -71,9 +71,21 @@ def test_an_unknown_variable_is_warned_of_with_a_guess() -> None:
     assert warning == 'the variable FLAGD_PROT is none that is read (did you mean "FLAGD_PORT"?)'
 
 
-@pytest.mark.parametrize("variable", ["FLAGD_SERVICE_HOST", "FLAGD_PORT_8013_TCP", "PATH"])
-def test_variables_of_others_are_not_ours_to_warn_of(variable: str) -> None:
-    assert load({}, {variable: "tcp://10.0.0.1:8013"}).warnings == ()
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("FLAGD_PORT", "tcp://10.0.0.1:8013"),
+        ("FLAGSTAFF_PORT", "tcp://10.0.0.1:8013"),
+        ("FLAGD_PORT_8013_TCP", "tcp://10.0.0.1:8013"),
+        ("FLAGD_PORT_8013_TCP_PORT", "8013"),
+        ("FLAGD_SERVICE_HOST", "10.0.0.1"),
+        ("FLAGD_SERVICE_PORT_GRPC", "8013"),
+        ("PATH", "/bin"),
+    ],
+)
+def test_what_kubernetes_and_others_set_is_not_meant_for_us(variable: str, text: str) -> None:
+    found = load({}, {variable: text})
+    assert (found.settings, found.warnings) == (Settings(), ())
 
 
 def test_an_unknown_key_of_the_file_is_warned_of(tmp_path: Path) -> None:
