@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 import aiohttp
@@ -95,10 +96,24 @@ class Lease:
         """Take or renew the lease; False where it is another's or the API server does not answer."""
         try:
             async with asyncio.timeout(RENEW_WITHIN / 2):
+                await self._make()
                 return await self._election().try_acquire_or_renew()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, Failed) as error:
             log.warning("the lease cannot be looked at: %s", type(error).__name__)
             return False
+
+    async def _make(self) -> None:
+        """See to it that there is a Lease, held by nobody: the library's own way of making one does not work in version 37."""
+        path = path_of("coordination.k8s.io/v1", "Lease", self.namespace, self.name)
+        if (await self.cluster.request("GET", path)).status != HTTPStatus.NOT_FOUND:
+            return
+        body = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self.name},
+        }
+        everywhere = path_of("coordination.k8s.io/v1", "Lease", self.namespace)
+        await self.cluster.request("POST", everywhere, {}, body)
 
     def _election(self) -> LeaderElection:
         # It remembers what it saw when: that is how it tells that a leader is silent.
