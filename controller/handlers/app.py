@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 import kopf
 
 from controller.api.meta import Resource
-from controller.handlers.wake import woken
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from controller.api.meta import ObjectKey
     from controller.runtime.loop import Objects
 
 log = logging.getLogger(__name__)
@@ -39,31 +37,18 @@ class Watched:
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
-@dataclass(frozen=True, slots=True)
-class Watcher:
-    """Turns events into what is known and who is woken."""
-
-    objects: Objects
-    wake: Callable[[ObjectKey], None]
-    gone: Callable[[ObjectKey], None]
-
-    def seen(self, watched: Watched, body: dict[str, Any], *, deleted: bool) -> None:
-        """One event. A malformed object is logged and hurts nobody else."""
-        try:
-            resource = _resource(watched, body)
-        except (KeyError, TypeError, AttributeError):
-            log.exception("a malformed %s was sent", watched.kind)
-            return
-        before = self.objects.get(resource.key)
-        if deleted:
-            if before is not None and before.uid != resource.uid:
-                return
-            self.objects.forget(resource.key)
-            self.gone(resource.key)
-        elif not self.objects.learn(resource):
-            return
-        for key in woken(before, None if deleted else resource, self.objects.of_kind):
-            self.wake(key)
+def seen(objects: Objects, watched: Watched, body: dict[str, Any], *, deleted: bool) -> None:
+    """Take one event in. A malformed object is logged and hurts nobody else."""
+    try:
+        resource = _resource(watched, body)
+    except (KeyError, TypeError, AttributeError):
+        log.exception("a malformed %s was sent", watched.kind)
+        return
+    known = objects.get(resource.key)
+    if not deleted:
+        objects.learn(resource)
+    elif known is not None and known.uid == resource.uid:
+        objects.forget(resource.key)
 
 
 def _resource(watched: Watched, body: dict[str, Any]) -> Resource:
@@ -77,7 +62,7 @@ def _resource(watched: Watched, body: dict[str, Any]) -> Resource:
     return Resource.of({**kept, "metadata": plain})
 
 
-def registry(watcher: Watcher, kinds: Sequence[Watched]) -> kopf.OperatorRegistry:
+def registry(objects: Objects, kinds: Sequence[Watched]) -> kopf.OperatorRegistry:
     """Handlers for `kinds` on a registry of their own."""
     handlers = kopf.OperatorRegistry()
 
@@ -85,22 +70,22 @@ def registry(watcher: Watcher, kinds: Sequence[Watched]) -> kopf.OperatorRegistr
     def login(**known: Any) -> kopf.ConnectionInfo | None:
         return kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
 
-    register(handlers, watcher, kinds)
+    register(handlers, objects, kinds)
     return handlers
 
 
-def register(handlers: kopf.OperatorRegistry, watcher: Watcher, kinds: Sequence[Watched]) -> None:
+def register(handlers: kopf.OperatorRegistry, objects: Objects, kinds: Sequence[Watched]) -> None:
     """Add handlers for `kinds` to a registry that is there, as `kopf run` has one."""
     for watched in kinds:
-        _register(handlers, watcher, watched)
+        _register(handlers, objects, watched)
 
 
-def _register(handlers: kopf.OperatorRegistry, watcher: Watcher, watched: Watched) -> None:
+def _register(handlers: kopf.OperatorRegistry, objects: Objects, watched: Watched) -> None:
     @kopf.on.event(
         watched.group or "", watched.version, watched.plural, registry=handlers, id=watched.plural
     )
-    async def seen(event: Any, **_: Any) -> None:
-        watcher.seen(watched, dict(event["object"]), deleted=event["type"] == "DELETED")
+    async def take(event: Any, **_: Any) -> None:
+        seen(objects, watched, dict(event["object"]), deleted=event["type"] == "DELETED")
 
 
 def operator_settings() -> kopf.OperatorSettings:

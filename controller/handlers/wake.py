@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api import configuration, flagset, flagsource, receiver, shard
 from controller.api.conditions import READY, find
 from controller.api.meta import REQUESTED_AT, ObjectKey
+from evaluator.flags.model import PROVENANCE_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -71,7 +72,7 @@ def _dependents(
             for each in of_kind(configuration.KIND):
                 if each.namespace == namespace and _lists(each, seen.name):
                     yield each.key
-    elif kind == "Secret":
+    elif kind == "Secret" and _version(before) != _version(after):
         for holder in (flagsource.KIND, receiver.KIND):
             for each in of_kind(holder):
                 if each.namespace == namespace and seen.name in secrets_of(each):
@@ -89,8 +90,14 @@ def _content(resource: Resource | None) -> Any:
     """What a FlagSet writes of an object; a change of metadata does not count as a generation."""
     if resource is None:
         return None
-    annotations = {key: text for key, text in resource.annotations.items() if key in ANNOTATIONS}
+    annotations = {
+        key: text for key, text in resource.annotations.items() if key.startswith(PROVENANCE_PREFIX)
+    }
     return resource.uid, resource.generation, resource.labels, annotations, resource.owners
+
+
+def _version(resource: Resource | None) -> Any:
+    return None if resource is None else (resource.uid, resource.resource_version)
 
 
 def _label(resource: Resource | None) -> str | None:

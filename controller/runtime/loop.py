@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.api.meta import Resource
 from controller.runtime.queue import DEFAULT_WORKERS, KeyedQueue
 from controller.runtime.setbacks import Failed, Setback
 from controller.runtime.settle import Outcome, Settled, progressing, settle
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from datetime import datetime
 
-    from controller.api.meta import ObjectKey
+    from controller.api.meta import ObjectKey, Resource
     from controller.runtime.news import News
 
 log = logging.getLogger(__name__)
@@ -52,10 +52,14 @@ class Observer(Protocol):
 
 
 class Objects:
-    """The newest state of every object that was seen, by key. Versions are compared, so news that come late change nothing."""
+    """The newest state of every object that was seen, by key. Versions are compared, so news that come late change nothing.
+
+    `changed` is told (before, after) of every change, whether the watch or our own write brought it; None: there is no such object.
+    """
 
     def __init__(self) -> None:
         self._known: dict[ObjectKey, Resource] = {}
+        self.changed: Callable[[Resource | None, Resource | None], None] | None = None
 
     def __iter__(self) -> Iterator[Resource]:
         return iter(tuple(self._known.values()))
@@ -74,11 +78,15 @@ class Objects:
         if known is not None and known.uid == resource.uid and _older(resource, known):
             return False
         self._known[resource.key] = resource
+        if self.changed is not None:
+            self.changed(known, resource)
         return True
 
     def forget(self, key: ObjectKey) -> None:
         """The object is gone."""
-        self._known.pop(key, None)
+        known = self._known.pop(key, None)
+        if known is not None and self.changed is not None:
+            self.changed(known, None)
 
 
 def _older(one: Resource, other: Resource) -> bool:
@@ -106,6 +114,7 @@ class Loop:
         self._writer = writer
         self._now = now
         self._observer = observer
+        self._unwritten: dict[ObjectKey, Mapping[str, Any]] | None = None
         self.queue = queue
 
     def wake(self, key: ObjectKey, delay: float = 0.0) -> None:
@@ -116,6 +125,8 @@ class Loop:
         """The object was deleted."""
         self.queue.forget(key)
         self._reconciler.forget(key)
+        if self._unwritten is not None:
+            self._unwritten.pop(key, None)
 
     async def run(self, workers: int = DEFAULT_WORKERS) -> None:
         """Work until cancelled."""
@@ -128,6 +139,9 @@ class Loop:
             key = await self.queue.take()
             try:
                 await self._look(key)
+            except Setback as setback:
+                log.warning("%s: its status was not written: %s", key, setback.message)
+                self.queue.put_after_failure(key)
             except Exception:
                 log.exception("%s: the loop itself failed", key)
                 self.queue.put_after_failure(key)
@@ -135,13 +149,16 @@ class Loop:
                 self.queue.done(key)
 
     async def _look(self, key: ObjectKey) -> None:
-        resource = self._objects.get(key)
+        resource = self._newest(key)
         if resource is None or resource.deleting or resource.suspended:
             return
         started = asyncio.get_running_loop().time()
         result = await self._reconcile(resource)
         # What was written meanwhile, by us or by the user, is what the new status is compared with.
-        latest = self._objects.get(key)
+        latest = self._newest(key)
+        if latest is None:
+            # It went while it was worked on: what that left behind goes, too.
+            self.gone(key)
         if latest is None or latest.uid != resource.uid:
             return
         settled = settle(_judged(resource, latest), result, self._now())
@@ -183,9 +200,27 @@ class Loop:
             await self._writer.say(resource, news)
 
     async def _store(self, resource: Resource, status: Mapping[str, Any]) -> None:
+        if self._unwritten is not None:
+            self._unwritten[resource.key] = status
+            return
         written = await self._writer.write_status(resource, status)
-        if written is not None:
-            self._objects.learn(written)
+        if written is None:
+            return
+        self._objects.learn(written)
+        if not written.status.get("conditions"):
+            # Another project's definition of the kind: it prunes what it does not know.
+            log.warning(
+                "%s in this cluster has no room for our status: none is written from now on; Events and logs tell",
+                resource.key.kind,
+            )
+            self._unwritten = {resource.key: status}
+
+    def _newest(self, key: ObjectKey) -> Resource | None:
+        """The object as last seen, with the status that it would have."""
+        resource = self._objects.get(key)
+        if resource is None or self._unwritten is None or key not in self._unwritten:
+            return resource
+        return replace(resource, status=self._unwritten[key])
 
     def _schedule(self, key: ObjectKey, settled: Settled) -> None:
         if settled.retry:
@@ -198,16 +233,9 @@ class Loop:
 
 def _judged(resource: Resource, latest: Resource) -> Resource:
     """`latest` with the generation and the request that the reconcile saw: a newer one is judged by the next reconcile."""
-    return Resource(
-        key=latest.key,
-        uid=latest.uid,
+    return replace(
+        latest,
         generation=resource.generation,
-        resource_version=latest.resource_version,
         spec=resource.spec,
-        status=latest.status,
         annotations=resource.annotations,
-        labels=latest.labels,
-        owners=latest.owners,
-        api_version=latest.api_version,
-        created=latest.created,
     )

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
 Key = TypeVar("Key", bound="Hashable")
+_STALE: Final = 64
+"""Entries that were moved forward and are left behind, before they are swept out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,9 @@ class KeyedQueue(Generic[Key]):
         self._due[key] = due
         self._count += 1
         heapq.heappush(self._heap, (due, self._count, key))
+        if len(self._heap) > 2 * len(self._due) + _STALE:
+            self._heap = [entry for entry in self._heap if self._due.get(entry[2]) == entry[0]]
+            heapq.heapify(self._heap)
         self._changed.set()
 
     def put_after_failure(self, key: Key) -> float:

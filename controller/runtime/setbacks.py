@@ -30,7 +30,7 @@ class Setback(Exception):
         news: tuple[News, ...] = (),
         requeue_after: float | None = None,
     ) -> None:
-        """`status`, `details` and `news` are what came of it all the same; the rest of the object's status stays.
+        """`status`, `details` and `news` are what came of it all the same; the rest of the object's status stays, None removes.
 
         `requeue_after`: seconds to the next look, for what may be put right where nobody tells us of it.
         """

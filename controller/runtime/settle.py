@@ -43,7 +43,7 @@ class Outcome:
     """Of `Ready`."""
     reason: str = "Succeeded"
     status: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
-    """All fields of the kind's own status: one that is missing here is removed."""
+    """All fields of the kind's own status: one that is missing here, or None, is removed."""
     details: tuple[Condition, ...] = ()
     """All detail conditions of the kind."""
     news: tuple[News, ...] = ()
@@ -89,7 +89,10 @@ def progressing(resource: Resource, message: str, now: datetime) -> dict[str, An
         ready = Condition(READY, before["status"], before["reason"], before.get("message", ""))
     else:
         ready = Condition(READY, UNKNOWN, "Progressing", message)
-    working = Condition(RECONCILING, TRUE, "Progressing", message)
+    # That it failed before must not be lost: what works again is news.
+    again = _failing(resource) and current
+    going = "ProgressingWithRetry" if again else "Progressing"
+    working = Condition(RECONCILING, TRUE, going, message)
     own = {name: value for name, value in resource.status.items() if name not in _SHARED}
     status = _status(resource, own, (ready, working, *_details(resource)), now)
     # Neither this generation nor this request is done yet.
@@ -126,14 +129,14 @@ def _status(
     before = resource.status.get("conditions", ())
     moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     status = {
-        **own,
+        **{name: value for name, value in own.items() if value is not None},
         "observedGeneration": resource.generation,
         "conditions": [
             written(each, find(before, each.type), generation=resource.generation, now=moment)
             for each in conditions
         ],
     }
-    asked = resource.annotations.get(REQUESTED_AT)
+    asked = resource.annotations.get(REQUESTED_AT, resource.status.get("lastHandledReconcileAt"))
     if asked is not None:
         status["lastHandledReconcileAt"] = asked
     return status
@@ -141,12 +144,15 @@ def _status(
 
 def _recovery(resource: Resource, outcome: Outcome) -> tuple[News, ...]:
     """A word about what works again, after a word about what did not."""
+    return (News("Recovered", outcome.message),) if _failing(resource) else ()
+
+
+def _failing(resource: Resource) -> bool:
+    """Whether something was said to have gone wrong; to wait is nothing wrong."""
     before = find(resource.status.get("conditions", ()), READY)
-    failing = before is not None and before.get("status") == FALSE
-    waiting = find(resource.status.get("conditions", ()), RECONCILING)
-    if not failing or (waiting is not None and waiting.get("reason") == "Progressing"):
-        return ()
-    return (News("Recovered", outcome.message),)
+    going = find(resource.status.get("conditions", ()), RECONCILING)
+    waiting = going is not None and going.get("reason") == "Progressing"
+    return before is not None and before.get("status") == FALSE and not waiting
 
 
 def _failure(resource: Resource, setback: Setback) -> tuple[News, ...]:

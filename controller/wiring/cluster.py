@@ -17,7 +17,8 @@ from controller.artifacts.storages import Storages
 from controller.flagsets.fetch import ArtifactReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.verdict import ConfigurationReconciler
-from controller.handlers.app import Watched, Watcher, registry, watch
+from controller.handlers.app import Watched, registry, seen, watch
+from controller.handlers.wake import woken
 from controller.kube.client import Cluster
 from controller.kube.lease import Lease
 from controller.runtime import management
@@ -80,11 +81,10 @@ class Controller:
     storages: Storages | None = field(default=None, init=False)
     ports: Ports = field(default=Ports(0, 0, 0), init=False)
     synced: bool = field(default=False, init=False)
-    watcher: Watcher = field(init=False)
 
     def __post_init__(self) -> None:
-        """Events wake loops; what is nobody's is only known."""
-        self.watcher = Watcher(self.objects, self._wake, self._gone)
+        """Every change wakes whom it concerns."""
+        self.objects.changed = self._changed
 
     async def work(self) -> None:
         """Learn what is there, then lead whenever the lease says so, until cancelled."""
@@ -109,25 +109,24 @@ class Controller:
 
     def applied(self, body: dict[str, Any]) -> None:
         """What we wrote is known before its event comes."""
-        resource = Resource.of(body)
-        if self.objects.learn(resource):
-            self._wake(resource.key)
+        self.objects.learn(Resource.of(body))
+
+    def _changed(self, before: Resource | None, after: Resource | None) -> None:
+        if after is None and before is not None and before.key.kind in self.loops:
+            self.loops[before.key.kind].gone(before.key)
+        for key in woken(before, after, self.objects.of_kind):
+            self._wake(key)
 
     def _wake(self, key: ObjectKey) -> None:
         loop = self.loops.get(key.kind)
         if loop is not None:
             loop.wake(key)
 
-    def _gone(self, key: ObjectKey) -> None:
-        loop = self.loops.get(key.kind)
-        if loop is not None:
-            loop.gone(key)
-
     async def _sync(self) -> None:
         """List everything once: whoever works must not take what was not listed yet for what is not there."""
         for watched in WATCHED:
             for body in await self._listed(watched):
-                self.watcher.seen(watched, body, deleted=False)
+                seen(self.objects, watched, body, deleted=False)
         self.synced = True
 
     async def _listed(self, watched: Watched) -> list[dict[str, Any]]:
@@ -246,7 +245,7 @@ async def run_controller(settings: ControllerSettings, say: Callable[[str], None
             f"listening: management {ports.management}, artifacts {ports.artifacts}, receiver {ports.receiver}"
         )
         stop = asyncio.Event()
-        handlers = registry(controller.watcher, WATCHED)
+        handlers = registry(controller.objects, WATCHED)
         working = asyncio.create_task(controller.work())
         working.add_done_callback(lambda _: stop.set())
         try:
