@@ -1,20 +1,23 @@
-"""Git over smart HTTP for tests: `git http-backend` behind a small threaded server on loopback."""
+"""Git over smart HTTP for tests: `git http-backend` behind a small threaded server on loopback, and a proxy before it."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
 import os
+import selectors
+import socket
 import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from tests.repositories import ENVIRONMENT
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator
 
 
@@ -23,11 +26,22 @@ class GitServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, root: Path, *, login: str = "", newest_protocol: bool = True) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        login: str = "",
+        bearer: str = "",
+        tls: ssl.SSLContext | None = None,
+        newest_protocol: bool = True,
+    ) -> None:
         super().__init__(("127.0.0.1", 0), _Exchange)
         self.root = root
         self.login = login
         """`name:password`, or empty where anybody may read."""
+        self.bearer = bearer
+        """A token in place of a login."""
+        self.tls = tls
         self.newest_protocol = newest_protocol
         self.redirect_to = ""
         """A base URL that every request is sent on to."""
@@ -38,7 +52,34 @@ class GitServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+        return f"http{'s' if self.tls else ''}://127.0.0.1:{self.server_port}"
+
+    @property
+    def wanted(self) -> str:
+        """The authorization that lets in; empty: none is needed."""
+        if self.bearer:
+            return f"Bearer {self.bearer}"
+        return _basic(self.login) if self.login else ""
+
+    def get_request(self) -> tuple[socket.socket, object]:
+        """Greets in the thread that answers, not in the one that accepts."""
+        accepted, peer = super().get_request()
+        if self.tls is not None:
+            accepted = self.tls.wrap_socket(
+                accepted, server_side=True, do_handshake_on_connect=False
+            )
+        return accepted, peer
+
+    def shutdown_request(self, request: Any) -> None:
+        """A TLS connection that just stops is a cut one, to who reads until the end."""
+        if self.tls is not None:
+            request.settimeout(5)
+            with contextlib.suppress(OSError):
+                request.unwrap()
+        super().shutdown_request(request)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Who is not believed, or goes away, is no error of the server's."""
 
 
 class _Exchange(BaseHTTPRequestHandler):
@@ -57,12 +98,12 @@ class _Exchange(BaseHTTPRequestHandler):
         server = self.server
         server.paths.append(self.path)
         server.authorizations.append(self.headers.get("Authorization"))
-        server.command_lines |= set(_command_lines())
+        server.command_lines |= set(command_lines())
         if server.redirect_to:
             self.send_response(302)
             self.send_header("Location", server.redirect_to + self.path)
             self.end_headers()
-        elif server.login and self.headers.get("Authorization") != _basic(server.login):
+        elif server.wanted and self.headers.get("Authorization") != server.wanted:
             self.send_response(401)
             self.send_header("WWW-Authenticate", 'Basic realm="tests"')
             self.end_headers()
@@ -100,7 +141,8 @@ def _basic(login: str) -> str:
     return "Basic " + base64.b64encode(login.encode()).decode()
 
 
-def _command_lines() -> Iterator[str]:
+def command_lines() -> Iterator[str]:
+    """Of every process but this one."""
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and int(process.name) != os.getpid():
             with contextlib.suppress(OSError):
@@ -108,13 +150,113 @@ def _command_lines() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def git_server(root: Path, *, login: str = "", newest_protocol: bool = True) -> Iterator[GitServer]:
+def git_server(
+    root: Path,
+    *,
+    login: str = "",
+    bearer: str = "",
+    tls: ssl.SSLContext | None = None,
+    newest_protocol: bool = True,
+) -> Iterator[GitServer]:
     """A running server, gone afterwards."""
-    with GitServer(root, login=login, newest_protocol=newest_protocol) as server:
+    server = GitServer(root, login=login, bearer=bearer, tls=tls, newest_protocol=newest_protocol)
+    with _running(server):
+        yield server
+
+
+class Proxy(ThreadingHTTPServer):
+    """Tunnels for whoever knows the login; keeps where to, and what it was told."""
+
+    daemon_threads = True
+
+    def __init__(self, login: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Tunnel)
+        self.login = login
+        self.targets: list[str] = []
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Tunnel(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Proxy
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+        """Nothing is printed."""
+
+    def do_CONNECT(self) -> None:
+        if self._admitted():
+            host, _, port = self.path.rpartition(":")
+            with socket.create_connection((host, int(port))) as there:
+                self.send_response(200)
+                self.end_headers()
+                _splice(self.connection, there)
+            self.close_connection = True
+
+    def do_GET(self) -> None:
+        self._forward()
+
+    def do_POST(self) -> None:
+        self._forward()
+
+    def _forward(self) -> None:
+        if not self._admitted():
+            return
+        self.close_connection = True
+        parts = urlsplit(self.path)
+        headers = {
+            name: value
+            for name, value in self.headers.items()
+            if not name.lower().startswith("proxy-")
+        }
+        head = [f"{self.command} {parts.path}?{parts.query} HTTP/1.0"]
+        head += [f"{name}: {value}" for name, value in headers.items()]
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        with socket.create_connection((parts.hostname or "", parts.port or 80)) as there:
+            there.sendall(("\r\n".join(head) + "\r\n\r\n").encode() + body)
+            while piece := there.recv(65536):
+                self.wfile.write(piece)
+
+    def _admitted(self) -> bool:
+        self.server.targets.append(self.path)
+        if self.headers.get("Proxy-Authorization") == _basic(self.server.login):
+            return True
+        self.send_response(407)
+        self.send_header("Proxy-Authenticate", 'Basic realm="tests"')
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+        return False
+
+
+def _splice(one: socket.socket, other: socket.socket) -> None:
+    with selectors.DefaultSelector() as selector:
+        selector.register(one, selectors.EVENT_READ, other)
+        selector.register(other, selectors.EVENT_READ, one)
+        while True:
+            for ready, _ in selector.select():
+                piece = cast("socket.socket", ready.fileobj).recv(65536)
+                if not piece:
+                    return
+                ready.data.sendall(piece)
+
+
+@contextlib.contextmanager
+def http_proxy(login: str) -> Iterator[Proxy]:
+    """A running proxy, gone afterwards."""
+    proxy = Proxy(login)
+    with _running(proxy):
+        yield proxy
+
+
+@contextlib.contextmanager
+def _running(server: ThreadingHTTPServer) -> Iterator[None]:
+    with server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            yield server
+            yield
         finally:
             server.shutdown()
             thread.join()

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controller.sources.ignore import remove_ignored
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def kept(folder: Path, patterns: str | None, *names: str) -> set[str]:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    remove_ignored(folder, patterns)
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+DEFAULT_CASES = {
+    "image.jpg": False,
+    "archive.tar.gz": False,
+    "docs/logo.png": False,
+    ".github/workflows/x.yaml": False,
+    ".gitlab-ci.yml": False,
+    "deep/down/.flux.yaml": False,
+    ".gitignore": False,
+    "flags.yaml": True,
+    "jpg/flags.json": True,
+    "deep/github/flags.json": True,
+}
+
+
+@pytest.mark.parametrize(("name", "stays"), DEFAULT_CASES.items(), ids=DEFAULT_CASES)
+def test_without_patterns_fluxs_defaults_hold(tmp_path: Path, name: str, stays: bool) -> None:
+    assert kept(tmp_path, None, name) == ({name} if stays else set())
+
+
+PATTERNS = {
+    "own replace the defaults": ("*.md", {"a.md": False, "horse.jpg": True}),
+    "none at all": ("", {"horse.jpg": True, ".gitmodules": False}),
+    "all but one folder": (
+        "/*\n!/flags",
+        {"a.yaml": False, "flags/a.yaml": True, "x/flags/a.yaml": False},
+    ),
+    "a folder's exception": ("d/*\n!d/kept", {"d/gone": False, "d/kept": True}),
+    "comments and blanks": ("# flags.yaml\n\n  \n", {"flags.yaml": True}),
+    "any depth": ("**/old/", {"old/a": False, "x/y/old/a": False, "older/a": True}),
+    "one place": ("/a.json", {"a.json": False, "x/a.json": True}),
+    "what Git keeps for itself stays out": ("!.gitmodules\n*.txt", {"a.txt": False}),
+}
+
+
+@pytest.mark.parametrize(("patterns", "names"), PATTERNS.values(), ids=PATTERNS)
+def test_patterns_are_read_as_in_gitignore(
+    tmp_path: Path, patterns: str, names: dict[str, bool]
+) -> None:
+    assert kept(tmp_path, patterns, *names) == {name for name, stays in names.items() if stays}
+
+
+def test_folders_that_are_left_empty_go(tmp_path: Path) -> None:
+    kept(tmp_path, "*.md", "docs/deep/a.md", "flags/a.yaml")
+    assert {path.name for path in tmp_path.iterdir()} == {"flags"}
+    assert tmp_path.is_dir()
