@@ -38,7 +38,7 @@ class ConfigurationSpec(Model):
     """What is delivered: just one of these."""
 
     flag_spec: dict[str, Any] | None = None
-    shards: Annotated[tuple[ShardReference, ...], Field(max_length=256)] | None = None
+    shards: Annotated[tuple[ShardReference, ...], Field(min_length=1, max_length=256)] | None = None
     feature_flag_spec: Any = None
     revision: str | None = None
 
@@ -114,12 +114,17 @@ def _from_text(text: str) -> FlagDocument:
 def _assembled(shards: Any, shard: Callable[[str], Resource | None]) -> Mapping[str, Any]:
     """The union of all shards; metadata and evaluators stand in the first."""
     whole: dict[str, Any] = {"flags": {}}
-    for reference in shards if isinstance(shards, list) else ():
+    if not isinstance(shards, list) or not all(isinstance(each, dict) for each in shards):
+        raise InvalidSpecError("spec.shards: this is a list of names and digests")
+    for reference in shards:
         found = shard(str(reference.get("name")))
         if found is None or found.spec.get("digest") != reference.get("digest"):
             raise MissingShardsError(f"FlagShard {reference.get('name')} is not there yet")
-        part = found.spec.get("flagSpec") or {}
-        whole["flags"].update(part.get("flags") or {})
+        part = found.spec.get("flagSpec")
+        flags = part.get("flags") if isinstance(part, dict) else None
+        if not isinstance(part, dict) or not isinstance(flags, dict):
+            raise InvalidSpecError(f"spec.shards: FlagShard {reference.get('name')} has no flags")
+        whole["flags"].update(flags)
         for name in ("$evaluators", "metadata"):
             if part.get(name):
                 whole[name] = part[name]

@@ -187,11 +187,8 @@ class Cluster:
         """Make `status` the object's. Only what differs is sent, so nobody's other field is touched and nothing conflicts."""
         key = resource.key
         path = f"{path_of(resource.api_version, key.kind, key.namespace, key.name)}/status"
-        patch: dict[str, Any] = dict.fromkeys(resource.status.keys() - status.keys()) | {
-            name: value for name, value in status.items() if resource.status.get(name) != value
-        }
         # Another object of that name is not the one that was looked at.
-        body = {"metadata": {"uid": resource.uid}, "status": patch}
+        body = {"metadata": {"uid": resource.uid}, "status": difference(resource.status, status)}
         self._wrote("status", key.kind)
         answer = await self._ask("PATCH", path, {"fieldManager": COMPONENT}, body, _MERGE)
         if answer.status in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
@@ -203,7 +200,7 @@ class Cluster:
         key = resource.key
         moment = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
         said = f"{resource.uid}\n{news.reason}\n{news.message}".encode()
-        name = f"{key.name[:200]}.{hashlib.sha256(said).hexdigest()[:16]}"
+        name = f"{key.name[:200].rstrip('-.')}.{hashlib.sha256(said).hexdigest()[:16]}"
         body = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -289,6 +286,18 @@ class Cluster:
         except ValueError:
             found = {"message": content[:200].decode(errors="replace")}
         return Answer(response.status, found if isinstance(found, dict) else {})
+
+
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """The merge patch (RFC 7396) from one to the other: objects are merged, so each field that went must be told, at any depth."""
+    patch: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
+    for name, value in after.items():
+        known = before.get(name)
+        if isinstance(known, dict) and isinstance(value, dict) and known != value:
+            patch[name] = difference(known, value)
+        elif known != value:
+            patch[name] = value
+    return patch
 
 
 def path_of(api_version: str, kind: str, namespace: str, name: str = "") -> str:

@@ -1,0 +1,371 @@
+"""The loop: the newest object, a reconcile, one write of status."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.api.conditions import find
+from controller.api.meta import ObjectKey, Resource
+from controller.runtime import loop as module
+from controller.runtime.loop import Loop, Objects
+from controller.runtime.queue import Backoff, KeyedQueue
+from controller.runtime.setbacks import Failed, Setback, Stalled
+from controller.runtime.settle import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from controller.runtime.news import News
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+KEY = ObjectKey("FlagSource", "shop", "flags")
+DONE = Outcome("done")
+
+
+def seen(version: int = 1, *, generation: int = 1, uid: str = "u", name: str = "flags", **more: Any) -> Resource:  # fmt: skip
+    status = {"observedGeneration": -1}
+    key = replace(KEY, name=name)
+    return Resource(key, uid, generation, str(version), status=status, **more)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Poll, with a bound."""
+    async with asyncio.timeout(10):
+        while not true():  # noqa: ASYNC110 - what is waited for is state of the code under test
+            await asyncio.sleep(0.001)
+
+
+@dataclass
+class ScriptedReconciler:
+    """Does what it is told, and notes what it was given."""
+
+    results: list[Outcome | Exception] = field(default_factory=list)
+    given: list[Resource] = field(default_factory=list)
+    forgotten: list[ObjectKey] = field(default_factory=list)
+    gate: asyncio.Event | None = None
+    """Where there is one, a reconcile lasts until it is set."""
+    working: list[ObjectKey] = field(default_factory=list)
+    twice: bool = False
+
+    async def reconcile(self, resource: Resource, now: datetime) -> Outcome:
+        assert now == NOW
+        self.twice |= resource.key in self.working
+        self.working.append(resource.key)
+        self.given.append(resource)
+        if self.gate is not None:
+            await self.gate.wait()
+        await asyncio.sleep(0)
+        self.working.remove(resource.key)
+        result = self.results.pop(0) if self.results else DONE
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def forget(self, key: ObjectKey) -> None:
+        self.forgotten.append(key)
+
+
+@dataclass
+class ApiServer:
+    """Takes statuses as the API server does, and may refuse or prune them."""
+
+    objects: Objects
+    written: list[Mapping[str, Any]] = field(default_factory=list)
+    said: list[News] = field(default_factory=list)
+    refuse: list[Setback] = field(default_factory=list)
+    prunes: bool = False
+    gone: bool = False
+
+    async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
+        await asyncio.sleep(0)
+        if self.refuse:
+            raise self.refuse.pop(0)
+        self.written.append(status)
+        if self.gone:
+            return None
+        version = str(int(resource.resource_version) + 1)
+        return replace(resource, status={} if self.prunes else status, resource_version=version)
+
+    async def say(self, resource: Resource, news: News) -> None:
+        self.said.append(news)
+
+
+@dataclass
+class Counting:
+    results: list[str] = field(default_factory=list)
+
+    def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
+        assert seconds >= 0
+        self.results.append(result)
+
+
+class Around:
+    """A loop and all that it touches; backoff is too short to be noticed."""
+
+    def __init__(self, *results: Outcome | Exception) -> None:
+        self.reconciler = ScriptedReconciler(list(results))
+        self.objects = Objects()
+        self.server = ApiServer(self.objects)
+        self.observer = Counting()
+        time = asyncio.get_running_loop().time
+        queue: KeyedQueue[ObjectKey] = KeyedQueue(time, lambda: 0.0, Backoff(first=0.001))
+        self.loop = Loop(
+            self.reconciler, self.objects, self.server, now=lambda: NOW, queue=queue, observer=self.observer
+        )  # fmt: skip
+
+    def see(self, resource: Resource) -> None:
+        if self.objects.learn(resource):
+            self.loop.wake(resource.key)
+
+    async def settled(self, times: int) -> None:
+        """Wait until so many reconciles have ended and nothing is under way."""
+        await until(lambda: len(self.observer.results) >= times and not self.loop.queue._taken)
+
+
+@asynccontextmanager
+async def running(around: Around, workers: int = 2) -> AsyncIterator[Around]:
+    task = asyncio.create_task(around.loop.run(workers))
+    try:
+        yield around
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def ready(status: Mapping[str, Any]) -> tuple[str, str]:
+    found = find(status["conditions"], "Ready")
+    assert found is not None
+    return found["status"], found["reason"]
+
+
+async def test_an_object_is_reconciled_and_its_status_written_once() -> None:
+    async with running(Around()) as around:
+        around.see(seen())
+        await around.settled(1)
+        around.loop.wake(KEY)
+        await around.settled(2)
+        assert [ready(each) for each in around.server.written] == [("True", "Succeeded")]
+        assert around.reconciler.given[1].status == around.server.written[0]
+
+
+async def test_each_setback_counts_as_what_it_is() -> None:
+    async with running(Around(Stalled("A", "a"), DONE)) as around:
+        around.see(seen())
+        await around.settled(1)
+        around.loop.wake(KEY)
+        await around.settled(2)
+        assert around.observer.results == ["stalled", "success"]
+        assert [each.reason for each in around.server.said] == ["A", "Recovered"]
+
+
+async def test_a_failure_is_tried_again_until_it_works() -> None:
+    async with running(Around(Failed("A", "a"), Failed("A", "a"), DONE)) as around:
+        around.see(seen())
+        await around.settled(3)
+        assert around.observer.results == ["failed", "failed", "success"]
+        assert [each.reason for each in around.server.said] == ["A", "Recovered"]
+        assert around.loop.queue._failures == {}
+
+
+async def test_what_nobody_foresaw_is_a_failure_that_tells_no_details(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running(Around(RuntimeError("a secret"))) as around:
+        around.see(seen())
+        await around.settled(2)
+        assert ready(around.server.written[0]) == ("False", "InternalError")
+        assert "a secret" not in str(around.server.written)
+        assert "nobody foresaw" in caplog.text
+
+
+async def test_a_look_is_taken_again_after_the_time_that_was_asked_for() -> None:
+    async with running(Around(Outcome("done", requeue_after=0.001))) as around:
+        around.see(seen())
+        await around.settled(2)
+        assert len(around.server.written) == 1
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [seen(deleting=True), seen(spec={"suspend": True})],
+    ids=["deleted", "suspended"],
+)
+async def test_some_are_left_alone(resource: Resource) -> None:
+    async with running(Around(), workers=1) as around:
+        around.see(resource)
+        around.see(seen(name="other"))
+        await around.settled(1)
+        assert [each.name for each in around.reconciler.given] == ["other"]
+
+
+async def test_one_key_is_never_reconciled_twice_at_once() -> None:
+    async with running(Around(), workers=4) as around:
+        gate = around.reconciler.gate = asyncio.Event()
+        around.see(seen())
+        await until(lambda: len(around.reconciler.given) == 1)
+        for version in range(2, 30):
+            around.see(seen(version, generation=version))
+            await asyncio.sleep(0)
+        gate.set()
+        await around.settled(2)
+        assert not around.reconciler.twice
+        assert [each.generation for each in around.reconciler.given] == [1, 29]
+
+
+async def test_others_do_not_wait_for_one_that_is_slow() -> None:
+    async with running(Around(), workers=2) as around:
+        around.reconciler.gate = asyncio.Event()
+        around.see(seen())
+        await until(lambda: len(around.reconciler.given) == 1)
+        around.reconciler.gate = None
+        around.see(seen(name="other"))
+        await until(lambda: bool(around.server.written))
+        assert [each.name for each in around.reconciler.given] == ["flags", "other"]
+
+
+async def test_a_spec_that_changed_meanwhile_is_judged_by_the_next_reconcile() -> None:
+    async with running(Around()) as around:
+        around.reconciler.gate = asyncio.Event()
+        around.see(seen(1, generation=1))
+        await until(lambda: bool(around.reconciler.given))
+        around.see(seen(5, generation=2))
+        around.reconciler.gate.set()
+        await around.settled(2)
+        assert [each["observedGeneration"] for each in around.server.written] == [1, 2]
+
+
+async def test_news_that_come_late_change_nothing() -> None:
+    objects = Objects()
+    assert objects.learn(seen(7, generation=3))
+    assert not objects.learn(seen(6, generation=2))
+    assert objects.learn(seen(7, generation=3))
+    assert objects.learn(seen(1, uid="made again"))
+    found = objects.get(KEY)
+    assert found is not None
+    assert found.uid == "made again"
+
+
+def test_objects_are_found_by_kind_and_forgotten() -> None:
+    objects = Objects()
+    objects.learn(seen())
+    objects.learn(replace(seen(), key=ObjectKey("FlagSet", "shop", "flags")))
+    assert [each.key.kind for each in objects.of_kind("FlagSet")] == ["FlagSet"]
+    objects.forget(KEY)
+    objects.forget(KEY)
+    assert [each.key.kind for each in objects] == ["FlagSet"]
+
+
+async def test_a_slow_reconcile_says_so_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SLOW_SECONDS", 0.0)
+    async with running(Around()) as around:
+        around.reconciler.gate = asyncio.Event()
+        around.see(seen())
+        await until(lambda: bool(around.server.written))
+        assert ready(around.server.written[0]) == ("Unknown", "Progressing")
+        around.reconciler.gate.set()
+        await around.settled(1)
+        assert ready(around.server.written[-1]) == ("True", "Succeeded")
+        assert find(around.server.written[-1]["conditions"], "Reconciling") is None
+
+
+async def test_a_quick_one_does_not() -> None:
+    async with running(Around()) as around:
+        around.see(seen())
+        await around.settled(1)
+        assert len(around.server.written) == 1
+
+
+async def test_where_that_cannot_be_said_the_reconcile_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "SLOW_SECONDS", 0.0)
+    async with running(Around()) as around:
+        around.reconciler.gate = asyncio.Event()
+        around.server.refuse = [Failed("ApiServerUnavailable", "away")]
+        around.see(seen())
+        await until(lambda: "away" in caplog.text)
+        around.reconciler.gate.set()
+        await around.settled(1)
+        assert [ready(each) for each in around.server.written] == [("True", "Succeeded")]
+
+
+async def test_a_status_that_was_not_taken_is_tried_again_without_a_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running(Around()) as around:
+        around.server.refuse = [Failed("ApiServerUnavailable", "the API server: away")]
+        around.see(seen())
+        await around.settled(2)
+        assert [ready(each) for each in around.server.written] == [("True", "Succeeded")]
+        assert "the API server: away" in caplog.text
+        assert "Traceback" not in caplog.text
+
+
+async def test_a_loop_that_fails_itself_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    async with running(Around(), workers=1) as around:
+        around.server.refuse = [KeyError("a bug")]  # type: ignore[list-item]  # what no writer should raise
+        around.see(seen())
+        await around.settled(2)
+        assert len(around.server.written) == 1
+        assert "the loop itself failed" in caplog.text
+
+
+async def test_what_went_while_it_was_worked_on_leaves_nothing_behind() -> None:
+    async with running(Around()) as around:
+        around.reconciler.gate = asyncio.Event()
+        around.see(seen())
+        await until(lambda: bool(around.reconciler.given))
+        around.objects.forget(KEY)
+        around.loop.gone(KEY)
+        around.reconciler.gate.set()
+        await until(lambda: len(around.reconciler.forgotten) == 2)
+        assert around.server.written == []
+        assert around.observer.results == []
+
+
+async def test_one_that_was_made_again_meanwhile_is_not_told_the_others_status() -> None:
+    async with running(Around()) as around:
+        around.reconciler.gate = asyncio.Event()
+        around.see(seen())
+        await until(lambda: bool(around.reconciler.given))
+        around.see(seen(9, uid="made again"))
+        around.reconciler.gate.set()
+        await around.settled(1)
+        assert [each.uid for each in around.reconciler.given] == ["u", "made again"]
+        assert len(around.server.written) == 1
+
+
+async def test_a_status_of_what_is_gone_is_no_failure() -> None:
+    async with running(Around()) as around:
+        around.server.gone = True
+        around.see(seen())
+        await around.settled(1)
+        assert around.observer.results == ["success"]
+
+
+async def test_where_statuses_are_pruned_it_is_said_once_and_none_is_written_any_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    results = (DONE, DONE, Stalled("A", "a"), Stalled("A", "a"), DONE)
+    async with running(Around(*results), workers=1) as around:
+        around.server.prunes = True
+        around.see(seen())
+        around.see(seen(name="other"))
+        await around.settled(2)
+        for times in (3, 4, 5):
+            around.loop.wake(KEY)
+            await around.settled(times)
+        assert len(around.server.written) == 1
+        assert caplog.text.count("no room for our status") == 1
+        assert [each.reason for each in around.server.said] == ["A", "Recovered"]
+        around.loop.gone(KEY)
+        assert around.loop._unwritten is not None
+        assert KEY not in around.loop._unwritten

@@ -1,0 +1,247 @@
+"""What a reconcile's result says of an object, held to the rules that Flux's own controllers are checked by.
+
+The rules are those of github.com/fluxcd/pkg, runtime/conditions/check, by their names there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.api.conditions import MESSAGE_CHARACTERS, Condition, find
+from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
+from controller.runtime.news import News
+from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.settle import Outcome, Settled, progressing, settle
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = NOW + timedelta(hours=1)
+DETAIL = Condition("ArtifactInStorage", "True", "Succeeded", "stored")
+
+
+def resource(generation: int = 1, **status: Any) -> Resource:
+    key = ObjectKey("FlagSource", "shop", "flags")
+    return Resource(key, "u", generation, "1", status=status or {"observedGeneration": -1})
+
+
+def after(*results: Outcome | Setback, start: Resource | None = None) -> Resource:
+    found = start or resource()
+    for result in results:
+        found = replace(found, status=settle(found, result, NOW).status)
+    return found
+
+
+def summary(status: Any) -> dict[str, tuple[str, str]]:
+    return {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
+
+
+GOOD = Outcome("stored main@sha1:1")
+BROKEN = Failed("GitOperationFailed", "no route to host")
+ENDLESS = Failed("GitOperationFailed", "x" * 5000)
+
+
+@pytest.mark.parametrize(
+    ("result", "conditions", "retry", "news"),
+    [
+        pytest.param(GOOD, {"Ready": ("True", "Succeeded")}, False, (), id="good"),
+        pytest.param(
+            BROKEN,
+            {"Ready": ("False", "GitOperationFailed"), "Reconciling": ("True", "ProgressingWithRetry")},
+            True, (News("GitOperationFailed", "no route to host", warning=True),), id="failed",
+        ),
+        pytest.param(
+            Stalled("URLInvalid", "what?"),
+            {"Ready": ("False", "URLInvalid"), "Stalled": ("True", "URLInvalid")},
+            False, (News("URLInvalid", "what?", warning=True),), id="stalled",
+        ),
+        pytest.param(
+            Waiting("EmptyRepository", "no commit yet"),
+            {"Ready": ("False", "EmptyRepository"), "Reconciling": ("True", "Progressing")},
+            False, (), id="waiting",
+        ),
+    ],
+)  # fmt: skip
+def test_a_first_result_is_summed_up(
+    result: Outcome | Setback, conditions: Any, retry: bool, news: tuple[News, ...]
+) -> None:
+    settled = settle(resource(), result, NOW)
+    assert summary(settled.status) == conditions
+    assert settled.status["observedGeneration"] == 1
+    assert (settled.retry, settled.news) == (retry, news)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [GOOD, BROKEN, Stalled("URLInvalid", "?"), Waiting("Empty", "-"), ENDLESS],
+    ids=["good", "failed", "stalled", "waiting", "endless"],
+)
+def test_the_same_again_writes_nothing_and_says_nothing(result: Outcome | Setback) -> None:
+    before = after(result)
+    settled = settle(before, result, LATER)
+    assert settled.status == before.status
+    assert settled.news == ()
+
+
+def test_a_transition_has_its_time_and_another_word_for_the_same_has_none() -> None:
+    failing = after(GOOD)
+    again = settle(failing, Outcome("stored main@sha1:2"), LATER).status
+    failed = settle(failing, BROKEN, LATER).status
+    times = [find(each["conditions"], "Ready") for each in (again, failed)]
+    assert [each and each["lastTransitionTime"] for each in times] == [
+        "2026-01-01T00:00:00Z",
+        "2026-01-01T01:00:00Z",
+    ]
+
+
+def test_a_setback_keeps_what_was_found_before_and_adds_what_it_found() -> None:
+    stored = Outcome("stored", status={"artifact": {"revision": "1"}, "size": 1}, details=(DETAIL,))
+    gone = Condition("ArtifactInStorage", "False", "ArtifactGone", "lost")
+    failed = Failed("GitOperationFailed", "no", status={"size": None, "attempted": "2"}, details=(gone,))  # fmt: skip
+    status = after(stored, failed).status
+    assert {name: status.get(name) for name in ("artifact", "size", "attempted")} == {
+        "artifact": {"revision": "1"}, "size": None, "attempted": "2",
+    }  # fmt: skip
+    assert "size" not in status
+    assert summary(status)["ArtifactInStorage"] == ("False", "ArtifactGone")
+    assert summary(after(stored, BROKEN).status)["ArtifactInStorage"] == ("True", "Succeeded")
+
+
+def test_a_good_outcome_removes_what_it_does_not_say() -> None:
+    stored = Outcome("stored", status={"artifact": {}, "ignored": None}, details=(DETAIL,))
+    assert after(stored).status.keys() == {"artifact", "observedGeneration", "conditions"}
+    assert after(stored, GOOD).status.keys() == {"observedGeneration", "conditions"}
+
+
+def test_what_works_again_is_said_once() -> None:
+    failing = after(GOOD, BROKEN)
+    assert settle(failing, GOOD, LATER).news == (News("Recovered", GOOD.message),)
+    assert settle(after(GOOD, BROKEN, GOOD), GOOD, LATER).news == ()
+    assert settle(after(Stalled("URLInvalid", "?")), GOOD, LATER).news[0].reason == "Recovered"
+
+
+def test_what_was_waited_for_is_no_recovery() -> None:
+    assert settle(after(Waiting("Empty", "-")), GOOD, LATER).news == ()
+
+
+@pytest.mark.parametrize("setback", [BROKEN, Stalled("URLInvalid", "?")])
+def test_a_slow_recovery_is_said_too(setback: Setback) -> None:
+    failing = after(GOOD, setback)
+    slow = replace(failing, status=progressing(failing, "working", NOW))
+    assert [each.reason for each in settle(slow, GOOD, LATER).news] == ["Recovered"]
+    assert settle(slow, setback, LATER).news == ()
+
+
+def test_another_failure_is_news_and_a_reconciles_own_news_follow() -> None:
+    other = Failed("AuthenticationFailed", "denied", news=(News("Held", "banner"),))
+    said = settle(after(BROKEN), other, NOW).news
+    assert [each.reason for each in said] == ["AuthenticationFailed", "Held"]
+    told = settle(after(BROKEN), Outcome("ok", news=(News("NewArtifact", "x"),)), NOW).news
+    assert [each.reason for each in told] == ["Recovered", "NewArtifact"]
+
+
+def test_a_request_is_acknowledged_by_its_value_and_never_forgotten() -> None:
+    asked = replace(resource(), annotations={REQUESTED_AT: "t1"})
+    done = after(BROKEN, start=asked)
+    assert done.status["lastHandledReconcileAt"] == "t1"
+    assert after(GOOD, start=replace(done, annotations={})).status["lastHandledReconcileAt"] == "t1"
+
+
+def test_what_is_under_way_acknowledges_nothing() -> None:
+    asked = replace(after(GOOD), generation=2, annotations={REQUESTED_AT: "t1"})
+    status = progressing(asked, "working", NOW)
+    assert status["observedGeneration"] == 1
+    assert "lastHandledReconcileAt" not in status
+    assert summary(status) == {
+        "Ready": ("Unknown", "Progressing"), "Reconciling": ("True", "Progressing"),
+    }  # fmt: skip
+
+
+def test_what_was_ready_stays_so_while_the_same_generation_is_worked_on() -> None:
+    ready = after(GOOD)
+    assert summary(progressing(ready, "working", NOW))["Ready"] == ("True", "Succeeded")
+
+
+def test_a_message_is_cut_where_nobody_reads_on() -> None:
+    status = after(ENDLESS).status
+    told = find(status["conditions"], "Ready")
+    assert told is not None
+    assert len(told["message"]) == MESSAGE_CHARACTERS
+
+
+# -- any sequence ------------------------------------------------------------------------------------------------------
+
+texts = st.text("ab", min_size=1, max_size=3)
+details = st.sampled_from([(), (DETAIL,), (Condition("Complete", "False", "Held", "one"),)])
+fields = st.dictionaries(st.sampled_from(["artifact", "revision"]), texts | st.none(), max_size=2)
+results = st.one_of(
+    st.builds(Outcome, texts, status=fields, details=details),
+    st.builds(Failed, texts, texts, status=fields, details=details),
+    st.builds(Stalled, texts, texts, status=fields, details=details),
+    st.builds(Waiting, texts, texts, status=fields, details=details),
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happens to an object: the user writes, asks, or both; then it is reconciled, slowly or not."""
+
+    edited: bool
+    asked: str | None
+    slow: bool
+    result: Outcome | Setback
+
+
+steps = st.lists(
+    st.builds(Step, st.booleans(), st.none() | texts, st.booleans(), results), max_size=8
+)
+
+
+def check_under_way(found: Resource) -> None:
+    conditions = {each["type"]: each for each in found.status["conditions"]}
+    assert "Ready" in conditions, "FAIL2"
+    assert conditions["Reconciling"]["status"] == "True", "FAIL11"
+    assert "Stalled" not in conditions, "FAIL5"
+    assert all(each["observedGeneration"] <= found.generation for each in conditions.values())
+    if conditions["Ready"]["status"] == "True":
+        assert found.status["observedGeneration"] == found.generation, "FAIL7"
+
+
+def check_final(found: Resource, settled: Settled) -> None:
+    status = settled.status
+    conditions = {each["type"]: each for each in status["conditions"]}
+    assert len(conditions) == len(status["conditions"])
+    ready, abnormal = conditions["Ready"], {"Reconciling", "Stalled"} & conditions.keys()
+    assert len(abnormal) <= 1, "FAIL5"
+    assert all(conditions[each]["status"] == "True" for each in abnormal), "WARN3, WARN4"
+    assert (ready["status"] == "True") is not bool(abnormal), "FAIL1, FAIL3, FAIL4"
+    assert ready["status"] != "Unknown", "FAIL11"
+    assert status["observedGeneration"] == found.generation, "FAIL6, FAIL7"
+    told = {each["observedGeneration"] for each in conditions.values()}
+    assert told == {found.generation}, "FAIL8, FAIL9, WARN5"
+    assert not abnormal or conditions[abnormal.pop()]["message"] == ready["message"], "WARN2"
+    assert None not in status.values()
+
+
+@settings(max_examples=200)
+@given(steps)
+def test_after_any_history_the_conditions_keep_fluxs_rules(steps: list[Step]) -> None:
+    found, now = resource(), NOW
+    for step in steps:
+        now += timedelta(minutes=1)
+        asked = {REQUESTED_AT: step.asked} if step.asked is not None else {}
+        found = replace(found, generation=found.generation + step.edited, annotations=asked)
+        if step.slow:
+            found = replace(found, status=progressing(found, "working", now))
+            check_under_way(found)
+        settled = settle(found, step.result, now)
+        check_final(found, settled)
+        found = replace(found, status=settled.status)
+        again = settle(found, step.result, now + timedelta(minutes=1))
+        assert again.status == settled.status
+        if step.asked is not None:
+            assert settled.status["lastHandledReconcileAt"] == step.asked
