@@ -6,16 +6,19 @@ The plane is started by the process that started pytest, not by one of its worke
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
+import signal
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
 from tests.cluster.assets import find
+from tests.cluster.controllers import ControllerProcess
 from tests.cluster.plane import Plane
 
 if TYPE_CHECKING:
@@ -28,7 +31,10 @@ _FOLDER: Final = "FLAGSTAFF_TEST_PLANE"
 _REQUIRED: Final = "FLAGSTAFF_REQUIRE_CLUSTER"
 """Set where a run without a control plane would prove too little: a skip is a failure there."""
 _MISSING: Final = "CLUSTER TESTS SKIPPED: no test control plane here; `make plane` builds it"
+_CONTROLLER: Final = "FLAGSTAFF_TEST_CONTROLLER"
+"""Tells the workers the ports of the run's controller."""
 _planes: list[Plane] = []
+_controllers: list[ControllerProcess] = []
 _numbers = itertools.count()
 
 
@@ -44,10 +50,25 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         plane.start()
         install(plane)
+        _start_controller(plane)
     except BaseException:
         _stop()
         raise
     os.environ[_FOLDER] = str(plane.folder)
+
+
+def _start_controller(plane: Plane) -> None:
+    """One for the run: what it is to do in a namespace, it does for every test at once."""
+    process = ControllerProcess(plane, plane.folder / "controller")
+    _controllers.append(process)
+    process.start()
+    os.environ[_CONTROLLER] = json.dumps(
+        {
+            "management": process.management,
+            "artifacts": process.artifacts,
+            "receiver": process.receiver,
+        }
+    )
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -57,11 +78,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _stop() -> None:
+    while _controllers:
+        _controllers.pop().end(signal.SIGKILL)
     while _planes:
         plane = _planes.pop()
         plane.stop()
         shutil.rmtree(plane.folder, ignore_errors=True)
-    os.environ.pop(_FOLDER, None)
+    for name in (_FOLDER, _CONTROLLER):
+        os.environ.pop(name, None)
 
 
 def _wanted(config: pytest.Config) -> bool:
@@ -91,6 +115,21 @@ def cluster() -> Plane:
     assets = find()
     assert assets is not None
     return Plane.at(assets, Path(folder))
+
+
+class ControllerPorts(NamedTuple):
+    """Where the run's controller listens."""
+
+    management: int
+    artifacts: int
+    receiver: int
+
+
+@pytest.fixture(scope="session")
+def controller_ports(cluster: Plane) -> ControllerPorts:
+    """The controller of this run, a process of its own with just the rights of its service account."""
+    assert cluster.kubeconfig.exists()
+    return ControllerPorts(**json.loads(os.environ[_CONTROLLER]))
 
 
 @pytest.fixture
