@@ -18,9 +18,12 @@ from controller.flagsets.fetch import ArtifactReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.verdict import ConfigurationReconciler
 from controller.handlers.app import Watched, registry, seen, watch
-from controller.handlers.wake import woken
+from controller.handlers.wake import RECONCILED, woken
 from controller.kube.client import Cluster
 from controller.kube.lease import Lease
+from controller.receiver.endpoints import Endpoints
+from controller.receiver.reconciler import FlagReceiverReconciler
+from controller.receiver.server import LIMITS, Receiver
 from controller.runtime import management
 from controller.runtime.loop import Loop, Objects, Reconciler
 from controller.runtime.metrics import Metrics
@@ -78,6 +81,8 @@ class Controller:
     objects: Objects
     metrics: Metrics
     loops: dict[str, Loop] = field(default_factory=dict, init=False)
+    endpoints: Endpoints = field(default_factory=Endpoints, init=False)
+    expected: Expected = field(default_factory=Expected, init=False)
     storages: Storages | None = field(default=None, init=False)
     ports: Ports = field(default=Ports(0, 0, 0), init=False)
     synced: bool = field(default=False, init=False)
@@ -106,6 +111,17 @@ class Controller:
     def read(self, path: str) -> tuple[bytes, str] | None:
         """What the artifact server serves."""
         return None if self.storages is None else self.storages.read(path)
+
+    def receiver(self) -> Receiver:
+        """What the webhooks' port answers."""
+        return Receiver(
+            self.endpoints,
+            self.objects,
+            expect=self.expected.expect,
+            wake=self._wake,
+            now=now,
+            clock=asyncio.get_running_loop().time,
+        )
 
     def applied(self, body: dict[str, Any]) -> None:
         """What we wrote is known before its event comes."""
@@ -169,8 +185,7 @@ async def open_controller(settings: ControllerSettings) -> AsyncIterator[Control
     """Ports open and parts joined; `work` does the rest. Raises OSError where a port is taken."""
     objects = Objects()
     queues: dict[str, KeyedQueue[ObjectKey]] = {
-        kind: KeyedQueue(asyncio.get_running_loop().time, random.random)
-        for kind in (flagsource.KIND, flagset.KIND, configuration.KIND, configuration.FLAG_KIND)
+        kind: KeyedQueue(asyncio.get_running_loop().time, random.random) for kind in RECONCILED
     }
     metrics = Metrics(objects, queues, now)
     cluster = await Cluster.connect(settings.kubeconfig or None, now=now, wrote=metrics.wrote)
@@ -183,10 +198,11 @@ async def open_controller(settings: ControllerSettings) -> AsyncIterator[Control
         )
         managed = management.routes(controller.readiness, metrics.text)
         manager = Listener(managed, Limits(), name="management")
+        webhooks = Listener(controller.receiver().routes(), LIMITS, name="receiver")
         controller.ports = Ports(
             management=await _open(stack, manager, settings.host, settings.management_port),
             artifacts=await _open(stack, artifacts, settings.host, settings.artifact_port),
-            receiver=0,
+            receiver=await _open(stack, webhooks, settings.host, settings.receiver_port),
         )
         controller.storages = Storages(
             settings.storage_path / "artifacts", _address(settings, controller.ports.artifacts)
@@ -215,12 +231,13 @@ def _reconcilers(controller: Controller, storages: Storages) -> dict[str, Reconc
         return None if found is None else found[0]
 
     return {
-        flagsource.KIND: SourceReconciler(sources, storages, Expected(), random.random),
+        flagsource.KIND: SourceReconciler(sources, storages, controller.expected, random.random),
         flagset.KIND: FlagSetReconciler(
             objects, ArtifactReader(local), cluster, controller.applied, random.random
         ),
         configuration.KIND: ConfigurationReconciler(objects),
         configuration.FLAG_KIND: ConfigurationReconciler(objects),
+        receiver.KIND: FlagReceiverReconciler(cluster.secret, controller.endpoints),
     }
 
 
