@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.api import configuration, shard
@@ -9,25 +10,55 @@ from controller.api.configuration import MissingShardsError, flag_document
 from controller.api.fields import InvalidSpecError
 from controller.api.meta import ObjectKey
 from controller.flagsets.plan import belongs_to
+from evaluator.flags.canonical import digest
+from evaluator.flags.model import DIGEST_KEY
 from evaluator.flags.parse import parse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from controller.api.flagset import FlagSetSpec
     from controller.api.meta import Resource
     from controller.runtime.loop import Objects
     from evaluator.flags.model import FlagSet
 
 
-def last_applied(resource: Resource, spec: FlagSetSpec, objects: Objects) -> FlagSet | None:
-    """What the FlagSet wrote last, with its provenance and its held flags; None where nothing of it can be read."""
+@dataclass(frozen=True, slots=True)
+class LastGood:
+    """What was delivered before."""
+
+    flag_set: FlagSet
+    """With its provenance and its held flags."""
+    edited: str = ""
+    """The object that it was read from, where that does not say what was written: `FeatureFlagConfiguration shop`."""
+
+
+def written_by(resource: Resource, spec: FlagSetSpec, objects: Objects) -> list[Resource]:
+    """The objects that the FlagSet wrote and that hold or list flags, what it writes today first: its target may have had another name."""
+    found = [
+        each
+        for kind in (configuration.KIND, configuration.FLAG_KIND)
+        for each in objects.of_kind(kind)
+        if each.namespace == resource.namespace and belongs_to(each, resource.name)
+    ]
     name = spec.target.name or resource.name
-    for kind in (configuration.KIND, configuration.FLAG_KIND):
-        found = objects.get(ObjectKey(kind, resource.namespace, name))
-        if found is not None and belongs_to(found, resource.name):
-            flag_set = read_back(found, objects)
-            if flag_set is not None:
-                return flag_set
-    return None
+    return sorted(found, key=lambda each: (each.name != name, each.key.kind != configuration.KIND))
+
+
+def last_applied(found: Iterable[Resource], objects: Objects) -> LastGood | None:
+    """What the first of `found` that can be read delivers, one that is as it was written before any other.
+
+    Safe in a thread of its own. None where nothing can be read.
+    """
+    edited: LastGood | None = None
+    for each in found:
+        flag_set = read_back(each, objects)
+        if flag_set is None:
+            continue
+        if flag_set.metadata.get(DIGEST_KEY) == digest(flag_set):
+            return LastGood(flag_set)
+        edited = edited or LastGood(flag_set, f"{each.key.kind} {each.name}")
+    return edited
 
 
 def read_back(found: Resource, objects: Objects) -> FlagSet | None:
@@ -40,5 +71,5 @@ def read_back(found: Resource, objects: Objects) -> FlagSet | None:
         document = flag_document(found, part)
     except (InvalidSpecError, MissingShardsError):
         return None
-    parsed = parse(document.content, file=f"{found.key.kind}/{found.name}")
+    parsed = parse(document.content, file=f"{found.key.kind}/{found.name}.json")
     return None if parsed.whole_bad else parsed.flag_set

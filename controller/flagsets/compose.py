@@ -62,6 +62,8 @@ class Composition:
     """From `previous` (or nothing) to `flag_set`."""
     accepted: bool
     """False: the revision was refused as a whole."""
+    missing: tuple[str, ...] = ()
+    """Keys of bad flags that have no last good definition and so are not served, sorted."""
 
 
 def compose(  # noqa: PLR0913 - one decision, all of it named at the call
@@ -116,6 +118,7 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
         held=held,
         changed=_NOTHING if flag_set is previous else diff(previous or FlagSet(), flag_set),
         accepted=True,
+        missing=tuple(sorted(bad - flag_set.flags.keys())),
     )
 
 

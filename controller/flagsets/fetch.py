@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 _SECONDS: Final = aiohttp.ClientTimeout(total=60.0, sock_connect=10.0)
 _KNOWN: Final = {"sha256": hashlib.sha256, "sha384": hashlib.sha384, "sha512": hashlib.sha512}
 _CHUNK: Final = 1 << 16
+_GONE: Final = 30.0
+"""Seconds: a source that lost its storage stores the same artifact again, which no change of its status tells."""
+_URL: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +46,43 @@ class ArtifactReader:
             raise Stalled("ArtifactFailed", f"digest {algorithm} is not known here")
         is_it = await asyncio.to_thread(lambda: _KNOWN[algorithm](found).hexdigest())
         if is_it != wanted:
-            message = (
-                f"{artifact.url} is not what its source says: its digest is {algorithm}:{is_it}"
-            )
+            where = _shown(artifact.url)
+            message = f"{where} is not what its source says: its digest is {algorithm}:{is_it}"
             raise Failed("ArtifactFailed", message)
         return found
 
     async def _download(self, artifact: ArtifactStatus) -> bytes:
         content = bytearray()
+        where = _shown(artifact.url)
         try:
             async with (
-                aiohttp.ClientSession(timeout=_SECONDS) as session,
+                # The digest is of the bytes that were stored, whatever a server says of their encoding.
+                aiohttp.ClientSession(timeout=_SECONDS, auto_decompress=False) as session,
                 session.get(artifact.url, allow_redirects=False) as response,
             ):
                 if response.status == 404:
                     raise Waiting(
-                        "ArtifactFailed", f"{artifact.url} is gone; its source is to make a new one"
+                        "ArtifactFailed",
+                        f"{where} is gone; its source is to make a new one",
+                        requeue_after=_GONE,
                     )
                 if response.status != 200:
-                    raise Failed("ArtifactFailed", f"{artifact.url} answers {response.status}")
+                    raise Failed("ArtifactFailed", f"{where} answers {response.status}")
                 async for piece in response.content.iter_chunked(_CHUNK):
                     content += piece
                     if len(content) > self.most_bytes:
-                        message = f"{artifact.url} is larger than {self.most_bytes} bytes"
+                        message = f"{where} is larger than {self.most_bytes} bytes"
                         raise Stalled("ArtifactTooLarge", message)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise Failed("ArtifactFailed", f"{artifact.url}: {type(error).__name__}") from error
+            raise Failed("ArtifactFailed", f"{where}: {type(error).__name__}") from error
         return bytes(content)
+
+
+def _shown(url: str) -> str:
+    """A URL without what may be secret in it."""
+    try:
+        parts = urlsplit(url)
+        host = f"{parts.hostname or ''}:{parts.port}" if parts.port else parts.hostname or ""
+    except ValueError:
+        return "its URL, which is malformed,"
+    return f"{parts.scheme}://{host}{parts.path}"[:_URL]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from controller.api.artifact import ArtifactStatus
 from controller.api.conditions import READY, TRUE, find
 from controller.api.fields import InvalidSpecError, read
-from controller.api.flagset import KIND
+from controller.api.flagset import KIND, SOURCE_API
 from controller.api.meta import ObjectKey
 from controller.runtime.setbacks import Failed, Stalled, Waiting
 
@@ -24,8 +24,13 @@ class Artifacts(Protocol):
         """The archive, bounded, its digest checked. Raises Setback."""
 
 
-def require_dependencies(resource: Resource, spec: FlagSetSpec, objects: Objects) -> None:
-    """Raises Waiting until every FlagSet that this one depends on is Ready, Stalled where they wait for each other."""
+def require_dependencies(
+    resource: Resource, spec: FlagSetSpec, objects: Objects, artifact: ArtifactStatus
+) -> None:
+    """Raises Waiting until every FlagSet that this one depends on is Ready, Stalled where they wait for each other.
+
+    One of the same source must have applied the same revision, as with Flux: a commit that changes both is taken in order.
+    """
     cycle = _cycle(resource, objects)
     if cycle:
         raise Stalled("DependencyCycle", f"these FlagSets wait for each other: {' → '.join(cycle)}")
@@ -34,13 +39,21 @@ def require_dependencies(resource: Resource, spec: FlagSetSpec, objects: Objects
         if found is None:
             raise Waiting("DependencyNotReady", f"FlagSet {each.name} is not there yet")
         if not ready(found):
-            raise Waiting("DependencyNotReady", f"FlagSet {each.name} is not ready")
+            raise Waiting("DependencyNotReady", f"FlagSet {each.name} is not ready{_why(found)}")
+        same = _source(found.spec) == _source(resource.spec)
+        if same and found.status.get("lastAppliedRevision") != artifact.revision:
+            raise Waiting(
+                "DependencyNotReady", f"FlagSet {each.name} has not applied {artifact.revision} yet"
+            )
 
 
 def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Objects) -> ArtifactStatus:
     """The artifact that the source tells. Raises Waiting until there is one, Stalled for a source that must not be read."""
     reference = spec.source_ref
     what = f"{reference.kind} {reference.name}"
+    group = SOURCE_API[reference.kind].partition("/")[0]
+    if reference.api_version is not None and reference.api_version.partition("/")[0] != group:
+        raise Stalled("InvalidSpec", f"spec.sourceRef.apiVersion: a {reference.kind} is of {group}")
     if reference.namespace not in {None, resource.namespace}:
         raise Stalled(
             "AccessDenied",
@@ -85,6 +98,13 @@ def _cycle(start: Resource, objects: Objects) -> list[str]:
                 seen.add(name)
                 trails.append([*trail, name])
     return []
+
+
+def _source(spec: Any) -> tuple[Any, Any] | None:
+    reference = spec.get("sourceRef")
+    if not isinstance(reference, dict):
+        return None
+    return reference.get("kind"), reference.get("name")
 
 
 def _names(spec: Any) -> list[str]:

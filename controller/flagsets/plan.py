@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, flagset, shard
 from controller.api.meta import ObjectKey
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from controller.api.meta import Resource
 
-MADE = (configuration.KIND, configuration.FLAG_KIND, shard.KIND)
+MADE: Final = (configuration.KIND, configuration.FLAG_KIND, shard.KIND)
 """Kinds that a FlagSet writes."""
 
 
@@ -28,20 +28,40 @@ class Plan:
     """Shards of an earlier content: somebody may be reading them still."""
 
 
-def plan(wanted: Sequence[Mapping[str, Any]], found: Iterable[Resource], *, prune: bool) -> Plan:
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What an API server made of a manifest: it may drop fields that it does not know, and a webhook may add some."""
+
+    sent: Mapping[str, Any]
+    kept: Mapping[str, Any]
+    """Both are specs."""
+
+
+def plan(
+    wanted: Sequence[Mapping[str, Any]],
+    found: Iterable[Resource],
+    *,
+    prune: bool,
+    taken: Mapping[ObjectKey, Taken] | None = None,
+) -> Plan:
     """Compare. `found` is what the FlagSet wrote before, and whatever stands where it wants to write."""
     there = {each.key: each for each in found}
     keys = {key_of(manifest) for manifest in wanted}
     write = tuple(
         manifest
         for manifest in wanted
-        if (known := there.get(key_of(manifest))) is None or not matches(known, manifest)
+        if (known := there.get(key := key_of(manifest))) is None
+        or not matches(known, manifest, (taken or {}).get(key))
     )
     others = [each for key, each in sorted(there.items()) if key not in keys and not each.deleting]
+    shards = [each for each in others if each.key.kind == shard.KIND]
+    rest = [each for each in others if each.key.kind != shard.KIND]
+    # What is left behind stays whole.
+    left = frozenset() if prune else frozenset(name for each in rest for name in _shards_of(each))
     return Plan(
         write=write,
-        remove=tuple(each for each in others if prune and each.key.kind != shard.KIND),
-        outdated=tuple(each for each in others if each.key.kind == shard.KIND),
+        remove=tuple(rest) if prune else (),
+        outdated=tuple(each for each in shards if each.name not in left),
     )
 
 
@@ -51,24 +71,33 @@ def key_of(manifest: Mapping[str, Any]) -> ObjectKey:
     return ObjectKey(manifest["kind"], meta["namespace"], meta["name"])
 
 
-def matches(found: Resource, manifest: Mapping[str, Any]) -> bool:
+def matches(found: Resource, manifest: Mapping[str, Any], taken: Taken | None = None) -> bool:
     """Whether an object says all that the manifest says, and in its spec nothing else."""
     meta = manifest["metadata"]
+    spec = manifest["spec"]
     owners = meta.get("ownerReferences", [])
     return (
-        found.spec == manifest["spec"]
+        (
+            found.spec == spec
+            or (taken is not None and taken.sent == spec and taken.kept == found.spec)
+        )
         and found.labels.items() >= meta["labels"].items()
         and found.annotations.items() >= meta.get("annotations", {}).items()
-        and all(any(same_owner(owner, each) for each in found.owners) for owner in owners)
-        and (bool(owners) or not found.owners)
+        and all(any(_same_owner(owner, each) for each in found.owners) for owner in owners)
+        and (bool(owners) or not any(each.get("kind") == flagset.KIND for each in found.owners))
     )
-
-
-def same_owner(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two owner references name the same object."""
-    return one.get("uid") == other.get("uid") and one.get("kind") == other.get("kind")
 
 
 def belongs_to(found: Resource, name: str) -> bool:
     """Whether the FlagSet `name` wrote it."""
     return found.labels.get(flagset.LABEL) == name
+
+
+def _same_owner(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one.get("uid") == other.get("uid") and one.get("kind") == other.get("kind")
+
+
+def _shards_of(index: Resource) -> list[str]:
+    shards = index.spec.get("shards")
+    each = shards if isinstance(shards, list) else ()
+    return [str(one.get("name")) for one in each if isinstance(one, dict)]

@@ -40,18 +40,19 @@ class Provenance:
     revision: str
     """As the source printed it: `main@sha1:…`."""
     author: str
-    """`Name <mail>`."""
+    """`Name <mail>`; empty where the source does not tell."""
     committed_at: str
-    """RFC 3339, in UTC."""
+    """RFC 3339, in UTC; empty where the source does not tell."""
 
     def metadata(self, digest: str) -> dict[str, Scalar]:
-        """The set metadata that says so; `digest` is the content's."""
-        return {
+        """The set metadata that says so, as far as it is known; `digest` is the content's."""
+        told = {
             REVISION_KEY: _plain(self.revision),
             AUTHOR_KEY: _plain(self.author),
             COMMITTED_AT_KEY: _plain(self.committed_at),
             DIGEST_KEY: digest,
         }
+        return {key: text for key, text in told.items() if text}
 
 
 def _plain(text: str) -> str:

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 LARGEST: Final = 1_000_000
 """Bytes of a flagSpec in one object: etcd takes 1.5 MiB a request, and the object has more to it."""
 SHARD_BYTES: Final = 500_000
+"""No shard is larger, but for a flag that is."""
+SHARD_BYTES_LEAST: Final = 200_000
+"""No shard but the first and the last is smaller."""
+MOST_SHARDS: Final = 256
+"""As many as an index lists."""
+_EVERY: Final = 32
+"""One in so many flags may end a shard."""
 ANNOTATIONS: Final = (REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY)
 
 
@@ -36,17 +43,24 @@ class Target:
 
 
 class TooLargeError(Exception):
-    """A FeatureFlag cannot be sharded: stock flagd reads one object."""
+    """The set does not fit into objects of the wanted kind; the text says what to do."""
 
 
 def configuration_manifests(flag_set: FlagSet, target: Target) -> list[dict[str, Any]]:
-    """The manifests in the order in which they are to be written: shards first, the index that puts them in force last."""
+    """The manifests in the order in which they are to be written: shards first, the index that puts them in force last.
+
+    Raises TooLargeError.
+    """
     document = canonical(flag_set, provenance=True)
     whole = _manifest(configuration.API_VERSION, configuration.KIND, target.name, target, flag_set)
     if len(document) <= LARGEST:
         whole["spec"] = {"flagSpec": json.loads(document)}
         return [whole]
     shards = [_shard(part, target, flag_set) for part in _parts(json.loads(document))]
+    if len(shards) > MOST_SHARDS:
+        raise TooLargeError(
+            f"the flag set takes {len(shards)} shards, of {MOST_SHARDS} that there may be; make several FlagSets of it"
+        )
     whole["spec"] = {
         "shards": [
             {
@@ -62,10 +76,13 @@ def configuration_manifests(flag_set: FlagSet, target: Target) -> list[dict[str,
 
 
 def flag_manifest(flag_set: FlagSet, target: Target) -> dict[str, Any]:
-    """The FeatureFlag for stock flagd. Raises TooLargeError."""
+    """The FeatureFlag for stock flagd, which reads one object and knows no shards. Raises TooLargeError."""
     document = canonical(flag_set, provenance=True)
     if len(document) > LARGEST:
-        raise TooLargeError(f"{len(document)} bytes, of {LARGEST} that one object may have")
+        raise TooLargeError(
+            f"the flag set takes {len(document)} bytes, of {LARGEST} that a FeatureFlag may have; "
+            "take FeatureFlag out of spec.target.kinds, or make several FlagSets of it"
+        )
     manifest = _manifest(
         configuration.API_VERSION, configuration.FLAG_KIND, target.name, target, flag_set
     )
@@ -74,24 +91,47 @@ def flag_manifest(flag_set: FlagSet, target: Target) -> dict[str, Any]:
 
 
 def _parts(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The document cut by flags. The first part has what belongs to all of them."""
+    """What belongs to all flags, which changes with every revision; then the flags, in parts.
+
+    Where a part ends is told by a flag's key, not by how much came before it: a flag more or less changes one part, not all
+    that follow.
+    """
     shared = {name: value for name, value in document.items() if name != "flags"}
+    if len(_text(shared)) > LARGEST:
+        raise TooLargeError(
+            f"$evaluators and metadata take {len(_text(shared))} bytes, of {LARGEST} that they may have; "
+            "make several FlagSets of it"
+        )
+    if shared:
+        yield {"flags": {}, **shared}
     part: dict[str, Any] = {}
-    size = len(json.dumps(shared))
+    size = 0
     for key, flag in document["flags"].items():
-        weight = len(json.dumps({key: flag}, ensure_ascii=False).encode())
-        if part and size + weight > SHARD_BYTES:
-            yield {"flags": part, **shared}
-            part, shared, size = {}, {}, 0
+        weight = len(_text({key: flag}))
+        if weight > LARGEST:
+            raise TooLargeError(
+                f"the flag {key[:100]} takes {weight} bytes, of {LARGEST} that one may have; make it smaller"
+            )
+        if part and (size + weight > SHARD_BYTES or (size >= SHARD_BYTES_LEAST and _ends(key))):
+            yield {"flags": part}
+            part, size = {}, 0
         part[key] = flag
         size += weight
-    yield {"flags": part, **shared}
+    yield {"flags": part}
+
+
+def _ends(key: str) -> bool:
+    return hashlib.sha256(key.encode()).digest()[0] % _EVERY == 0
+
+
+def _text(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _shard(part: dict[str, Any], target: Target, flag_set: FlagSet) -> dict[str, Any]:
-    content = json.dumps(part, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
-    digest = hashlib.sha256(content).hexdigest()
-    name = f"{target.name[:200]}-{digest[:16]}"
+    digest = hashlib.sha256(_text(part)).hexdigest()
+    # A name's parts between dots do not begin with a dash.
+    name = f"{target.name[:200].rstrip('-.')}-{digest[:16]}"
     manifest = _manifest(API_VERSION, shard.KIND, name, target, flag_set)
     # A shard outlives the revision that first had it.
     manifest["metadata"].pop("annotations")

@@ -1,12 +1,16 @@
-"""What a FlagSet's status tells of a revision: the same facts for `kubectl describe`, for scripts and for Events. Pure."""
+"""What a FlagSet's status tells of a revision: the same facts for `kubectl describe`, for scripts and for Events. Pure.
+
+A message is one line: which commit, what became of it, and what to do. The same state has the same message.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api import shard
 from controller.api.artifact import AUTHOR, COMMITTED_AT, SUBJECT
-from evaluator.flags.model import HELD_FROM_KEY
+from evaluator.flags.model import BUCKETING_KEY, HELD_FROM_KEY, Bucketing
 from evaluator.flags.problems import Severity
 
 if TYPE_CHECKING:
@@ -23,6 +27,10 @@ MOST_HELD: Final = 100
 MOST_HISTORY: Final = 10
 _NAMED: Final = 5
 """Flags that a line names; the rest are counted."""
+_KEY: Final = 64
+"""Characters of a flag's key that a line repeats."""
+_SUBJECT: Final = 72
+_MESSAGE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +52,8 @@ def first_problem(problems: Sequence[Problem]) -> str:
     errors = [each for each in problems if each.severity is Severity.ERROR]
     worst = (errors or list(problems))[0]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"{place(worst)}: {worst.message}{more}"
+    where = place(worst)
+    return f"{where}{': ' if where else ''}{_line(worst.message, _MESSAGE)}{more}"
 
 
 def changes(changed: Diff) -> str:
@@ -55,24 +64,137 @@ def changes(changed: Diff) -> str:
         (len(changed.removed), "removed"),
     )
     told = ", ".join(f"{count} {what}" for count, what in counts if count)
-    if not told:
-        return "no flags changed"
-    keys = changed.keys
-    named = ", ".join(keys[:_NAMED]) + (", …" if len(keys) > _NAMED else "")
-    return f"{told}: {named}"
+    return f"{told}: {_names(changed.keys)}" if told else "no flags changed"
 
 
-def problem_list(problems: Sequence[Problem]) -> list[dict[str, Any]]:
-    """The status' list, errors first, bounded."""
-    ordered = sorted(problems, key=lambda each: each.severity is not Severity.ERROR)
+# -- messages ------------------------------------------------------------------------------------------------------
+
+
+def ready(attempt: Attempt) -> str:
+    """Of a revision that is applied whole."""
+    count = len(attempt.composition.problems)
+    warned = (
+        f"; {count} {'warnings' if count > 1 else 'warning'}, see status.problems" if count else ""
+    )
+    return f"Applied revision: {attempt.artifact.revision}{warned}"
+
+
+def applied(before: Mapping[str, Any], attempt: Attempt) -> str:
+    """Of a revision that changed what is served."""
+    subject = _line(attempt.artifact.metadata.get(SUBJECT, ""), _SUBJECT)
+    quoted = f' "{subject}"' if subject else ""
+    return f"{_commit(attempt)}{quoted}: {_changes(before, attempt)}"
+
+
+def refused(attempt: Attempt, why: str, served: str) -> str:
+    """Of a revision of which nothing is applied; `served` is the revision that is."""
+    why = why or first_problem(attempt.composition.problems)
+    force = f"{served} stays in force" if served else "nothing is in force yet"
+    return f"{_commit(attempt)} is refused: {_sentence(why)} {force}; push a correction or revert the commit"
+
+
+def partial(attempt: Attempt) -> str:
+    """Of a revision that is applied but for some flags."""
+    made = attempt.composition
+    total = len(made.flag_set.flags) + len(made.missing)
+    kept = f"{_names(made.held)} stays at the last good definition" if made.held else ""
+    lacking = f"{_names(made.missing)} is not served, having none" if made.missing else ""
+    what = "; ".join(each for each in (kept, lacking) if each)
+    return (
+        f"{_commit(attempt)} is applied but for {len(made.held) + len(made.missing)} of {total} flags: "
+        f"{_sentence(first_problem(made.problems))} {what}; push a correction"
+    )
+
+
+def unknown(attempt: Attempt, edited: str) -> str:
+    """Of a revision with bad flags, whose last good definitions somebody overwrote."""
+    way_out = f", or delete {edited} to have all other flags applied"
+    return (
+        f"{_commit(attempt)} is not applied: {_sentence(first_problem(attempt.composition.problems))} "
+        f"{edited} was changed by hand while no controller watched, so the last good definition is not known, "
+        f"and nothing is written; push a correction{way_out if attempt.composition.accepted else ''}"
+    )
+
+
+def _commit(attempt: Attempt) -> str:
+    """`main@sha1:… by Ada`."""
+    author = _line(attempt.artifact.metadata.get(AUTHOR, "").partition(" <")[0], _KEY)
+    return attempt.artifact.revision + (f" by {author}" if author else "")
+
+
+def _names(keys: Sequence[str]) -> str:
+    more = ", …" if len(keys) > _NAMED else ""
+    return ", ".join(_line(key, _KEY) for key in keys[:_NAMED]) + more
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+def _line(text: str, most: int) -> str:
+    """`text`, which strangers write, as a part of a line."""
+    clean = "".join(letter if letter.isprintable() else " " for letter in text[: most + 1])
+    return clean if len(clean) <= most else f"{clean[: most - 1]}…"
+
+
+def _changes(before: Mapping[str, Any], attempt: Attempt) -> str:
+    made = attempt.composition
+    if made.flag_set.flags and not made.changed and before.get("digest") != made.digest:
+        # It stood in the cluster and no status said so: whoever wrote it was killed before it could.
+        return f"{len(made.flag_set.flags)} flags, found as an earlier run wrote them"
+    return changes(made.changed)
+
+
+# -- fields --------------------------------------------------------------------------------------------------------
+
+
+def status(
+    before: Mapping[str, Any],
+    attempt: Attempt,
+    manifests: Sequence[Mapping[str, Any]],
+    now: datetime,
+) -> dict[str, Any]:
+    """All of the kind's own fields, of a revision that is applied. `before`: the status until now."""
+    made, revision = attempt.composition, attempt.artifact.revision
+    whole = not made.held and not made.missing
+    good = revision if whole else before.get("lastGoodRevision")
+    told = {
+        "lastAttemptedRevision": revision,
+        "lastAppliedRevision": revision,
+        **problems(attempt),
+        "digest": made.digest,
+        "flagSetId": made.flag_set.flag_set_id or "",
+        "bucketing": str(made.flag_set.metadata.get(BUCKETING_KEY, Bucketing.V2.value)),
+        "flags": len(made.flag_set.flags),
+        "heldFlags": len(made.held),
+        "held": held_list(made),
+        "target": _targets(manifests),
+        "history": history(before, attempt, now),
+    }
+    return told | {"lastGoodRevision": good} if good else told
+
+
+def problems(attempt: Attempt) -> dict[str, Any]:
+    """What is wrong with a revision, applied or not."""
+    found = attempt.composition.problems
+    return {"problemCount": len(found), "problems": problem_list(found)}
+
+
+def problem_list(found: Sequence[Problem]) -> list[dict[str, Any]]:
+    """The status' list, errors first, bounded. What is not known of a place is left out."""
+    ordered = sorted(found, key=lambda each: each.severity is not Severity.ERROR)
     return [
         {
-            "severity": each.severity.value,
-            "file": each.file,
-            "line": each.line,
-            "column": each.column,
-            "path": each.path,
-            "message": each.message[:500],
+            name: value
+            for name, value in (
+                ("severity", each.severity.value),
+                ("file", each.file),
+                ("line", each.line),
+                ("column", each.column),
+                ("path", each.path),
+                ("message", each.message[:_MESSAGE]),
+            )
+            if value
         }
         for each in ordered[:MOST_PROBLEMS]
     ]
@@ -84,25 +206,36 @@ def held_list(composition: Composition) -> list[dict[str, Any]]:
     return [
         {"name": key, "revision": str(flags[key].metadata.get(HELD_FROM_KEY, ""))}
         for key in composition.held[:MOST_HELD]
-        if key in flags
     ]
 
 
-def history(
-    before: Sequence[Mapping[str, Any]], attempt: Attempt, now: datetime
-) -> list[dict[str, Any]]:
-    """The last revisions, the newest first; one that is told already is not told again."""
-    artifact, composition = attempt.artifact, attempt.composition
-    known = [dict(each) for each in before]
-    if known and known[0].get("revision") == artifact.revision:
+def history(before: Mapping[str, Any], attempt: Attempt, now: datetime) -> list[dict[str, Any]]:
+    """The last revisions, the newest first. What is told already is not told again; another spec may make another set of a revision."""
+    artifact, made = attempt.artifact, attempt.composition
+    known = [dict(each) for each in before.get("history") or ()]
+    if known and (known[0].get("revision"), known[0].get("digest")) == (
+        artifact.revision,
+        made.digest,
+    ):
         return known
     entry = {
         "revision": artifact.revision,
-        "digest": composition.digest,
+        "digest": made.digest,
         "author": artifact.metadata.get(AUTHOR),
         "subject": artifact.metadata.get(SUBJECT),
         "committedAt": artifact.metadata.get(COMMITTED_AT),
         "appliedAt": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "changes": changes(composition.changed),
+        "changes": _changes(before, attempt),
     }
     return [{name: value for name, value in entry.items() if value}, *known][:MOST_HISTORY]
+
+
+def _targets(manifests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    told = []
+    for each in manifests:
+        if each["kind"] != shard.KIND:
+            entry: dict[str, Any] = {"kind": each["kind"], "name": each["metadata"]["name"]}
+            if "shards" in each["spec"]:
+                entry["shards"] = len(each["spec"]["shards"])
+            told.append(entry)
+    return told

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import shard
 from controller.api.configuration import MissingShardsError, flag_document
@@ -16,14 +16,24 @@ from controller.runtime.settle import Outcome
 from evaluator.flags.canonical import digest
 from evaluator.flags.model import REVISION_KEY
 from evaluator.flags.parse import parse
-from evaluator.flags.problems import Severity
+from evaluator.flags.problems import Problem, Severity
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.meta import Resource
     from controller.runtime.loop import Objects
-    from evaluator.flags.merge import Parsed
+    from evaluator.flags.model import FlagSet
+
+_FORMS: Final = ("flagSpec", "shards", "featureFlagSpec")
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    flag_set: FlagSet
+    digest: str
+    """Empty where the document cannot be read."""
+    problems: tuple[Problem, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,48 +46,59 @@ class ConfigurationReconciler:
         """Parse as an evaluator would. Raises Stalled for errors, Waiting for shards that are to come."""
         del now
         try:
-            document = flag_document(resource, self._part_of(resource))
+            verdict = await asyncio.to_thread(self._judge, resource)
         except InvalidSpecError as error:
             raise Stalled("InvalidSpec", str(error)) from error
         except MissingShardsError as missing:
-            raise Waiting("ShardsMissing", str(missing)) from missing
-        file = f"{resource.key.kind}/{resource.name}"
-        parsed, content = await asyncio.to_thread(_parsed, document.content, file)
-        status = _status(parsed, content, document.warnings)
-        errors = [each for each in parsed.problems if each.severity is Severity.ERROR]
+            message = f"{missing}; the set comes into force once all of its shards are there"
+            raise Waiting("ShardsMissing", message) from missing
+        status = _status(verdict)
+        errors = [each for each in verdict.problems if each.severity is Severity.ERROR]
         if errors:
-            message = story.first_problem(errors)
+            message = f"{story.first_problem(errors)}. Correct it where this object is written"
             raise Stalled("InvalidFlags", message, status=status)
-        warnings = status["problemCount"]
-        suffix = f"; {warnings} warnings" if warnings else ""
-        return Outcome(message=f"{status['flags']} flags are sound{suffix}", status=status)
+        warnings = len(verdict.problems)
+        told = f"; {warnings} {'warnings' if warnings > 1 else 'warning'}, see status.problems"
+        count = len(verdict.flag_set.flags)
+        what = "1 flag is" if count == 1 else f"{count} flags are"
+        return Outcome(message=f"{what} sound{told if warnings else ''}", status=status)
 
     def forget(self, key: ObjectKey) -> None:
         """Nothing was kept."""
 
-    def _part_of(self, resource: Resource) -> Any:
+    def _judge(self, resource: Resource) -> _Verdict:
         def part(name: str) -> Resource | None:
             return self.objects.get(ObjectKey(shard.KIND, resource.namespace, name))
 
-        return part
+        document = flag_document(resource, part)
+        # JSON within an object has no lines that anybody knows: a problem's place is its path.
+        parsed = parse(document.content, file="flags.json")
+        form = next((f"spec.{name}" for name in _FORMS if resource.spec.get(name) is not None), "")
+        problems = [
+            replace(each, file=f"{form}{each.path.removeprefix('$')}", line=0, column=0, path="")
+            for each in parsed.problems
+        ]
+        problems += [
+            Problem(form, 0, 0, Severity.WARNING, "historic", each) for each in document.warnings
+        ]
+        content = "" if parsed.whole_bad else digest(parsed.flag_set)
+        return _Verdict(parsed.flag_set, content, tuple(problems))
 
 
-def _parsed(content: bytes, file: str) -> tuple[Parsed, str]:
-    parsed = parse(content, file=file)
-    return parsed, "" if parsed.whole_bad else digest(parsed.flag_set)
-
-
-def _status(parsed: Parsed, content: str, warnings: tuple[str, ...]) -> dict[str, Any]:
-    flag_set = parsed.flag_set
-    problems = story.problem_list(parsed.problems)
-    problems += [{"severity": "warning", "message": each} for each in warnings]
+def _status(verdict: _Verdict) -> dict[str, Any]:
+    flag_set = verdict.flag_set
+    entries = story.problem_list(verdict.problems)
     status: dict[str, Any] = {
-        "problems": problems[: story.MOST_PROBLEMS],
-        "problemCount": len(parsed.problems) + len(warnings),
+        # The place is a path of the object, not a file of it.
+        "problems": [
+            {("path" if name == "file" else name): value for name, value in each.items()}
+            for each in entries
+        ],
+        "problemCount": len(verdict.problems),
         "flags": len(flag_set.flags),
     }
-    if content:
-        status["digest"] = content
+    if verdict.digest:
+        status["digest"] = verdict.digest
     if flag_set.flag_set_id:
         status["flagSetId"] = flag_set.flag_set_id
     if REVISION_KEY in flag_set.metadata:

@@ -1,0 +1,153 @@
+"""From manifests to the cluster: what differs is written, what is outdated is removed, and nothing else is touched."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from controller.api import shard
+from controller.api.flagset import KIND, LABEL
+from controller.api.meta import ObjectKey, Resource
+from controller.flagsets.plan import MADE, Taken, belongs_to, key_of, plan
+from controller.runtime.news import News
+from controller.runtime.setbacks import Stalled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from controller.runtime.loop import Objects
+
+GRACE: Final = 60.0
+"""Seconds for which a shard outlives the index that named it."""
+_MANAGER: Final = 128
+"""Characters that a field manager's name may have."""
+
+
+class Writer(Protocol):
+    """What a FlagSet writes to the cluster."""
+
+    async def apply(
+        self, manifest: Mapping[str, Any], *, manager: str
+    ) -> tuple[dict[str, Any], str]:
+        """Apply `manifest`; (the object, who had changed it by hand, if anybody). Raises Setback."""
+
+    async def delete(
+        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = ""
+    ) -> None:
+        """Delete an object, if it is still that one. Raises Setback."""
+
+
+@dataclass(slots=True)
+class Delivered:
+    """What stands, or is to stand, in the cluster for one FlagSet."""
+
+    manifests: tuple[dict[str, Any], ...]
+    taken: dict[ObjectKey, Taken] = field(default_factory=dict)
+    outdated: dict[str, datetime] = field(default_factory=dict)
+    """Shards by name, since when nobody names them."""
+    settled: bool = False
+    """All of it was seen to stand there: whatever differs later is somebody's doing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Writes what is to stand."""
+
+    objects: Objects
+    writer: Writer
+    applied: Callable[[dict[str, Any]], None]
+    """Told of each object that was written."""
+
+    async def deliver(
+        self, resource: Resource, state: Delivered, *, prune: bool, now: datetime
+    ) -> tuple[tuple[News, ...], float | None]:
+        """Bring the cluster to `state`; (news of drift, seconds until more may be removed). Raises Setback."""
+        if not state.manifests:
+            return (), None
+        steps = plan(state.manifests, self._found(resource, state), prune=prune, taken=state.taken)
+        for manifest in steps.write:
+            self._refuse_theft(resource, manifest)
+        drift: list[tuple[ObjectKey, str]] = []
+        for manifest in steps.write:
+            key = key_of(manifest)
+            missing = self.objects.get(key) is None
+            body, others = await self.writer.apply(manifest, manager=manager_of(resource.key))
+            self.applied(body)
+            state.taken[key] = Taken(manifest["spec"], Resource.of(body).spec)
+            if others or state.settled:
+                by = f" by {others}" if others else ""
+                drift.append((key, f"was {'removed' if missing else f'changed{by}'}"))
+        for each in steps.remove:
+            await self._delete(each)
+        state.settled = True
+        return _news(drift), await self._sweep(state, steps.outdated, now)
+
+    def _found(self, resource: Resource, state: Delivered) -> list[Resource]:
+        names = {key_of(each) for each in state.manifests}
+        return [
+            each
+            for kind in MADE
+            for each in self.objects.of_kind(kind)
+            if each.namespace == resource.namespace
+            and (each.key in names or belongs_to(each, resource.name))
+        ]
+
+    def _refuse_theft(self, resource: Resource, manifest: Mapping[str, Any]) -> None:
+        """Two FlagSets with one target would overwrite each other for ever."""
+        there = self.objects.get(key_of(manifest))
+        owner = there.labels.get(LABEL) if there is not None else None
+        if there is None or owner is None or owner == resource.name:
+            return
+        if self.objects.get(ObjectKey(KIND, resource.namespace, owner)) is not None:
+            raise Stalled(
+                "OwnershipConflict",
+                f"{there.key.kind} {there.name} belongs to FlagSet {owner}; "
+                "give one of the two another spec.target.name",
+            )
+
+    async def _sweep(
+        self, state: Delivered, outdated: tuple[Resource, ...], now: datetime
+    ) -> float | None:
+        """Remove shards that nobody has named for a while; the seconds until the next may go."""
+        state.outdated = {each.name: state.outdated.get(each.name, now) for each in outdated}
+        waits = []
+        for each in outdated:
+            left = GRACE - (now - state.outdated[each.name]).total_seconds()
+            if left > 0:
+                waits.append(left)
+            else:
+                await self._delete(each)
+        return min(waits, default=None)
+
+    async def _delete(self, found: Resource) -> None:
+        key = found.key
+        await self.writer.delete(
+            found.api_version, key.kind, key.namespace, key.name, uid=found.uid
+        )
+
+
+def manager_of(flag_set: ObjectKey) -> str:
+    """The field manager of one FlagSet: its own, so that two of them are in each other's way instead of overwriting."""
+    name = f"flagstaff-flagset/{flag_set.namespace}/{flag_set.name}"
+    if len(name) <= _MANAGER:
+        return name
+    return f"{name[: _MANAGER - 17]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+def _news(drift: Sequence[tuple[ObjectKey, str]]) -> tuple[News, ...]:
+    """One for each object that people know, one for all shards."""
+    shards = [each for each in drift if each[0].kind == shard.KIND]
+    told = [each for each in drift if each[0].kind != shard.KIND]
+    more = f" (and {len(shards) - 1} more)" if len(shards) > 1 else ""
+    return tuple(
+        News(
+            "DriftCorrected",
+            f"{key.kind} {key.name}{suffix} {what}; it is as the source says again",
+        )
+        for key, what, suffix in (
+            *((key, what, "") for key, what in told),
+            *((key, what, more) for key, what in shards[:1]),
+        )
+    )

@@ -1,0 +1,715 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from controller.api.flagset import KIND, SOURCE_API
+from controller.runtime.setbacks import Failed, Stalled
+from tests.unit.controller.flagsets.world import (
+    BROKEN,
+    CONFIGURATION,
+    ODD,
+    World,
+    body_of,
+    document,
+    flag,
+)
+
+APPLY = f"apply {CONFIGURATION}/checkout"
+DELETE = f"delete {CONFIGURATION}/checkout"
+HELD_FROM = "flagstaff.dev/held-from"
+REVISION = "flagstaff.dev/revision"
+
+
+@pytest.fixture
+async def world() -> World:
+    """A FlagSet whose first revision, with the flags a and b, is applied."""
+    made = World()
+    made.commit("r1", document(a=flag(), b=flag()))
+    made.flag_set()
+    first = await made.look()
+    assert first.writes == [APPLY]
+    return made
+
+
+async def test_a_first_revision_is_applied_and_told() -> None:
+    world = World()
+    world.commit("r1", document(a=flag(), b=flag()))
+    world.flag_set()
+    seen = await world.look()
+    assert seen.ready == ("True", "Succeeded", "Applied revision: main@sha1:r1")
+    assert seen.said == ['Applied: main@sha1:r1 by Ada "Commit r1": 2 added: a, b']
+    status = {key: seen.status[key] for key in seen.status if key not in {"conditions", "history"}}
+    assert status == {
+        "observedGeneration": 1,
+        "lastAttemptedRevision": "main@sha1:r1",
+        "lastAppliedRevision": "main@sha1:r1",
+        "lastGoodRevision": "main@sha1:r1",
+        "digest": world.document()["metadata"]["flagstaff.dev/digest"],
+        "flagSetId": "shop/checkout",
+        "bucketing": "v2",
+        "flags": 2,
+        "heldFlags": 0,
+        "held": [],
+        "problemCount": 0,
+        "problems": [],
+        "target": [{"kind": CONFIGURATION, "name": "checkout"}],
+    }
+
+
+async def test_the_history_names_author_subject_times_and_what_changed(world: World) -> None:
+    world.commit("r2", document(a=flag("on"), c=flag()))
+    seen = await world.look()
+    assert [each["revision"] for each in seen.status["history"]] == ["main@sha1:r2", "main@sha1:r1"]
+    assert seen.status["history"][0] == {
+        "revision": "main@sha1:r2",
+        "digest": seen.status["digest"],
+        "author": "Ada <ada@example.com>",
+        "subject": "Commit r2",
+        "committedAt": "2026-01-02T03:00:00Z",
+        "appliedAt": "2026-01-02T03:04:07Z",
+        "changes": "1 added, 1 changed, 1 removed: a, b, c",
+    }
+
+
+async def test_what_is_written_carries_label_owner_provenance_and_identity(world: World) -> None:
+    made = world.cluster.the(CONFIGURATION, "checkout")
+    digest = world.cluster.the(KIND, "checkout").status["digest"]
+    told = {
+        "flagstaff.dev/revision": "main@sha1:r1",
+        "flagstaff.dev/digest": digest,
+        "flagstaff.dev/author": "Ada <ada@example.com>",
+        "flagstaff.dev/committed-at": "2026-01-02T03:00:00Z",
+    }
+    assert made.annotations == told
+    assert made.spec["flagSpec"]["metadata"] == told | {"flagSetId": "shop/checkout"}
+    assert made.labels == {"flagstaff.dev/flagset": "checkout"}
+    owner = world.cluster.the(KIND, "checkout")
+    assert [(each["uid"], each["controller"]) for each in made.owners] == [(owner.uid, True)]
+    assert world.cluster.managers == {"flagstaff-flagset/shop/checkout"}
+
+
+async def test_looking_again_writes_nothing_and_reads_nothing(world: World) -> None:
+    world.reads.clear()
+    seen = await world.look(after=600)
+    assert (seen.writes, seen.status_written, seen.said, world.reads) == ([], False, [], [])
+
+
+async def test_a_restart_writes_nothing(world: World) -> None:
+    world.restart()
+    seen = await world.look()
+    assert (seen.writes, seen.status_written, seen.said) == ([], False, [])
+
+
+async def test_a_restart_with_held_flags_writes_nothing(world: World) -> None:
+    world.commit("r2", document(a=BROKEN, b=flag("on")))
+    await world.look()
+    world.restart()
+    seen = await world.look()
+    assert (seen.writes, seen.status_written, seen.said) == ([], False, [])
+    assert world.defaults() == {"a": "off", "b": "on"}
+
+
+async def test_a_commit_that_changes_no_flag_writes_no_flags(world: World) -> None:
+    before = world.cluster.the(CONFIGURATION, "checkout")
+    world.commit("r2", document(b=flag(), a=flag()), README__md="news")
+    seen = await world.look()
+    assert (seen.writes, seen.said) == ([], [])
+    assert world.cluster.the(CONFIGURATION, "checkout") == before
+    assert seen.status["lastAppliedRevision"] == "main@sha1:r2"
+    assert seen.status["history"][0]["changes"] == "no flags changed"
+    assert seen.message == "Applied revision: main@sha1:r2"
+
+
+async def test_a_force_push_to_other_content_is_applied_as_any_revision(world: World) -> None:
+    world.commit("r2", document(a=flag("on"), b=flag()))
+    await world.look()
+    world.commit("r1", document(a=flag(), b=flag()))
+    seen = await world.look()
+    assert (seen.writes, world.defaults()["a"]) == ([APPLY], "off")
+    revisions = [each["revision"] for each in seen.status["history"]]
+    assert revisions == ["main@sha1:r1", "main@sha1:r2", "main@sha1:r1"]
+
+
+async def test_an_empty_flag_set_is_a_flag_set(world: World) -> None:
+    world.commit("r2", document())
+    seen = await world.look()
+    assert (seen.ready[0], seen.status["flags"], world.document()["flags"]) == ("True", 0, {})
+
+
+async def test_a_first_flag_set_without_flags_says_that_nothing_changed() -> None:
+    world = World()
+    world.commit("r1", document())
+    world.flag_set()
+    assert (await world.look()).said == [
+        'Applied: main@sha1:r1 by Ada "Commit r1": no flags changed'
+    ]
+
+
+# -- sources ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", sorted(SOURCE_API))
+async def test_any_kind_of_source_will_do(kind: str) -> None:
+    world = World()
+    world.flag_set(sourceRef={"kind": kind, "name": "flags"})
+    seen = await world.look()
+    assert (seen.result, seen.message) == ("Waiting", f"{kind} flags is not there yet")
+    world.commit("r1", document(a=flag()), kind=kind)
+    assert (await world.look()).ready[0] == "True"
+
+
+async def test_a_source_of_flux_tells_no_author_and_none_is_made_up() -> None:
+    world = World()
+    world.commit("r1", document(a=flag()), kind="GitRepository")
+    told = dict(world.cluster.the("GitRepository", "flags").status["artifact"])
+    world.source("GitRepository", {"artifact": told | {"metadata": {}}})
+    world.flag_set(sourceRef={"kind": "GitRepository", "name": "flags"})
+    seen = await world.look()
+    assert seen.said == ["Applied: main@sha1:r1: 1 added: a"]
+    annotations = world.cluster.the(CONFIGURATION, "checkout").annotations
+    assert set(annotations) == {REVISION, "flagstaff.dev/digest"}
+
+
+async def test_layers_are_laid_over_each_other_in_order() -> None:
+    world = World()
+    overlay = json.dumps({"flags": {"a": {"defaultVariant": "on"}}})
+    world.commit("r1", **{"base/f__json": document(a=flag(), b=flag()), "prod/f__json": overlay})
+    world.flag_set(paths=["base", "prod"])
+    await world.look()
+    assert world.defaults() == {"a": "on", "b": "off"}
+
+
+async def test_options_of_the_spec_reach_the_set() -> None:
+    world = World()
+    world.commit("r1", document(a=flag()))
+    world.flag_set(flagSetId="mine", bucketing="v3", target={"name": "other"})
+    seen = await world.look()
+    assert (seen.status["flagSetId"], seen.status["bucketing"]) == ("mine", "v3")
+    metadata = world.document("other")["metadata"]
+    assert (metadata["flagSetId"], metadata["flagstaff.dev/bucketing"]) == ("mine", "v3")
+
+
+async def test_what_the_definitions_pin_is_what_the_status_tells() -> None:
+    world = World()
+    pinned = {"flags": {"a": flag()}, "metadata": {"flagstaff.dev/bucketing": "v3"}}
+    world.commit("r1", json.dumps(pinned))
+    world.flag_set(bucketing="v2")
+    assert (await world.look()).status["bucketing"] == "v3"
+
+
+async def test_a_changed_spec_makes_another_set_of_the_same_revision() -> None:
+    world = World()
+    world.commit("r1", **{"x/f__json": document(a=flag()), "y/f__json": document(a=flag("on"))})
+    world.flag_set(paths=["x"])
+    await world.look()
+    world.flag_set(paths=["y"])
+    seen = await world.look()
+    assert (seen.writes, world.defaults()) == ([APPLY], {"a": "on"})
+    assert seen.status["history"][0]["digest"] == seen.status["digest"]
+    assert seen.status["history"][0]["changes"] == "1 changed: a"
+
+
+async def test_a_spec_that_cannot_be_read_names_the_field_and_changes_nothing(world: World) -> None:
+    world.flag_set(interval="soon")
+    seen = await world.look()
+    assert (seen.result, seen.reason, seen.writes) == ("Stalled", "InvalidSpec", [])
+    assert seen.message.startswith("spec.interval: must be a duration")
+    assert seen.status["lastAppliedRevision"] == "main@sha1:r1"
+
+
+# -- bad revisions ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_bad_flag_is_held_while_its_siblings_move_on(world: World) -> None:
+    world.commit("r2", document(a=BROKEN, b=flag("on")))
+    seen = await world.look()
+    assert world.defaults() == {"a": "off", "b": "on"}
+    assert world.document()["flags"]["a"]["metadata"] == {HELD_FROM: "main@sha1:r1"}
+    assert (seen.result, seen.reason) == ("Stalled", "PartiallyApplied")
+    assert seen.status["held"] == [{"name": "a", "revision": "main@sha1:r1"}]
+    assert (seen.status["heldFlags"], seen.status["flags"]) == (1, 2)
+    assert seen.status["lastAppliedRevision"] == "main@sha1:r2"
+    assert seen.status["lastGoodRevision"] == "main@sha1:r1"
+
+
+async def test_a_held_flag_is_told_with_commit_place_and_what_to_do(world: World) -> None:
+    world.commit("r2", document(a=BROKEN, b=flag("on")))
+    seen = await world.look()
+    assert seen.message == (
+        'main@sha1:r2 by Ada is applied but for 1 of 2 flags: flags.json:9:22: defaultVariant "no such variant" '
+        'is none of the variants; did you mean "on"? a stays at the last good definition; push a correction'
+    ) or seen.message.startswith("main@sha1:r2 by Ada is applied but for 1 of 2 flags: flags.json:")
+    assert seen.message.endswith(". a stays at the last good definition; push a correction")
+    problem = seen.status["problems"][0]
+    assert (problem["file"], problem["severity"]) == ("flags.json", "error")
+    assert {"line", "column", "path", "message"} <= problem.keys()
+    assert [each.partition(":")[0] for each in seen.said] == ["PartiallyApplied", "Applied"]
+
+
+async def test_a_new_flag_that_is_bad_is_not_served_and_not_called_ready(world: World) -> None:
+    world.commit("r2", document(a=flag(), b=flag(), c=BROKEN))
+    seen = await world.look()
+    assert seen.ready[:2] == ("False", "PartiallyApplied")
+    assert ". c is not served, having none; push a correction" in seen.message
+    assert set(world.defaults()) == {"a", "b"}
+    assert seen.status["lastGoodRevision"] == "main@sha1:r1"
+
+
+async def test_a_correction_makes_it_ready_again_and_says_so(world: World) -> None:
+    world.commit("r2", document(a=BROKEN, b=flag()))
+    await world.look()
+    world.commit("r3", document(a=flag("on"), b=flag()))
+    seen = await world.look()
+    assert seen.said == [
+        "Recovered: Applied revision: main@sha1:r3",
+        'Applied: main@sha1:r3 by Ada "Commit r3": 1 changed: a',
+    ]
+    assert (seen.status["heldFlags"], seen.status["held"], seen.status["problems"]) == (0, [], [])
+    assert seen.status["lastGoodRevision"] == "main@sha1:r3"
+
+
+async def test_atomic_holds_the_whole_revision(world: World) -> None:
+    world.flag_set(failurePolicy="Atomic")
+    world.commit("r2", document(a=BROKEN, b=flag("on")))
+    seen = await world.look()
+    assert (seen.writes, seen.result, seen.reason) == ([], "Stalled", "BuildFailed")
+    assert seen.message.startswith("main@sha1:r2 by Ada is refused: flags.json:")
+    assert seen.message.endswith(
+        "main@sha1:r1 stays in force; push a correction or revert the commit"
+    )
+    told = [seen.status[key] for key in ("lastAttemptedRevision", "lastAppliedRevision", "digest")]
+    assert told == [
+        "main@sha1:r2",
+        "main@sha1:r1",
+        world.document()["metadata"]["flagstaff.dev/digest"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [("{", ["."]), ("", ["nowhere"]), ('{"flags": 7}', ["."])],
+    ids=["no document", "no such path", "no flags"],
+)
+async def test_what_cannot_be_read_holds_the_whole_set(text: str, paths: list[str]) -> None:
+    world = World()
+    world.commit("r1", document(a=flag()))
+    world.flag_set()
+    await world.look()
+    world.commit("r2", text, README__md="x")
+    world.flag_set(paths=paths)
+    seen = await world.look()
+    assert (seen.writes, seen.reason, world.defaults()) == ([], "BuildFailed", {"a": "off"})
+
+
+async def test_a_first_revision_that_is_refused_writes_nothing() -> None:
+    world = World()
+    world.commit("r1", "{")
+    world.flag_set()
+    seen = await world.look()
+    assert (seen.writes, seen.reason) == ([], "BuildFailed")
+    assert "nothing is in force yet" in seen.message
+    assert seen.status["lastAttemptedRevision"] == "main@sha1:r1"
+    assert "lastAppliedRevision" not in seen.status
+
+
+@pytest.mark.parametrize(
+    ("validation", "ready", "a"),
+    [("Strict", "False", "off"), ("Lenient", "True", "on")],
+)
+async def test_a_warning_is_a_failure_unless_lenient(
+    world: World, validation: str, ready: str, a: str
+) -> None:
+    world.flag_set(validation=validation)
+    world.commit("r2", document(a=ODD | {"defaultVariant": "on"}, b=flag()))
+    seen = await world.look()
+    assert (seen.ready[0], world.defaults()["a"]) == (ready, a)
+    assert seen.status["problems"][0]["severity"] == "warning"
+
+
+async def test_warnings_of_a_lenient_set_are_counted_where_it_is_called_ready(world: World) -> None:
+    world.flag_set(validation="Lenient")
+    world.commit("r2", document(a=ODD, b=flag()))
+    assert (await world.look()).message == (
+        "Applied revision: main@sha1:r2; 1 warning, see status.problems"
+    )
+
+
+async def test_the_same_failure_again_is_no_news_and_no_write(world: World) -> None:
+    world.commit("r2", "{")
+    await world.look()
+    seen = await world.look(after=600)
+    assert (seen.said, seen.status_written, seen.writes) == ([], False, [])
+
+
+async def test_problems_held_flags_and_history_are_bounded(world: World) -> None:
+    many = {f"f{number}": flag() for number in range(150)}
+    world.commit("r2", document(**many))
+    await world.look()
+    world.commit("r3", document(**dict.fromkeys(many, BROKEN)))
+    seen = await world.look()
+    status = seen.status
+    assert (status["problemCount"], len(status["problems"])) == (150, 50)
+    assert (status["heldFlags"], len(status["held"])) == (150, 100)
+    for number in range(12):
+        world.commit(f"n{number}", document(a=flag("on" if number % 2 else "off")))
+        seen = await world.look()
+    assert [each["revision"] for each in seen.status["history"]] == [
+        f"main@sha1:n{number}" for number in range(11, 1, -1)
+    ]
+    assert len(seen.message) < 1000
+
+
+# -- drift -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_hand_s_edit_is_overwritten_and_its_author_named(world: World) -> None:
+    world.cluster.edit(CONFIGURATION, "checkout", flagSpec={"flags": {}})
+    seen = await world.look()
+    assert (seen.writes, world.defaults()) == ([APPLY], {"a": "off", "b": "off"})
+    assert seen.said == [
+        "DriftCorrected: FeatureFlagConfiguration checkout was changed by kubectl-edit; "
+        "it is as the source says again"
+    ]
+    assert not seen.status_written
+
+
+async def test_an_object_that_is_deleted_by_hand_is_written_again(world: World) -> None:
+    world.cluster.remove(CONFIGURATION, "checkout")
+    seen = await world.look()
+    assert seen.writes == [APPLY]
+    assert seen.said[0].startswith("DriftCorrected: FeatureFlagConfiguration checkout was removed;")
+
+
+@pytest.mark.parametrize("text", ["{", document(a=BROKEN, b=flag())], ids=["refused", "held"])
+async def test_drift_is_corrected_while_the_newest_commit_is_bad(world: World, text: str) -> None:
+    world.commit("r2", text)
+    await world.look()
+    before = world.document()
+    world.cluster.edit(CONFIGURATION, "checkout", flagSpec={"flags": {"a": flag("on")}})
+    seen = await world.look()
+    assert (seen.writes, world.document()) == ([APPLY], before)
+    assert seen.said[0].startswith("DriftCorrected")
+
+
+@pytest.mark.parametrize("gone", ["artifact", "source", "readable artifact"])
+async def test_drift_is_corrected_while_the_source_fails(world: World, gone: str) -> None:
+    if gone == "source":
+        world.cluster.remove("FlagSource", "flags")
+    elif gone == "artifact":
+        world.source("FlagSource", {})
+    else:
+        world.commit("r2", document(a=flag("on")))
+        world.archives.clear()
+    world.cluster.remove(CONFIGURATION, "checkout")
+    seen = await world.look()
+    assert (seen.writes, world.defaults()) == ([APPLY], {"a": "off", "b": "off"})
+    assert (seen.reason, seen.said[-1].partition(":")[0]) == ("ArtifactFailed", "DriftCorrected")
+
+
+async def test_a_spec_that_changed_meanwhile_is_not_answered_with_the_old_one(world: World) -> None:
+    world.cluster.remove("FlagSource", "flags")
+    world.flag_set(target={"name": "other"})
+    assert (await world.look()).writes == []
+
+
+async def test_a_label_that_was_taken_away_comes_back(world: World) -> None:
+    made = body_of(world.cluster.the(CONFIGURATION, "checkout"))
+    made["metadata"]["labels"] = {}
+    world.cluster.put(made)
+    assert (await world.look()).writes == [APPLY]
+    assert world.cluster.the(CONFIGURATION, "checkout").labels
+
+
+async def test_other_people_s_labels_are_let_be(world: World) -> None:
+    made = body_of(world.cluster.the(CONFIGURATION, "checkout"))
+    made["metadata"]["labels"]["team"] = "shop"
+    world.cluster.put(made)
+    assert (await world.look()).writes == []
+
+
+async def test_a_field_that_the_api_server_drops_is_not_written_for_ever() -> None:
+    world = World()
+    world.commit("r1", document(a=flag()))
+    world.cluster.prunes = frozenset({"flagSpec"})
+    world.flag_set()
+    assert (await world.look()).writes == [APPLY]
+    assert (await world.look()).writes == []
+
+
+# -- ownership -------------------------------------------------------------------------------------------------------
+
+
+async def test_of_two_flag_sets_with_one_target_the_first_has_it(world: World) -> None:
+    world.flag_set("other", target={"name": "checkout"}, flagSetId="other")
+    seen = await world.look("other")
+    assert (seen.writes, seen.result, seen.reason) == ([], "Stalled", "OwnershipConflict")
+    assert seen.message == (
+        "FeatureFlagConfiguration checkout belongs to FlagSet checkout; "
+        "give one of the two another spec.target.name"
+    )
+    assert seen.status["lastAttemptedRevision"] == "main@sha1:r1"
+    assert "lastAppliedRevision" not in seen.status
+
+
+async def test_a_conflict_over_one_object_writes_none_of_the_others(world: World) -> None:
+    kinds = ["FeatureFlag", CONFIGURATION]
+    world.flag_set("other", target={"name": "checkout", "kinds": kinds})
+    assert (await world.look("other")).writes == []
+
+
+async def test_what_a_flag_set_that_is_gone_left_behind_may_be_taken(world: World) -> None:
+    world.cluster.remove(KIND, "checkout")
+    world.flag_set("other", target={"name": "checkout"})
+    assert (await world.look("other")).writes == [APPLY]
+
+
+async def test_a_conflict_that_the_api_server_finds_names_the_owner_and_keeps_what_is_applied(
+    world: World,
+) -> None:
+    conflict = Stalled("OwnershipConflict", 'belongs to another: conflict with "argocd"')
+    world.cluster.failing[APPLY] = conflict
+    world.commit("r2", document(a=flag("on")))
+    seen = await world.look()
+    assert (seen.result, seen.reason) == ("Stalled", "OwnershipConflict")
+    assert "argocd" in seen.message
+    told = [seen.status[key] for key in ("lastAttemptedRevision", "lastAppliedRevision")]
+    assert told == ["main@sha1:r2", "main@sha1:r1"]
+
+
+async def test_a_write_that_fails_is_tried_again_and_told_once(world: World) -> None:
+    world.cluster.failing[APPLY] = Failed("ApiServerFailed", "it is away")
+    world.commit("r2", document(a=flag("on")))
+    seen = await world.look()
+    assert (seen.result, seen.settled.retry) == ("Failed", True)
+    assert seen.status["lastAppliedRevision"] == "main@sha1:r1"
+    world.cluster.failing.clear()
+    seen = await world.look()
+    assert (seen.writes, seen.ready[0]) == ([APPLY], "True")
+    assert seen.said[-1] == 'Applied: main@sha1:r2 by Ada "Commit r2": 1 changed, 1 removed: a, b'
+
+
+async def test_a_process_killed_between_write_and_status_says_what_it_finds(world: World) -> None:
+    before = body_of(world.cluster.the(KIND, "checkout"))["status"]
+    world.commit("r2", document(a=flag("on"), b=flag()))
+    await world.look()
+    world.cluster.put(body_of(world.cluster.the(KIND, "checkout")) | {"status": before})
+    world.restart()
+    seen = await world.look()
+    assert (seen.writes, seen.ready[0]) == ([], "True")
+    told = "2 flags, found as an earlier run wrote them"
+    assert (seen.status["history"][0]["changes"], seen.said[0].endswith(told)) == (told, True)
+
+
+# -- last good -------------------------------------------------------------------------------------------------------
+
+
+async def test_last_good_is_read_back_from_the_cluster(world: World) -> None:
+    world.commit("r2", document(a=BROKEN, b=flag("on")))
+    await world.look()
+    world.restart()
+    world.archives.clear()
+    world.commit("r3", document(a=BROKEN, b=flag()))
+    seen = await world.look()
+    assert world.defaults() == {"a": "off", "b": "off"}
+    assert seen.status["held"] == [{"name": "a", "revision": "main@sha1:r1"}]
+    assert seen.status["lastGoodRevision"] == "main@sha1:r1"
+
+
+async def test_after_a_restart_what_is_served_stays_while_the_artifact_cannot_be_read(
+    world: World,
+) -> None:
+    world.restart()
+    world.archives.clear()
+    seen = await world.look()
+    assert (seen.writes, seen.result, seen.reason) == ([], "Failed", "ArtifactFailed")
+    assert world.defaults() == {"a": "off", "b": "off"}
+
+
+async def test_after_a_restart_a_refused_revision_leaves_the_last_good_one(world: World) -> None:
+    world.commit("r2", "{")
+    world.restart()
+    seen = await world.look()
+    assert (seen.writes, seen.reason) == ([], "BuildFailed")
+    world.cluster.remove(CONFIGURATION, "checkout")
+    assert (await world.look()).writes == [APPLY]
+    assert world.defaults() == {"a": "off", "b": "off"}
+
+
+async def test_a_renamed_target_keeps_its_held_flags_over_a_restart(world: World) -> None:
+    world.commit("r2", document(a=BROKEN, b=flag("on")))
+    world.flag_set(target={"name": "other"})
+    world.restart()
+    await world.look()
+    assert world.document("other")["flags"]["a"]["defaultVariant"] == "off"
+
+
+EDITED = {"flags": {"a": flag("on", metadata={"by": "hand"}), "b": flag()}}
+
+
+async def test_an_edit_while_nobody_watched_is_overwritten_by_a_good_revision(world: World) -> None:
+    told = world.document()["metadata"]
+    world.cluster.edit(CONFIGURATION, "checkout", flagSpec={**EDITED, "metadata": told})
+    world.restart()
+    seen = await world.look()
+    assert (seen.writes, world.defaults()["a"]) == ([APPLY], "off")
+    assert seen.said == [
+        "DriftCorrected: FeatureFlagConfiguration checkout was changed by kubectl-edit; "
+        "it is as the source says again"
+    ]
+    assert len(seen.status["history"]) == 1
+
+
+@pytest.mark.parametrize("text", [document(a=BROKEN, b=flag("on")), "{"], ids=["held", "refused"])
+async def test_an_edit_while_nobody_watched_is_nobody_s_last_good(world: World, text: str) -> None:
+    told = world.document()["metadata"]
+    world.cluster.edit(CONFIGURATION, "checkout", flagSpec={**EDITED, "metadata": told})
+    world.commit("r2", text)
+    world.restart()
+    seen = await world.look()
+    assert (seen.writes, seen.result, seen.reason) == ([], "Stalled", "LastGoodUnknown")
+    assert "FeatureFlagConfiguration checkout was changed by hand" in seen.message
+    assert seen.status["lastAppliedRevision"] == "main@sha1:r1"
+
+
+async def test_deleting_what_was_edited_brings_all_other_flags(world: World) -> None:
+    world.cluster.edit(CONFIGURATION, "checkout", flagSpec=EDITED)
+    world.commit("r2", document(a=BROKEN, b=flag("on")))
+    world.restart()
+    await world.look()
+    world.cluster.remove(CONFIGURATION, "checkout")
+    seen = await world.look()
+    assert (seen.reason, world.defaults()) == ("PartiallyApplied", {"b": "on"})
+
+
+async def test_an_edit_while_we_watched_is_no_last_good_either(world: World) -> None:
+    world.cluster.edit(CONFIGURATION, "checkout", flagSpec=EDITED)
+    world.commit("r2", document(a=BROKEN, b=flag("on")))
+    await world.look()
+    assert world.defaults() == {"a": "off", "b": "on"}
+
+
+# -- target, prune, deletion -------------------------------------------------------------------------------------------
+
+
+async def test_a_renamed_target_moves(world: World) -> None:
+    world.flag_set(target={"name": "other"})
+    seen = await world.look()
+    assert seen.writes == [f"apply {CONFIGURATION}/other", DELETE]
+    assert seen.status["target"] == [{"kind": CONFIGURATION, "name": "other"}]
+
+
+async def test_a_renamed_target_is_left_without_prune(world: World) -> None:
+    world.flag_set(target={"name": "other"}, prune=False)
+    seen = await world.look()
+    assert seen.writes == [f"apply {CONFIGURATION}/other"]
+    assert world.cluster.names(CONFIGURATION) == ["checkout", "other"]
+
+
+async def test_a_kind_that_is_asked_for_no_more_goes(world: World) -> None:
+    world.flag_set(target={"kinds": [CONFIGURATION, "FeatureFlag"]})
+    assert (await world.look()).writes == ["apply FeatureFlag/checkout"]
+    assert world.document(kind="FeatureFlag") == world.document()
+    world.flag_set()
+    assert (await world.look()).writes == ["delete FeatureFlag/checkout"]
+
+
+async def test_without_prune_what_is_written_has_no_owner_and_so_outlives_the_flag_set(
+    world: World,
+) -> None:
+    world.flag_set(prune=False)
+    assert (await world.look()).writes == [APPLY]
+    assert world.cluster.the(CONFIGURATION, "checkout").owners == ()
+    assert (await world.look()).writes == []
+    world.flag_set(prune=True)
+    assert (await world.look()).writes == [APPLY]
+    assert len(world.cluster.the(CONFIGURATION, "checkout").owners) == 1
+
+
+async def test_a_flag_set_made_anew_owns_what_the_old_one_left(world: World) -> None:
+    world.cluster.remove(KIND, "checkout")
+    world.reconciler.forget(world.cluster.the(CONFIGURATION, "checkout").key)
+    world.flag_set()
+    seen = await world.look()
+    made = world.cluster.the(CONFIGURATION, "checkout")
+    assert (seen.writes, made.owners[0]["uid"]) == (
+        [APPLY],
+        world.cluster.the(KIND, "checkout").uid,
+    )
+
+
+async def test_what_was_forgotten_is_read_back(world: World) -> None:
+    world.reconciler.forget(world.cluster.the(KIND, "checkout").key)
+    world.reads.clear()
+    seen = await world.look()
+    assert (seen.writes, world.reads) == ([], ["main@sha1:r1"])
+
+
+# -- when the next look is ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("random", "seconds"), [(0.0, 570.0), (0.5, 600.0), (1.0, 630.0)])
+async def test_the_next_look_is_after_the_interval_give_or_take(
+    random: float, seconds: float
+) -> None:
+    world = World()
+    world.commit("r1", document(a=flag()))
+    world.flag_set(interval="10m")
+    object.__setattr__(world.reconciler, "random", lambda: random)
+    assert (await world.look()).settled.requeue_after == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["{", document(a=BROKEN)], ids=["refused", "missing"])
+async def test_a_stalled_set_is_looked_at_again_too(text: str) -> None:
+    world = World()
+    world.commit("r1", text)
+    world.flag_set(interval="5m")
+    assert (await world.look()).settled.requeue_after == pytest.approx(300.0)
+
+
+# -- dependencies ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_flag_set_waits_for_what_it_depends_on(world: World) -> None:
+    world.flag_set("late", dependsOn=[{"name": "early"}])
+    seen = await world.look("late")
+    assert (seen.result, seen.message) == ("Waiting", "FlagSet early is not there yet")
+    world.flag_set("early", paths=["nowhere"])
+    await world.look("early")
+    seen = await world.look("late")
+    assert seen.message.startswith("FlagSet early is not ready: main@sha1:r1 by Ada is refused: ")
+    world.flag_set("early")
+    await world.look("early")
+    assert (await world.look("late")).ready[0] == "True"
+
+
+async def test_of_one_source_the_dependency_takes_a_revision_first(world: World) -> None:
+    world.flag_set("late", dependsOn=[{"name": "checkout"}])
+    assert (await world.look("late")).ready[0] == "True"
+    world.commit("r2", document(a=flag("on")))
+    seen = await world.look("late")
+    assert seen.message == "FlagSet checkout has not applied main@sha1:r2 yet"
+    await world.look("checkout")
+    assert (await world.look("late")).status["lastAppliedRevision"] == "main@sha1:r2"
+
+
+async def test_flag_sets_that_wait_for_each_other_are_told_so() -> None:
+    world = World()
+    world.commit("r1", document(a=flag()))
+    for name, other in (("a", "b"), ("b", "c"), ("c", "a")):
+        world.flag_set(name, dependsOn=[{"name": other}])
+    seen = await world.look("a")
+    assert (seen.result, seen.reason) == ("Stalled", "DependencyCycle")
+    assert seen.message == "these FlagSets wait for each other: a → b → c → a"
+
+
+async def test_messages_hold_no_word_of_the_definitions_beyond_names_and_places(
+    world: World,
+) -> None:
+    secret: Any = {"on": "hunter2", "off": "hunter3"}
+    world.commit("r2", document(a=flag("no", variants=secret), b=flag()))
+    seen = await world.look()
+    assert "hunter" not in json.dumps(seen.status)
+    assert "hunter" not in " ".join(seen.said)
