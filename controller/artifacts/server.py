@@ -63,8 +63,12 @@ def _serve(request: Request, content: bytes, digest: str) -> Response:
     if asked is None or (condition is not None and condition != etag):
         return Response(200, content, headers)
     part = _RANGE.fullmatch(asked.strip())
-    if part is None or part[1] == part[2] == "":
-        # What is no single range is not understood, and the whole is a right answer.
+    if (
+        part is None
+        or part[1] == part[2] == ""
+        or (part[1] and part[2] and int(part[2]) < int(part[1]))
+    ):
+        # What is no single sound range is not understood, and the whole is a right answer.
         return Response(200, content, headers)
     start, end = _bounds(part[1], part[2], len(content))
     if start >= len(content) or end < start:

@@ -212,12 +212,13 @@ def _promised(resource: Resource) -> Mapping[str, Any]:
 
 def _told(resource: Resource, setback: Setback, stored: Artifact | None) -> Setback:
     """The setback with what is true of the storage: an artifact that is not there is not promised."""
-    if _promised(resource):
+    setback.details = ()
+    if stored is not None:
+        message = f"stored artifact for revision {stored.revision}"
+        setback.details = (Condition(IN_STORAGE, TRUE, "Succeeded", message),)
+    elif _promised(resource):
         message = "the artifact is not in storage any more; it is fetched again once the source can be read"
         setback.details = (Condition(IN_STORAGE, FALSE, "ArtifactGone", message),)
-        if stored is not None:
-            message = f"stored artifact for revision {stored.revision}"
-            setback.details = (Condition(IN_STORAGE, TRUE, "Succeeded", message),)
     return setback
 
 

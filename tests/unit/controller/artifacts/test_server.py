@@ -1,0 +1,232 @@
+"""The artifact server, asked by curl."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controller.api.meta import ObjectKey
+from controller.artifacts.server import routes
+from controller.artifacts.storages import Storages
+from controller.runtime.setbacks import Failed
+from evaluator.http.listener import Listener
+from evaluator.http.routes import Headers, Request
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+KEY = ObjectKey("FlagSource", "apps", "flags")
+ARCHIVE = bytes(range(256)) * 40
+SIZE = len(ARCHIVE)
+ETAG = f'"sha256:{hashlib.sha256(ARCHIVE).hexdigest()}"'
+TOKEN = "l3t-me-in"  # noqa: S105 - it guards nothing
+
+
+class Served:
+    """A listener with one artifact; `ask` is curl."""
+
+    def __init__(self, root: Path) -> None:
+        self.storages = Storages(root, "http://x")
+        artifact = self.storages.of(KEY).put(
+            ARCHIVE,
+            revision="main@sha1:1",
+            author="Ada <ada@example.com>",
+            committed_at="2026-01-02T03:04:05+00:00",
+            subject="Turn it on",
+        )
+        self.path = "/" + self.storages.url(KEY, artifact)[0]
+        self.port = 0
+
+    async def ask(self, *options: str, path: str | None = None) -> tuple[int, Headers, bytes]:
+        url = f"http://127.0.0.1:{self.port}{path or self.path}"
+        curl = await asyncio.create_subprocess_exec(
+            *("curl", "-q", "-s", "-i", "--noproxy", "*", "--path-as-is", *options, url),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        answer, _ = await curl.communicate()
+        head, _, body = answer.partition(b"\r\n\r\n")
+        status, *lines = head.decode().split("\r\n")
+        headers = tuple(tuple(line.split(": ", 1)) for line in lines)
+        return int(status.split()[1]), headers, body  # type: ignore[return-value] # pairs
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    async for each in serving(tmp_path, frozenset()):
+        yield each
+
+
+@pytest.fixture
+async def guarded(tmp_path: Path) -> AsyncIterator[Served]:
+    async for each in serving(tmp_path, frozenset({"another", TOKEN})):
+        yield each
+
+
+async def serving(root: Path, tokens: frozenset[str]) -> AsyncIterator[Served]:
+    served = Served(root)
+    listener = Listener(routes(served.storages.read, tokens), name="artifacts")
+    served.port = await listener.start("127.0.0.1", 0)
+    yield served
+    await listener.drain(0)
+    served.storages.close()
+
+
+@pytest.mark.parametrize("version", ["--http1.1", "--http2-prior-knowledge"])
+async def test_an_artifact_is_served_whole_and_for_ever(served: Served, version: str) -> None:
+    status, headers, body = await served.ask(version)
+    assert (status, body) == (200, ARCHIVE)
+    expected = {"content-type": "application/gzip", "etag": ETAG, "accept-ranges": "bytes"}
+    assert expected.items() <= dict(headers).items()
+    assert dict(headers)["cache-control"] == "private, max-age=31536000, immutable"
+    assert dict(headers)["content-length"] == str(SIZE)
+
+
+async def test_head_tells_the_same_without_the_bytes(served: Served) -> None:
+    status, headers, body = await served.ask("-I")
+    assert (status, body) == (200, b"")
+    assert {"etag": ETAG, "content-length": str(SIZE)}.items() <= dict(headers).items()
+
+
+@pytest.mark.parametrize("known", [ETAG, f'"x", {ETAG}', f"W/{ETAG}", "*"])
+async def test_who_has_it_is_told_so(served: Served, known: str) -> None:
+    status, headers, body = await served.ask("-H", f"If-None-Match: {known}")
+    assert (status, body, dict(headers)["etag"]) == (304, b"", ETAG)
+
+
+async def test_who_has_another_gets_it(served: Served) -> None:
+    assert (await served.ask("-H", 'If-None-Match: "sha256:other"'))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("asked", "start", "end"),
+    [
+        ("0-0", 0, 0),
+        ("10-19", 10, 19),
+        ("10-", 10, SIZE - 1),
+        ("-10", SIZE - 10, SIZE - 1),
+        (f"-{SIZE * 2}", 0, SIZE - 1),
+        (f"100-{SIZE * 2}", 100, SIZE - 1),
+    ],
+)
+async def test_a_part_is_served(served: Served, asked: str, start: int, end: int) -> None:
+    status, headers, body = await served.ask("-r", asked)
+    assert (status, body) == (206, ARCHIVE[start : end + 1])
+    assert dict(headers)["content-range"] == f"bytes {start}-{end}/{SIZE}"
+    assert dict(headers)["etag"] == ETAG
+
+
+@pytest.mark.parametrize("asked", [f"{SIZE}-", "-0", f"{SIZE * 9}-{SIZE * 10}"])
+async def test_a_part_that_is_not_there_is_refused(served: Served, asked: str) -> None:
+    status, headers, body = await served.ask("-H", f"Range: bytes={asked}")
+    assert (status, body) == (416, b"")
+    assert dict(headers)["content-range"] == f"bytes */{SIZE}"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Range: bytes=0-1,4-5",
+        "Range: lines=0-1",
+        "Range: bytes=-",
+        "Range: bytes=5-2",
+        "Range: bytes=x-y",
+        f"Range: bytes={'9' * 30}-",
+    ],
+)
+async def test_what_is_no_range_that_we_know_gets_the_whole(served: Served, header: str) -> None:
+    status, _, body = await served.ask("-H", header)
+    assert (status, body) == (200, ARCHIVE)
+
+
+@pytest.mark.parametrize(("condition", "status"), [(ETAG, 206), ('"sha256:other"', 200)])
+async def test_a_download_goes_on_only_with_the_same_archive(
+    served: Served, condition: str, status: int
+) -> None:
+    assert (await served.ask("-r", "1-2", "-H", f"If-Range: {condition}"))[0] == status
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/flagsource/apps/flags/index.json",
+        "/flagsource/apps/flags/../flags/index.json",
+        "/flagsource/../../../../etc/passwd",
+        "/flagsource/%2e%2e/%2e%2e/etc/passwd",
+        "/flagsource/apps/flags/..%2f..%2f..%2fetc%2fpasswd",
+        "/flagsource/apps/flags/%00",
+        "/flagsource/",
+        "/other",
+        "/",
+    ],
+)
+async def test_nothing_else_is_served(served: Served, path: str) -> None:
+    status, _, body = await served.ask(path=path)
+    assert (status, b"root:" in body) == (404, False)
+
+
+@pytest.mark.parametrize("version", ["--http1.1", "--http2-prior-knowledge"])
+async def test_a_large_archive_reaches_a_slow_reader(served: Served, version: str) -> None:
+    large = bytes(12_000_000)
+    artifact = served.storages.of(KEY).put(
+        large,
+        revision="main@sha1:2",
+        author="Ada <ada@example.com>",
+        committed_at="2026-01-02T03:04:05+00:00",
+        subject="Large",
+    )
+    path = "/" + served.storages.url(KEY, artifact)[0]
+    status, _, body = await served.ask(version, "--limit-rate", "8M", path=path)
+    assert (status, body == large) == (200, True)
+
+
+async def test_nothing_is_written(served: Served) -> None:
+    assert (await served.ask("-X", "PUT", "-d", "x"))[0] == 405
+    assert (await served.ask("-X", "DELETE"))[0] == 405
+
+
+@pytest.mark.parametrize(
+    ("authorization", "status"),
+    [
+        (None, 401),
+        ("Bearer wrong", 401),
+        ("Bearer ", 401),
+        (f"Basic {TOKEN}", 401),
+        (TOKEN, 401),
+        ("Bearer \u00e9", 401),
+        (f"Bearer {TOKEN}", 200),
+        (f"bearer  {TOKEN}", 200),
+        ("Bearer another", 200),
+    ],
+)
+async def test_where_there_are_tokens_one_is_needed(
+    guarded: Served, authorization: str | None, status: int
+) -> None:
+    options = () if authorization is None else ("-H", f"Authorization: {authorization}")
+    told, headers, body = await guarded.ask(*options)
+    assert (told, ARCHIVE in body) == (status, status == 200)
+    assert (dict(headers).get("www-authenticate") == "Bearer") is (status == 401)
+
+
+async def test_who_is_not_let_in_does_not_learn_what_there_is(guarded: Served) -> None:
+    there, gone = await guarded.ask(), await guarded.ask(path="/flagsource/apps/flags/none")
+    assert (there[0], there[2]) == (gone[0], gone[2])
+
+
+async def test_a_damaged_archive_is_not_served(served: Served, tmp_path: Path) -> None:
+    (tmp_path / served.path[1:]).write_bytes(b"damaged")
+    status, headers, body = await served.ask()
+    assert (status, body, dict(headers)["retry-after"]) == (503, b"ArtifactDamaged\n", "5")
+    assert (await served.ask())[0] == 404
+
+
+def test_a_failure_is_told_by_its_reason_alone() -> None:
+    def read(path: str) -> tuple[bytes, str]:
+        raise Failed("StorageFailed", f"/srv/{path}: no")
+
+    answer = routes(read, frozenset()).http["GET", "/flagsource/*"]
+    response = answer(Request("GET", "/flagsource/a/b/c", "", (), b"", "peer"))
+    assert getattr(response, "body", None) == b"StorageFailed\n"

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from controller.runtime.setbacks import Failed
+from controller.sources.listings import SHARED, Listings, Look
+from controller.sources.location import Credentials, parse_location
+from controller.sources.program import BrokenMirrorError, GitProgram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+TURN = Look(NOW, NOW - SHARED)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Lists as it is told, and counts."""
+
+    url: str = "https://h/r"
+    credentials: Credentials | None = None
+    asked: list[int] = field(default_factory=list, compare=False)
+    failing: list[Exception] = field(default_factory=list, compare=False)
+    gate: threading.Event = field(default_factory=threading.Event, compare=False)
+
+    @property
+    def location(self) -> Any:
+        return parse_location(self.url)
+
+    def list_references(self, *_: str) -> str:
+        self.asked.append(1)
+        assert self.gate.wait(30)
+        if self.failing:
+            raise self.failing[0]
+        return f"{len(self.asked):040d}\trefs/heads/main\n"
+
+
+@pytest.fixture
+def listings() -> Iterator[Listings]:
+    with ThreadPoolExecutor(4) as pool:
+        yield Listings(pool)
+
+
+@pytest.fixture
+def program() -> Program:
+    open_gate = Program()
+    open_gate.gate.set()
+    return open_gate
+
+
+async def asked(listings: Listings, program: Program, look: Look = TURN, *patterns: str) -> int:
+    """Which listing it was that was told."""
+    refs, head = await listings.references(cast("GitProgram", program), patterns, look)
+    assert head is None
+    return int(refs["refs/heads/main"])
+
+
+async def test_those_whose_turn_it_is_share_one_listing(
+    listings: Listings, program: Program
+) -> None:
+    assert [await asked(listings, program) for _ in range(5)] == [1] * 5
+    later = NOW + SHARED
+    assert await asked(listings, program, Look(later, later - SHARED)) == 1
+
+
+@pytest.mark.parametrize("older", [timedelta(microseconds=1), timedelta(hours=1)])
+async def test_a_listing_that_is_too_old_is_made_anew(
+    listings: Listings, program: Program, older: timedelta
+) -> None:
+    await asked(listings, program)
+    later = NOW + SHARED + older
+    assert await asked(listings, program, Look(later, later - SHARED)) == 2
+
+
+async def test_who_wants_the_newest_gets_one_that_began_after_it_asked(
+    listings: Listings, program: Program
+) -> None:
+    await asked(listings, program)
+    later = NOW + timedelta(milliseconds=1)
+    assert await asked(listings, program, Look(later, later)) == 2
+    assert await asked(listings, program, Look(later, later - SHARED)) == 2
+
+
+async def test_other_askers_and_other_questions_are_answered_apart(
+    listings: Listings, program: Program
+) -> None:
+    other = Program(credentials=Credentials("me", "x"), gate=program.gate)
+    elsewhere = Program("https://h/other", gate=program.gate)
+    for each in (program, other, elsewhere):
+        assert await asked(listings, each) == 1
+    assert await asked(listings, program, TURN, "--heads") == 2
+
+
+async def test_those_who_come_while_one_asks_wait_for_its_answer(
+    listings: Listings, program: Program
+) -> None:
+    program.gate.clear()
+    waiting = [asyncio.ensure_future(asked(listings, program)) for _ in range(5)]
+    await asyncio.sleep(0)
+    program.gate.set()
+    assert await asyncio.gather(*waiting) == [1] * 5
+
+
+async def test_who_gives_up_waiting_takes_the_answer_from_nobody(
+    listings: Listings, program: Program
+) -> None:
+    program.gate.clear()
+    first = asyncio.ensure_future(asked(listings, program))
+    second = asyncio.ensure_future(asked(listings, program))
+    await asyncio.sleep(0)
+    first.cancel()
+    program.gate.set()
+    assert await second == 1
+
+
+async def test_a_failure_is_everybodys_but_each_has_its_own(
+    listings: Listings, program: Program
+) -> None:
+    program.failing.append(Failed("AuthenticationFailed", "no"))
+    told = await asyncio.gather(
+        *(asked(listings, program) for _ in range(3)), return_exceptions=True
+    )
+    assert [str(each) for each in told] == ["no"] * 3
+    assert len({id(each) for each in told}) == 3
+    assert len(program.asked) == 1
+
+
+async def test_a_failure_that_nobody_waits_for_is_no_complaint(
+    listings: Listings, program: Program, caplog: pytest.LogCaptureFixture
+) -> None:
+    program.gate.clear()
+    program.failing.append(Failed("Timeout", "no"))
+    given_up = asyncio.ensure_future(asked(listings, program))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    program.gate.set()
+    with pytest.raises(Failed):
+        await asked(listings, program)
+    listings._latest.clear()
+    assert not caplog.records
+
+
+async def test_what_reads_like_damage_is_the_remotes(listings: Listings, program: Program) -> None:
+    program.failing.append(BrokenMirrorError("bad object"))
+    with pytest.raises(Failed, match="https://h/r: its references cannot be read: bad object"):
+        await asked(listings, program)
+
+
+async def test_what_is_of_no_use_any_more_is_let_go(listings: Listings, program: Program) -> None:
+    for number in range(20):
+        now = NOW + number * 2 * SHARED
+        each = Program(f"https://h/{number}", gate=program.gate)
+        await asked(listings, each, Look(now, now - SHARED))
+    assert len(listings._latest) == 1

@@ -1,0 +1,411 @@
+"""A FlagSource's life, told as what its source answers and what its status then says; storage is real, Git is played."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+from controller.api.conditions import find
+from controller.api.meta import ObjectKey, Resource
+from controller.artifacts.archive import unpack
+from controller.artifacts.storages import Storages
+from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.settle import Settled, settle
+from controller.sources.expected import Expected
+from controller.sources.reconciler import SourceReconciler
+from controller.sources.source import Commit, Revision
+from evaluator import durable
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from controller.api.flagsource import FlagSourceSpec
+    from controller.sources.listings import Look
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+KEY = ObjectKey("FlagSource", "apps", "flags")
+FIRST, SECOND = "12" * 20, "34" * 20
+SPEC: dict[str, Any] = {"interval": "10m", "git": {"url": "https://h/r"}}
+GIT_DOWN = Failed("GitOperationFailed", "https://h/r: could not connect")
+
+
+@dataclass
+class Played:
+    """A source that answers as it is told; also whoever opens it."""
+
+    commit: str = FIRST
+    files: dict[str, str] = field(default_factory=lambda: {"flags.json": "{}"})
+    skipped: tuple[str, ...] = ()
+    opening: Setback | None = None
+    resolving: Setback | None = None
+    fetching: Setback | None = None
+    fetched: int = 0
+    looks: list[Look] = field(default_factory=list)
+    forgotten: list[ObjectKey] = field(default_factory=list)
+
+    async def open(self, spec: FlagSourceSpec, key: ObjectKey, look: Look) -> Played:
+        self.looks.append(look)
+        if self.opening is not None:
+            raise self.opening
+        return self
+
+    async def resolve(self) -> Revision:
+        if self.resolving is not None:
+            raise self.resolving
+        return Revision("main", f"sha1:{self.commit}")
+
+    async def fetch(self, revision: Revision, into: Path) -> Commit:
+        self.fetched += 1
+        if self.fetching is not None:
+            raise self.fetching
+        for name, text in self.files.items():
+            (into / name).write_text(text)
+        return Commit(revision, "Ada <ada@example.com>", NOW, "Turn it on", self.skipped)
+
+    def changes(self) -> AsyncIterator[None]:
+        raise NotImplementedError
+
+    def forget(self, key: ObjectKey) -> None:
+        self.forgotten.append(key)
+
+
+class Life:
+    """One FlagSource, as the API server would keep it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.source = Played()
+        self.spec = SPEC
+        self.status: dict[str, Any] = {"observedGeneration": -1}
+        self.expected = Expected()
+        self.now = NOW
+        self.restart()
+
+    def restart(self) -> None:
+        """The process is another; disk and object are the same."""
+        self.storages = Storages(self.root, "http://artifacts/")
+        self.reconciler = SourceReconciler(self.source, self.storages, self.expected, lambda: 0.5)
+
+    async def look(self, *, written: bool = True, **more: Any) -> Settled:
+        resource = Resource(KEY, "uid", 1, "1", spec=self.spec, status=self.status, **more)
+        try:
+            result: Any = await self.reconciler.reconcile(resource, self.now)
+        except Setback as setback:
+            result = setback
+        settled = settle(resource, result, self.now)
+        if written:
+            self.status = settled.status
+        self.now += timedelta(minutes=1)
+        return settled
+
+    def condition(self, kind: str) -> tuple[str, str] | None:
+        found = find(self.status["conditions"], kind)
+        return None if found is None else (found["status"], found["reason"])
+
+    @property
+    def folder(self) -> Path:
+        return self.root / "flagsource/apps/flags"
+
+    def stored(self) -> dict[str, bytes]:
+        found = self.storages.read(self.status["artifact"]["path"])
+        assert found is not None
+        return unpack(found[0])
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Life:
+    return Life(tmp_path)
+
+
+@pytest.fixture
+async def settled(life: Life) -> Life:
+    """A source with an artifact."""
+    await life.look()
+    return life
+
+
+IN_STORAGE = ("True", "Succeeded")
+
+
+async def test_a_new_source_gets_an_artifact(life: Life) -> None:
+    after = await life.look()
+    artifact = life.status["artifact"]
+    assert artifact["revision"] == f"main@sha1:{FIRST}"
+    assert artifact["url"] == f"http://artifacts/{artifact['path']}"
+    assert artifact["lastUpdateTime"] == "2026-01-02T03:04:05Z"
+    assert artifact["metadata"]["flagstaff.dev/author"] == "Ada <ada@example.com>"
+    assert life.stored() == {"flags.json": b"{}"}
+    assert life.condition("Ready") == life.condition("ArtifactInStorage") == IN_STORAGE
+    assert [news.reason for news in after.news] == ["NewArtifact"]
+    assert "'Turn it on' of Ada" in after.news[0].message
+
+
+async def test_a_look_that_finds_nothing_new_fetches_and_says_nothing(settled: Life) -> None:
+    before = settled.status
+    after = await settled.look()
+    assert (after.status, after.news, settled.source.fetched) == (before, (), 1)
+
+
+async def test_the_next_look_is_an_interval_away_more_or_less(life: Life) -> None:
+    delays = []
+    for random in ([0.0], [0.5], [1.0]):
+        life.reconciler = SourceReconciler(life.source, life.storages, life.expected, random.pop)
+        delays.append((await life.look()).requeue_after)
+    assert delays == pytest.approx([570.0, 600.0, 630.0])
+
+
+async def test_a_new_commit_makes_a_new_artifact(settled: Life) -> None:
+    settled.source.commit, settled.source.files = SECOND, {"flags.json": "2"}
+    after = await settled.look()
+    assert settled.status["artifact"]["revision"] == f"main@sha1:{SECOND}"
+    assert settled.stored() == {"flags.json": b"2"}
+    assert [news.reason for news in after.news] == ["NewArtifact"]
+
+
+async def test_a_commit_that_changes_no_file_is_no_news(settled: Life) -> None:
+    digest = settled.status["artifact"]["digest"]
+    settled.source.commit = SECOND
+    after = await settled.look()
+    artifact = settled.status["artifact"]
+    assert (artifact["digest"], artifact["revision"]) == (digest, f"main@sha1:{SECOND}")
+    assert after.news == ()
+
+
+async def test_what_was_left_out_is_told(life: Life) -> None:
+    life.source.skipped = ("a: symlink, not followed",)
+    after = await life.look()
+    assert after.news[0].message.endswith("left out: a: symlink, not followed")
+
+
+OUTAGES = {
+    "git is down": GIT_DOWN,
+    "credentials are revoked": Failed("AuthenticationFailed", "https://h/r: 401"),
+    "the branch is deleted": Failed("ReferenceNotFound", "no branch 'main'"),
+    "no answer in time": Failed("Timeout", "https://h/r: no answer within 60 seconds"),
+}
+
+
+@pytest.mark.parametrize("outage", OUTAGES.values(), ids=OUTAGES)
+async def test_in_an_outage_the_artifact_stays_and_the_reason_is_said_once(
+    settled: Life, outage: Failed
+) -> None:
+    artifact = settled.status["artifact"]
+    settled.source.resolving = outage
+    first, second = await settled.look(), await settled.look()
+    assert settled.condition("Ready") == ("False", outage.reason)
+    assert settled.condition("ArtifactInStorage") == IN_STORAGE
+    assert settled.status["artifact"] == artifact
+    assert (first.retry, [news.warning for news in first.news], second.news) == (True, [True], ())
+
+
+async def test_an_outage_before_the_first_artifact_promises_nothing(life: Life) -> None:
+    life.source.resolving = GIT_DOWN
+    await life.look()
+    assert "artifact" not in life.status
+    assert life.condition("ArtifactInStorage") is None
+
+
+async def test_the_end_of_an_outage_is_said(settled: Life) -> None:
+    settled.source.resolving = GIT_DOWN
+    await settled.look()
+    settled.source.resolving = None
+    after = await settled.look()
+    assert settled.condition("Ready") == IN_STORAGE
+    assert [news.reason for news in after.news] == ["Recovered"]
+    assert settled.source.fetched == 1
+
+
+async def test_a_restart_in_an_outage_keeps_the_artifact(settled: Life) -> None:
+    settled.restart()
+    settled.source.resolving = GIT_DOWN
+    await settled.look()
+    assert settled.condition("ArtifactInStorage") == IN_STORAGE
+    assert settled.stored() == {"flags.json": b"{}"}
+
+
+def lose_the_disk(life: Life) -> None:
+    shutil.rmtree(life.root)
+
+
+def lose_the_archive(life: Life) -> None:
+    (life.root / life.status["artifact"]["path"]).unlink()
+
+
+def damage_the_archive(life: Life) -> None:
+    (life.root / life.status["artifact"]["path"]).write_bytes(b"damaged")
+
+
+def damage_the_index(life: Life) -> None:
+    (life.folder / "index.json").write_bytes(b"damaged")
+    life.restart()
+
+
+LOSSES = [lose_the_disk, lose_the_archive, damage_the_archive, damage_the_index]
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+async def test_what_is_lost_is_fetched_again_and_is_no_news(
+    settled: Life, lose: Any, restarted: bool
+) -> None:
+    before = settled.status
+    lose(settled)
+    if restarted:
+        settled.restart()
+    after = await settled.look()
+    assert (after.status, after.news, settled.source.fetched) == (before, (), 2)
+    assert settled.stored() == {"flags.json": b"{}"}
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+async def test_what_is_lost_in_an_outage_is_not_promised(settled: Life, lose: Any) -> None:
+    lose(settled)
+    settled.source.resolving = GIT_DOWN
+    await settled.look()
+    assert settled.condition("ArtifactInStorage") == ("False", "ArtifactGone")
+    settled.source.resolving = None
+    await settled.look()
+    assert settled.condition("ArtifactInStorage") == IN_STORAGE
+
+
+def no_space(*_: object) -> NoReturn:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+async def test_a_full_disk_keeps_the_artifact_before(
+    settled: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled.source.commit, settled.source.files = SECOND, {"flags.json": "2"}
+    with monkeypatch.context() as full:
+        full.setattr(durable, "write_file", no_space)
+        after = await settled.look()
+    assert settled.condition("Ready") == ("False", "StorageFull")
+    assert settled.condition("ArtifactInStorage") == IN_STORAGE
+    assert (after.retry, settled.stored()) == (True, {"flags.json": b"{}"})
+    await settled.look()
+    assert settled.stored() == {"flags.json": b"2"}
+
+
+async def test_no_place_for_the_files_is_told(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.sources.reconciler.tempfile.mkdtemp", lambda **_: no_space())
+    await life.look()
+    assert life.condition("Ready") == ("False", "StorageFull")
+
+
+async def test_a_storage_that_cannot_be_had_is_told(life: Life) -> None:
+    life.root.joinpath("flagsource").write_text("in the way")
+    assert (await life.look()).retry
+    assert life.condition("Ready") == ("False", "StorageFailed")
+
+
+async def test_no_files_stay_behind(
+    life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "trees").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "trees"))
+    await life.look()
+    life.source.commit, life.source.fetching = SECOND, GIT_DOWN
+    await life.look()
+    assert life.source.fetched == 2
+    assert not list((tmp_path / "trees").iterdir())
+
+
+async def test_a_process_killed_before_it_told_stores_the_same_again(life: Life) -> None:
+    killed = await life.look(written=False)
+    life.restart()
+    await life.look()
+    told, again = killed.status["artifact"], life.status["artifact"]
+    assert {**again, "lastUpdateTime": ""} == {**told, "lastUpdateTime": ""}
+
+
+async def test_killed_before_it_told_of_a_second_one_the_first_is_still_there(
+    settled: Life,
+) -> None:
+    settled.source.commit, settled.source.files = SECOND, {"flags.json": "2"}
+    await settled.look(written=False)
+    settled.restart()
+    settled.source.resolving = GIT_DOWN
+    await settled.look()
+    assert settled.condition("ArtifactInStorage") == IN_STORAGE
+    assert settled.stored() == {"flags.json": b"{}"}
+
+
+async def test_other_patterns_make_another_artifact_of_the_same_commit(settled: Life) -> None:
+    settled.source.files = {"flags.json": "{}", "README.md": "x"}
+    settled.spec = SPEC | {"ignore": "*.md"}
+    await settled.look()
+    assert settled.status["observedIgnore"] == "*.md"
+    settled.spec = SPEC
+    await settled.look()
+    assert settled.stored().keys() == {"flags.json", "README.md"}
+    assert "observedIgnore" not in settled.status
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        ({"interval": "soon", "git": {"url": "https://h/r"}}, "spec.interval"),
+        ({"interval": "1m"}, "spec.git"),
+        ({"interval": "1m", "git": {"url": "h:r"}}, "spec.git.url"),
+    ],
+)
+async def test_a_spec_that_cannot_be_read_stalls_and_names_its_field(
+    settled: Life, spec: dict[str, Any], named: str
+) -> None:
+    settled.spec = spec
+    after = await settled.look()
+    assert settled.condition("Stalled") == ("True", "InvalidSpec")
+    assert named in after.news[0].message
+    assert (after.retry, after.requeue_after) == (False, None)
+    assert settled.condition("ArtifactInStorage") == IN_STORAGE
+
+
+async def test_what_only_its_user_can_change_is_not_looked_at_again(life: Life) -> None:
+    life.source.opening = Stalled("URLInvalid", "no such place")
+    after = await life.look()
+    assert (after.retry, after.requeue_after) == (False, None)
+
+
+@pytest.mark.parametrize("step", ["resolving", "fetching"])
+@pytest.mark.parametrize(
+    "setback", [Stalled("LimitExceeded", "too much"), Waiting("EmptyRepository", "nothing yet")]
+)
+async def test_what_a_commit_can_put_right_is_looked_at_again(
+    life: Life, setback: Setback, step: str
+) -> None:
+    setattr(life.source, step, setback)
+    after = await life.look()
+    assert life.condition("Ready") == ("False", setback.reason)
+    assert after.requeue_after == 600.0
+
+
+async def test_a_commit_that_was_pushed_is_looked_for_until_it_is_seen(settled: Life) -> None:
+    settled.expected.expect(KEY, SECOND, settled.now)
+    after = await settled.look()
+    assert (after.requeue_after, after.news) == (0.25, ())
+    settled.source.commit = SECOND
+    assert (await settled.look()).requeue_after == 600.0
+
+
+async def test_while_a_commit_is_expected_only_the_newest_will_do(settled: Life) -> None:
+    settled.now += timedelta(hours=1)
+    settled.expected.expect(KEY, SECOND, settled.now)
+    await settled.look()
+    newest = settled.source.looks[-1]
+    assert newest.since == newest.now
+
+
+async def test_a_source_that_is_gone_leaves_nothing(settled: Life) -> None:
+    settled.expected.expect(KEY, SECOND, settled.now)
+    settled.reconciler.forget(KEY)
+    settled.storages.close()
+    assert not settled.folder.exists()
+    assert settled.source.forgotten == [KEY]
+    assert not settled.expected.waits(KEY)
