@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)", re.ASCII)
 _LONGEST: Final = 366 * 24 * 3600.0
 
 

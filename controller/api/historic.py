@@ -68,8 +68,15 @@ def _targeting(rules: Any) -> Any:
         except (KeyError, TypeError, AttributeError):
             # Not what a rule is: the parser says so, with its place, of what cannot be an operator.
             return {"rules": rules}
-        steps += [{"and": conditions} if len(conditions) != 1 else conditions[0], variant]
+        steps += [_all(conditions), variant]
     return {"if": [*steps, None]} if steps else {}
+
+
+def _all(conditions: list[Any]) -> Any:
+    """`and` of nothing is false to flagd, and a rule without conditions always holds."""
+    if len(conditions) > 1:
+        return {"and": conditions}
+    return conditions[0] if conditions else True
 
 
 def _condition(condition: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,151 @@
+"""Whom a change concerns, as a table: (what is there, what changed) and who is woken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
+from controller.handlers.wake import secrets_of, woken
+
+SET: Final = "flagstaff.dev/flagset"
+
+
+def thing(kind: str, name: str, spec: Any = None, *, namespace: str = "shop", **more: Any) -> Resource:  # fmt: skip
+    given: dict[str, Any] = {"uid": f"{kind}-{name}", "generation": 1, "resource_version": "1", **more}  # fmt: skip
+    return Resource(ObjectKey(kind, namespace, name), spec=spec or {}, **given)
+
+
+def flag_set(name: str, source: str = "flags", kind: str = "FlagSource", *after: str, **more: Any) -> Resource:  # fmt: skip
+    spec = {"sourceRef": {"kind": kind, "name": source}, "dependsOn": [{"name": n} for n in after]}
+    return thing("FlagSet", name, spec | more.pop("spec", {}), **more)
+
+
+def artifact(digest: str) -> dict[str, Any]:
+    return {"artifact": {"revision": f"main@{digest}", "digest": digest, "url": "http://a"}}
+
+
+def is_ready(status: str, generation: int = 1, revision: str = "r1") -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": status, "reason": "X"}]
+    return {"conditions": conditions, "observedGeneration": generation, "lastAppliedRevision": revision}  # fmt: skip
+
+
+SOURCE = thing("FlagSource", "flags", {"git": {"secretRef": {"name": "git"}, "proxySecretRef": {"name": "proxy"}}})  # fmt: skip
+RECEIVER = thing("FlagReceiver", "push", {"secretRef": {"name": "hook"}})
+SETS = (
+    flag_set("one"),
+    flag_set("two", "other"),
+    flag_set("three", "flags", "GitRepository"),
+    flag_set("four", "other", "FlagSource", "one"),
+    flag_set("five", spec={"target": {"name": "checkout"}}),
+    flag_set("elsewhere", namespace="other"),
+)
+ODD = (
+    thing("FlagSet", "odd", {"sourceRef": "flags", "dependsOn": "one", "target": 7}),
+    thing("FlagSource", "odd", {"git": 7, "secretRef": ["git"]}),
+    thing("FeatureFlagConfiguration", "odd", {"shards": {"name": "s1"}}),
+)
+SHARDED = thing("FeatureFlagConfiguration", "large", {"shards": [{"name": "s1", "digest": "d"}]})
+THERE = (SOURCE, RECEIVER, *SETS, *ODD, SHARDED)
+MADE = thing("FeatureFlagConfiguration", "one", labels={SET: "one"})
+SHARD = thing("FlagShard", "s1", labels={SET: "one"})
+SECRET = thing("Secret", "git", generation=0)
+GIT = thing("GitRepository", "flags")
+PLAIN = thing("FeatureFlagConfiguration", "mine")
+
+
+def of_kind(kind: str) -> list[Resource]:
+    return [each for each in THERE if each.key.kind == kind]
+
+
+def changed(resource: Resource, **more: Any) -> tuple[Resource, Resource]:
+    return resource, replace(resource, resource_version="2", **more)
+
+
+ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
+    "a new source": (None, SOURCE, {"FlagSource/flags"}),
+    "the same again": (SOURCE, SOURCE, set()),
+    "an edited source": (*changed(SOURCE, generation=2), {"FlagSource/flags"}),
+    "a source made again": (*changed(SOURCE, uid="new"), {"FlagSource/flags"}),
+    "a request": (*changed(SOURCE, annotations={REQUESTED_AT: "t"}), {"FlagSource/flags"}),
+    "another annotation": (*changed(SOURCE, annotations={"a": "b"}), set()),
+    "a deletion that begins": (*changed(SOURCE, deleting=True), {"FlagSource/flags"}),
+    "a source that is gone": (SOURCE, None, set()),
+    "a status without an artifact": (*changed(SOURCE, status=is_ready("False")), set()),
+    "a first artifact": (*changed(SOURCE, status=artifact("d")), {"FlagSet/one", "FlagSet/five"}),
+    "the same artifact, another word": (
+        replace(SOURCE, status=artifact("d")),
+        replace(SOURCE, status=artifact("d") | is_ready("True")),
+        set(),
+    ),
+    "an artifact that is gone with its source": (
+        replace(SOURCE, status=artifact("d")), None, {"FlagSet/one", "FlagSet/five"},
+    ),
+    "an artifact of Flux's": (*changed(GIT, status=artifact("d")), {"FlagSet/three"}),
+    "Flux's object alone": (None, GIT, set()),
+    "an odd artifact": (*changed(GIT, status={"artifact": "x"}), set()),
+    "a set that became ready": (*changed(SETS[0], status=is_ready("True")), {"FlagSet/four"}),
+    "a ready set with another revision": (
+        replace(SETS[0], status=is_ready("True")),
+        replace(SETS[0], status=is_ready("True", revision="r2")),
+        {"FlagSet/four"},
+    ),
+    "a ready set's other words": (
+        replace(SETS[0], status=is_ready("True")),
+        replace(SETS[0], status=is_ready("True") | {"problemCount": 1}),
+        set(),
+    ),
+    "a set on which nobody depends": (*changed(SETS[1], status=is_ready("True")), set()),
+    "a user's configuration": (None, PLAIN, {"FeatureFlagConfiguration/mine"}),
+    "our configuration, edited": (
+        *changed(MADE, generation=2), {"FeatureFlagConfiguration/one", "FlagSet/one"},
+    ),
+    "our configuration's status": (*changed(MADE, status=is_ready("True")), set()),
+    "our configuration, gone": (MADE, None, {"FlagSet/one"}),
+    "our configuration, its provenance edited": (
+        *changed(MADE, annotations={"flagstaff.dev/revision": "forged"}), {"FlagSet/one"},
+    ),
+    "our configuration, another's annotation": (*changed(MADE, annotations={"a": "b"}), set()),
+    "our configuration, unlabelled": (*changed(MADE, labels={}), {"FlagSet/one"}),
+    "our configuration, its owner removed": (
+        replace(MADE, owners=({"uid": "u"},)), MADE, {"FlagSet/one"},
+    ),
+    "what stood in a set's way is gone": (
+        thing("FeatureFlagConfiguration", "checkout", labels={SET: "another"}), None,
+        {"FlagSet/another", "FlagSet/five"},
+    ),
+    "a shard": (None, SHARD, {"FlagSet/one", "FeatureFlagConfiguration/large"}),
+    "a shard that is gone": (SHARD, None, {"FlagSet/one", "FeatureFlagConfiguration/large"}),
+    "a shard that nobody lists": (None, thing("FlagShard", "s9"), set()),
+    "a Secret": (None, SECRET, {"FlagSource/flags"}),
+    "a Secret that changed": (*changed(SECRET), {"FlagSource/flags"}),
+    "a Secret that is listed again": (SECRET, SECRET, set()),
+    "a Secret that is gone": (SECRET, None, {"FlagSource/flags"}),
+    "a proxy's Secret": (None, thing("Secret", "proxy"), {"FlagSource/flags"}),
+    "a receiver's Secret": (None, thing("Secret", "hook"), {"FlagReceiver/push"}),
+    "another namespace's Secret": (None, thing("Secret", "git", namespace="other"), set()),
+    "nothing": (None, None, set()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after", "who"), ROWS.values(), ids=ROWS.keys())
+def test_a_change_wakes_just_whom_it_concerns(
+    before: Resource | None, after: Resource | None, who: set[str]
+) -> None:
+    keys = woken(before, after, of_kind)
+    assert {f"{key.kind}/{key.name}" for key in keys} == who
+    assert {key.namespace for key in keys} <= {"shop"}
+
+
+def test_a_source_in_one_namespace_wakes_no_set_of_another() -> None:
+    elsewhere = thing("FlagSource", "flags", namespace="other")
+    keys = woken(*changed(elsewhere, status=artifact("d")), of_kind)
+    assert keys == {ObjectKey("FlagSet", "other", "elsewhere")}
+
+
+def test_every_secret_that_is_named_is_found() -> None:
+    assert secrets_of(SOURCE) == {"git", "proxy"}
+    assert secrets_of(RECEIVER) == {"hook"}
+    assert secrets_of(ODD[1]) == set()
