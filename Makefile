@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup demo test test-clients check unit oracles plane dev-cluster bench lock clean
+.PHONY: setup demo test test-clients check unit oracles plane dev-cluster fuzz bench lock clean
 
 setup: .venv/.ready ## the whole environment, in .venv
 
@@ -47,6 +47,9 @@ plane: setup ## etcd, kube-apiserver and kubectl for the tests, built once (minu
 
 dev-cluster: setup ## a control plane, the controller and the example's repository, until Ctrl-C
 	@$(BIN)/python -m tests.cluster.dev
+
+fuzz: setup ## everything that parses bytes from outside, for FUZZ_SECONDS (120) in all
+	@$(BIN)/python -m tests.fuzz
 
 bench: setup oracles ## every measurement; wire also needs h2load and wrk
 	@for name in evaluation footprint swap commit wire; do $(BIN)/python -m benchmarks.$$name || exit 1; done

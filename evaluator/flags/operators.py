@@ -120,7 +120,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
         return ""
     near = (each for each in known if abs(len(each) - len(name)) <= 2)
     found = get_close_matches(name, list(islice(near, _CANDIDATES)), n=1, cutoff=0.6)
-    return f' (did you mean "{found[0]}"?)' if found else ""
+    return f' (did you mean "{visible(found[0])}"?)' if found else ""
 
 
 def shown(value: object) -> str:
@@ -134,8 +134,20 @@ def shown(value: object) -> str:
     text = (
         "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     )
-    text = text if len(text) <= _LONGEST_NAME else text[:_LONGEST_NAME] + "…"
+    text = visible(text if len(text) <= _LONGEST_NAME else text[:_LONGEST_NAME] + "…")
     return f'"{text}"' if isinstance(value, str) else text
+
+
+def visible(text: str) -> str:
+    """The text with what is unprintable as `\\uXXXX`: what others wrote neither breaks a line of a log nor steers a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() else _escaped(sign) for sign in text)
+
+
+def _escaped(sign: str) -> str:
+    number = ord(sign)
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 def reference_name(value: Json) -> str | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from evaluator.flags.operators import visible
+
 
 class Severity(StrEnum):
     """`error`: flagd itself could not load or serve it. `warning`: flagd loads it and a person will regret it."""
@@ -33,4 +35,4 @@ class Problem:
     """The key of the flag concerned; None where the whole document or set is."""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.severity}: {self.message}"
+        return f"{visible(self.file)}:{self.line}:{self.column}: {self.severity}: {self.message}"

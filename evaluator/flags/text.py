@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.operators import DEPTH, NODES
+from evaluator.flags.operators import DEPTH, NODES, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -119,7 +119,7 @@ def number(literal: str) -> int | float | None:
 def quoted(text: object) -> str:
     """A value as JSON for a message, cut where it is long."""
     shown = json.dumps(text, ensure_ascii=False, default=str)
-    return shown if len(shown) <= QUOTED else f"{shown[: QUOTED - 1]}…"
+    return visible(shown if len(shown) <= QUOTED else f"{shown[: QUOTED - 1]}…")
 
 
 def choices(names: Iterable[str]) -> str:
@@ -136,5 +136,5 @@ def json_path(path: Path) -> str:
         if isinstance(step, str) and _PLAIN.fullmatch(step):
             parts.append(f".{step}")
         else:
-            parts.append(f"[{json.dumps(step, ensure_ascii=False)}]")
+            parts.append(f"[{visible(json.dumps(step, ensure_ascii=False))}]")
     return "".join(parts)

@@ -126,8 +126,11 @@ def checked(config: SourceConfig) -> SourceConfig:
             raise InvalidSourceError(
                 f"{where}: a source of provider {config.provider} has no {spelled(name)}; {users} has"
             )
+    try:
+        parts = urlsplit(config.uri if config.provider in _POLLED else "")
+    except ValueError as error:
+        raise InvalidSourceError(f"{where}: its URL cannot be read: {error}") from None
     if config.provider in BLOBS:
-        parts = urlsplit(config.uri)
         scheme = {Provider.GCS: "gs"}.get(config.provider, config.provider.value)
         if parts.scheme != scheme or not parts.netloc or not parts.path.strip("/"):
             raise InvalidSourceError(f"{where}: write {scheme}://bucket/path/to/flags.json")

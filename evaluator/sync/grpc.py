@@ -33,6 +33,7 @@ _PING_TIMEOUT: Final = 10.0
 _CONFIRM: Final = 10.0
 """Seconds after which a stream that is silent and whole says that nothing changed."""
 _MAX_DETAILS: Final = 200
+_ENVOY: Final = "write envoy://host:port/service"
 
 
 class GrpcSource:
@@ -99,18 +100,13 @@ class GrpcSource:
                     raise SourceFault("Ended", f"{self.name}: ended the stream")
                 reading = asyncio.ensure_future(call.read())
                 waiting, limit = _CONFIRM, False
-                yield self._delivery(message)
+                yield delivered(self.name, message)
         finally:
             call.cancel()
             reading.cancel()
             await asyncio.wait({reading})
             if not reading.cancelled():
                 reading.exception()
-
-    def _delivery(self, message: sync_pb2.SyncFlagsResponse) -> Delivery:
-        context = MessageToDict(message.sync_context) if message.HasField("sync_context") else EMPTY
-        content = message.flag_configuration.encode()
-        return Delivery(((f"grpc://{self.name}/flags.json", content),), context)
 
     def _secrets(self) -> tuple[grpc.ChannelCredentials | None, list[tuple[str, str]]]:
         config = self._config
@@ -140,6 +136,16 @@ class GrpcSource:
         return SourceFault(reason, f"{self.name}: {code}: {details[:_MAX_DETAILS]}")
 
 
+def delivered(peer: str, message: sync_pb2.SyncFlagsResponse) -> Delivery:
+    """What a peer sent. Raises SourceFault for a context that is no JSON: it has a number that is none, or nests without end."""
+    try:
+        context = MessageToDict(message.sync_context) if message.HasField("sync_context") else EMPTY
+    except (ValueError, RecursionError):
+        raise SourceFault("Invalid", f"{peer}: its context values are no JSON") from None
+    content = message.flag_configuration.encode()
+    return Delivery(((f"grpc://{peer}/flags.json", content),), context)
+
+
 def target(config: SourceConfig) -> tuple[str, list[tuple[str, Any]]]:
     """What gRPC dials, and its channel options. `envoy://HOST:PORT/SERVICE` dials the proxy and asks for the service.
 
@@ -149,10 +155,14 @@ def target(config: SourceConfig) -> tuple[str, list[tuple[str, Any]]]:
         return "unix:" + config.uri.removeprefix("uds:").removeprefix("//"), []
     if not config.uri.startswith("envoy:"):
         return config.uri, []
-    parts = urlsplit(config.uri)
+    try:
+        parts = urlsplit(config.uri)
+        port = parts.port
+    except ValueError:
+        raise InvalidSourceError(f"the source {config.name}: {_ENVOY}") from None
     service = parts.path.strip("/")
-    if not parts.hostname or not parts.port or not service or "/" in service:
-        raise InvalidSourceError(f"the source {config.name}: write envoy://host:port/service")
+    if not parts.hostname or not port or not service or "/" in service:
+        raise InvalidSourceError(f"the source {config.name}: {_ENVOY}")
     return parts.netloc, [("grpc.default_authority", service)]
 
 

@@ -315,3 +315,10 @@ def test_any_shape_is_judged_and_no_bad_flag_is_kept(top: Any) -> None:
     assert result.whole_bad == any(p.flag is None for p in result.errors)
     assert all(p.line and p.column for p in result.problems)
     assert all(p.severity in Severity for p in result.problems)
+
+
+@pytest.mark.parametrize("sign", ["\x7f", "\x9b", "\n", "\u202e"])
+def test_what_is_unprintable_in_a_document_is_escaped_in_what_is_said_of_it(sign: str) -> None:
+    result = parsed(flag(**{f"b{sign}d": 1}, state=f"e{sign}", targeting={f"i{sign}f": [1]}))
+    assert len(result.problems) == 3
+    assert all(str(each).isprintable() and each.path.isprintable() for each in result.problems)

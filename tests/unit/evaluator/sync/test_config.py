@@ -24,6 +24,7 @@ from evaluator.sync.config import InvalidSourceError, OAuth, Provider, SourceCon
         ("http", "http://h/f", {"auth_header": "a", "bearer_token": "b"}, "exclude each other"),
         ("http", "http://h/f", {"interval": 86_401.0}, "86400"),
         ("http", "/f", {}, "write http"),
+        ("http", "https://[h/f", {}, "cannot be read"),
         ("s3", "s3://bucket", {}, "write s3://bucket/path"),
         ("gcs", "s3://bucket/o", {}, "write gs://bucket/path"),
         ("file", "", {}, "needs its path"),

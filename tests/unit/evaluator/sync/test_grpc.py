@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 import trustme
+from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 
 from evaluator.sync import grpc as grpc_module
-from evaluator.sync.config import Provider, SourceConfig
-from evaluator.sync.grpc import GrpcSource
+from evaluator.sync.config import InvalidSourceError, Provider, SourceConfig
+from evaluator.sync.grpc import GrpcSource, delivered, target
 from evaluator.sync.source import Delivery, SourceFault, Unchanged
 from tests.sync_sources import Ear, GrpcPeer
 
@@ -73,6 +74,19 @@ async def test_the_context_that_comes_with_flags_is_delivered(peer: GrpcPeer) ->
         peer.context = {"region": "eu", "deep": {"list": [1, True, None]}}
         await peer.put(FLAGS)
         assert (await ear.until(Delivery)).context == peer.context
+
+
+def test_a_context_that_is_no_json_is_a_fault() -> None:
+    message = sync_pb2.SyncFlagsResponse(flag_configuration="{}")
+    message.sync_context.update({"load": float("inf")})
+    with pytest.raises(SourceFault, match="no JSON"):
+        delivered("peer", message)
+
+
+@pytest.mark.parametrize("uri", ["envoy://h:99999/s", "envoy://[h:1/s", "envoy://h/s"])
+def test_an_envoy_target_that_cannot_be_read_is_refused(uri: str) -> None:
+    with pytest.raises(InvalidSourceError, match="write envoy://host:port/service"):
+        target(SourceConfig(uri, Provider.GRPC))
 
 
 async def test_a_stream_that_is_silent_and_whole_says_that_nothing_changed(

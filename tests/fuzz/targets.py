@@ -1,0 +1,20 @@
+"""All targets, by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tests.fuzz import documents, requests, settings, streams, webhooks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.fuzz.target import Target
+
+TARGETS: Final[Mapping[str, Target]] = {
+    **documents.TARGETS,
+    **requests.TARGETS,
+    **streams.TARGETS,
+    **settings.TARGETS,
+    **webhooks.TARGETS,
+}

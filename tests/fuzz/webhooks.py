@@ -1,0 +1,60 @@
+"""What forges send to the receiver: who is not signed for gets nowhere, and whoever is may still send anything."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import TYPE_CHECKING, Final
+
+from controller.receiver.payload import Push, Quiet, Refusal, read_delivery
+from tests.fuzz.target import Target, Wrong, same
+
+if TYPE_CHECKING:
+    from controller.receiver.signatures import Sender
+    from evaluator.http.routes import Headers
+
+TOKEN: Final = b"a token"
+SENDERS: Final[tuple[Sender, ...]] = ("github", "gitea", "gitlab", "generic-hmac")
+WORDS: Final = (
+    '"repository":{"clone_url":"https://h/a.git"}', '"ref":"refs/heads/main"', '"after":"', '"0000000000000000000000000000000000000000"',
+    '"head_commit":{"id":"', '"checkout_sha":', '"ref_type":"tag"', '"release":{"tag_name":"v1"}', '"object_kind":"push"', '"project":{"http_url":"',
+    '"repository":"https://h/a"', '"commit":', "push", "tag_push", "Push Hook", "release", "ping",
+)  # fmt: skip
+
+
+def delivery(content: bytes) -> None:
+    """A line for the event, then the body: judged, whoever sends it, and refused without its signature."""
+    event, _, body = content.partition(b"\n")
+    for sender in SENDERS:
+        asked = headers(event.decode("latin-1"), body)
+        found = read_delivery(sender, asked, body, [TOKEN])
+        same(read_delivery(sender, asked, body, [TOKEN]), found, f"{sender}, again")
+        judged(found)
+        unsigned = read_delivery(sender, asked, body, [b"another token"])
+        if not isinstance(unsigned, Refusal) or unsigned.status != 401:
+            raise Wrong(f"{sender}: unsigned, and {unsigned!r}")
+
+
+def judged(found: Push | Quiet | Refusal) -> None:
+    """A push names what was pushed, a refusal has a status."""
+    if isinstance(found, Push):
+        if not all(found.repositories) or not found.identity:
+            raise Wrong(f"a push of nothing: {found!r}")
+    elif not found.message or (isinstance(found, Refusal) and found.status not in {400, 401, 413}):
+        raise Wrong(f"no answer: {found!r}")
+
+
+def headers(event: str, body: bytes) -> Headers:
+    """A delivery's, by all forges at once."""
+    digest = hmac.new(TOKEN, body, hashlib.sha256).hexdigest()
+    return (
+        ("x-hub-signature-256", f"sha256={digest}"),
+        ("x-gitea-signature", digest),
+        ("x-gitlab-token", TOKEN.decode()),
+        ("x-signature", f"sha256={digest}"),
+        *((f"x-{forge}-event", event) for forge in ("github", "gitea", "gitlab")),
+        ("x-github-delivery", event),
+    )
+
+
+TARGETS = {"webhook": Target(delivery, WORDS, 2_048)}
