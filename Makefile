@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup demo test test-clients check unit oracles plane dev-cluster fuzz bench lock clean
+.PHONY: setup demo test test-clients test-faults check unit oracles plane dev-cluster fuzz bench lock clean
 
 setup: .venv/.ready ## the whole environment, in .venv
 
@@ -33,6 +33,9 @@ unit: setup oracles plane
 test-clients: setup ## the published providers of other languages, fetched once
 	@$(BIN)/python -m tests.foreign.languages
 	$(BIN)/python -m pytest tests/foreign
+
+test-faults: setup ## upstreams, disks, clocks and clients that fail; tells how long each recovery took
+	$(BIN)/python -m pytest -n 2 -m faults tests/clients
 
 oracles: .oracles/v2/.ready .oracles/v3/.ready ## the published Python cores, each in an environment of its own
 

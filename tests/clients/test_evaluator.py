@@ -29,6 +29,7 @@ from .asking import served
 from .evaluator import Evaluator, evaluator
 from .server import until
 from .up import banner
+from .upstreams import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,14 +56,6 @@ def rpc(port: int, **more: Any) -> FlagdProvider:
         cache=CacheType.DISABLED,
         **more,
     )
-
-
-def replace(path: Path, content: str) -> None:
-    """By rename, as whoever publishes files does it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(".new")
-    fresh.write_text(content, encoding="utf-8")
-    fresh.replace(path)
 
 
 def ready(running: Evaluator) -> dict[str, Any]:

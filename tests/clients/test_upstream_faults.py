@@ -1,0 +1,122 @@
+"""An evaluator whose upstream fails in every way there is: its clients see the last good flags, then the newest, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from .evaluator import evaluator
+from .upstreams import HUGE, Grpc, Http, Process, Upstream, hung, nobody, noisy, replace, saying
+from .watching import Stopwatch, watching
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.faults
+
+KINDS: dict[str, Callable[[], Upstream]] = {"grpc": Grpc, "http": Http}
+
+
+def numbered(number: int) -> str:
+    flag = {"state": "ENABLED", "variants": {"now": number}, "defaultVariant": "now"}
+    return json.dumps({"flags": {"banner": flag}})
+
+
+HALF = numbered(7)[:-9].encode()
+FAULTS: dict[str, tuple[Callable[[Upstream], Any], dict[str, str]]] = {
+    "killed": (nobody, {"grpc": "Unreachable", "http": "Unreachable"}),
+    "hung": (hung, {"grpc": "Timeout", "http": "Timeout"}),
+    "garbage": (noisy, {"grpc": "Unreachable", "http": "Unreachable"}),
+    "200 MB": (saying(lambda: b" " * HUGE), {"grpc": "TooLarge", "http": "TooLarge"}),
+    "half a document": (saying(lambda: HALF), {"grpc": "Invalid", "http": "Invalid"}),
+    "nothing": (saying(lambda: b""), {"grpc": "Invalid", "http": "Invalid"}),
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@contextlib.contextmanager
+def followed(upstream: Upstream, folder: Path) -> Iterator[Any]:
+    """The upstream's real server, and an evaluator that serves what it has."""
+    replace(folder / "flags.json", numbered(1))
+    first = Process(upstream, folder)
+    try:
+        sources = json.dumps([upstream.source])
+        with evaluator("--sources", sources, cwd=folder) as running:
+            ports = running.said("listening")
+            running.said("flags served")
+            yield first, running, ports
+    finally:
+        first.kill()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_newest_flags_are_served_soon_after_an_upstream_is_well_again(
+    kind: str, fault: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    upstream = KINDS[kind]()
+    broken, reasons = FAULTS[fault]
+    with followed(upstream, tmp_path) as (first, running, ports), watching(ports["grpc"]) as seen:
+        assert seen.sees(1)
+        first.kill()
+        with broken(upstream):
+            running.wait(lambda event: f"stale: {reasons[kind]}" in event["message"])
+            assert readiness(ports["management"])["sources"][0]["stale"] is not None
+        replace(tmp_path / "flags.json", numbered(2))
+        again = Process(upstream, tmp_path)
+        try:
+            since = Stopwatch()
+            assert seen.sees(2)
+            record_property("recovery", f"upstream by {kind}, {fault}: {since.seconds} s")
+        finally:
+            again.kill()
+    assert seen.seen == [1, 2]
+
+
+def readiness(port: int) -> dict[str, Any]:
+    """What /readyz says while it is 200."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=20) as answer:
+        found: dict[str, Any] = json.load(answer)
+        return found
+
+
+def test_an_upstream_that_stands_still_and_goes_on_has_lost_nothing(
+    kind: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    upstream = KINDS[kind]()
+    with followed(upstream, tmp_path) as (first, _, ports), watching(ports["grpc"]) as seen:
+        assert seen.sees(1)
+        first.send(signal.SIGSTOP)
+        replace(tmp_path / "flags.json", numbered(2))
+        first.send(signal.SIGCONT)
+        since = Stopwatch()
+        assert seen.sees(2)
+        record_property("recovery", f"upstream by {kind}, stopped: {since.seconds} s")
+    assert seen.seen == [1, 2]
+
+
+def test_an_upstream_restarted_again_and_again_is_followed_to_its_newest_flags(
+    kind: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    upstream = KINDS[kind]()
+    with followed(upstream, tmp_path) as (first, _, ports), watching(ports["grpc"]) as seen:
+        assert seen.sees(1)
+        running, since = first, Stopwatch()
+        for number in range(2, 6):
+            running.kill()
+            replace(tmp_path / "flags.json", numbered(number))
+            running, since = Process(upstream, tmp_path), Stopwatch()
+        assert seen.sees(5)
+        record_property("recovery", f"upstream by {kind}, restarted: {since.seconds} s")
+        running.kill()
+    assert seen.seen == sorted(set(seen.seen))

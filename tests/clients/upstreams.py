@@ -1,0 +1,200 @@
+"""Where an evaluator's flags come from, on one port that is in turn a real server, nobody, or something hostile."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import socketserver
+import subprocess
+import sys
+import threading
+from concurrent import futures
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Protocol
+
+import grpc
+from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
+
+from .evaluator import FLAGSTAFF
+from .server import until
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+HUGE = 200_000_000
+NOISE = bytes(range(256)) * 64
+
+
+def replace(path: Path, content: str) -> None:
+    """By rename, as whoever publishes files does it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(content, encoding="utf-8")
+    fresh.replace(path)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
+        return True
+    return False
+
+
+class Upstream(Protocol):
+    """One kind of server of flags, as processes and impostors on its port."""
+
+    port: int
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """The item of --sources that follows it."""
+
+    def command(self, folder: Path) -> list[str]:
+        """A real server of `folder`/flags.json."""
+
+    def liar(self, answer: bytes) -> contextlib.AbstractContextManager[object]:
+        """A server that speaks the protocol, and says this."""
+
+
+class Http:
+    """Python's own server of files."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+
+    @property
+    def source(self) -> dict[str, Any]:
+        uri = f"http://127.0.0.1:{self.port}/flags.json"
+        return {"uri": uri, "provider": "http", "interval": 1, "timeoutS": 2}
+
+    def command(self, folder: Path) -> list[str]:
+        where = ["--bind", "127.0.0.1", "--directory", str(folder), str(self.port)]
+        return [sys.executable, "-m", "http.server", *where]
+
+    @contextlib.contextmanager
+    def liar(self, answer: bytes) -> Iterator[None]:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                with contextlib.suppress(OSError):
+                    self.wfile.write(answer)
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its own name
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+        with Server(("127.0.0.1", self.port), Handler) as server:
+            yield from _served(server)
+
+
+class Grpc:
+    """Another evaluator."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+
+    @property
+    def source(self) -> dict[str, Any]:
+        return {"uri": f"127.0.0.1:{self.port}", "provider": "grpc", "timeoutS": 2}
+
+    def command(self, folder: Path) -> list[str]:
+        ports = [f"--{name}port=0" for name in ("", "management-", "ofrep-")]
+        words = ["--host", "127.0.0.1", *ports, "--sync-port", str(self.port)]
+        return [FLAGSTAFF, "evaluator", "start", *words, "-f", f"file:{folder}/flags.json"]
+
+    @contextlib.contextmanager
+    def liar(self, answer: bytes) -> Iterator[None]:
+        def sync(_: object, context: grpc.ServicerContext) -> Iterator[Any]:
+            yield sync_pb2.SyncFlagsResponse(flag_configuration=answer.decode("latin-1"))
+            gone.wait()
+
+        gone = threading.Event()
+        method = grpc.unary_stream_rpc_method_handler(
+            sync, response_serializer=sync_pb2.SyncFlagsResponse.SerializeToString
+        )
+        service = grpc.method_handlers_generic_handler(
+            "flagd.sync.v1.FlagSyncService", {"SyncFlags": method}
+        )
+        unbounded = [("grpc.max_send_message_length", -1)]
+        server = grpc.server(futures.ThreadPoolExecutor(8), options=unbounded)
+        server.add_generic_rpc_handlers((service,))
+        server.add_insecure_port(f"127.0.0.1:{self.port}")
+        server.start()
+        try:
+            yield
+        finally:
+            gone.set()
+            server.stop(0).wait()
+
+
+def _served(server: socketserver.BaseServer) -> Iterator[None]:
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+
+
+class Process:
+    """A real server of an upstream's kind, from when it listens."""
+
+    def __init__(self, upstream: Upstream, folder: Path) -> None:
+        plain = {name: text for name, text in os.environ.items() if "FLAG" not in name}
+        self.process = subprocess.Popen(
+            upstream.command(folder),
+            env=plain,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        assert until(lambda: listens(upstream.port))
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@contextlib.contextmanager
+def nobody(_: Upstream) -> Iterator[None]:
+    yield
+
+
+@contextlib.contextmanager
+def hung(upstream: Upstream) -> Iterator[None]:
+    """Accepts, and never answers."""
+    with socket.create_server(("127.0.0.1", upstream.port)):
+        yield
+
+
+@contextlib.contextmanager
+def noisy(upstream: Upstream) -> Iterator[None]:
+    """Answers with what is neither HTTP nor anything else."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):
+                self.request.sendall(NOISE)
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = allow_reuse_address = True
+
+    with Server(("127.0.0.1", upstream.port), Handler) as server:
+        yield from _served(server)
+
+
+def saying(answer: Callable[[], bytes]) -> Callable[[Upstream], Any]:
+    return lambda upstream: upstream.liar(answer())
