@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from evaluator.http.routes import Code, Routes, RpcError, header
@@ -48,11 +49,22 @@ class Missing:
     message: str
     """What FetchAllFlags is answered."""
     ends_streams: bool = False
-    """Whether streams end with it, too. If not they stay, at what they have, for the flag set that comes next."""
+    """Whether streams that were sent a flag set end with it, too. If not they stay, at what they have, for the flag set that comes next.
+
+    Those that were sent nothing stay in any case: what they wait for may come.
+    """
 
 
-Make: TypeAlias = "Callable[[bytes, Mapping[str, Any]], Payload]"
-"""A flag set's JSON document and the context to a payload; takes time in proportion, and a thread may do it."""
+class Make(Protocol):
+    """Makes payloads. Hashable; equal ones make equal payloads, so that a backend may keep what it made for others."""
+
+    def __call__(self, document: bytes, context: Mapping[str, Any], /) -> Payload:
+        """A flag set's JSON document and the context to a payload; takes time in proportion, and a thread may do it."""
+
+    def __hash__(self) -> int:
+        """By what is made."""
+
+
 Tell: TypeAlias = "Callable[[Payload | Missing], None]"
 
 
@@ -70,6 +82,26 @@ class Backend(Protocol):
 
         On the loop, latest value wins: what a newer one overtakes need not be told, and never is after it.
         """
+
+
+class Visits(Protocol):
+    """Who is told of each stream that comes and goes."""
+
+    def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
+        """A stream is about to start; what is returned tells it in `left`. Raises RpcError to refuse it."""
+
+    def left(self, visit: object) -> None:
+        """It has ended. Must not raise."""
+
+
+class _Unwatched:
+    """Visits that nobody is told of."""
+
+    def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
+        """Welcome."""
+
+    def left(self, visit: object) -> None:
+        """Farewell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +133,8 @@ class SyncService:
         self.timers = timers
         self.streams = 0
         """Open SyncFlags streams."""
+        self.visits: Visits = _Unwatched()
+        """Told of every stream; set before there is one."""
         self._backend = backend
         self._metadata = metadata
         self._ended = ended
@@ -130,10 +164,15 @@ class SyncService:
 
     def close(self) -> None:
         """End all streams with UNAVAILABLE, so that their clients go elsewhere."""
+        self.shed(self.hub.streams)
+
+    def shed(self, most: int) -> int:
+        """Take no new streams from now on, and end up to `most` of those that are open with UNAVAILABLE; how many are left."""
         self._closing = True
-        for subscription in self.hub.subscriptions():
+        for subscription in islice(self.hub.subscriptions(), most):
             if isinstance(subscription.subscriber, _Stream):
                 subscription.subscriber.end(Code.UNAVAILABLE, "shutting down", NORMAL)
+        return self.hub.streams
 
     def _open(self, method: Method, call: Call, message: bytes, stream: MessageStream) -> None:
         if self._closing:
@@ -142,11 +181,13 @@ class SyncService:
         asked = header(call.headers, SELECTOR_HEADER)
         topic = self._backend.topic(request.selector if asked is None else asked, call)
         key = _Key(method, topic)
+        subscriber = _Stream(
+            self, key, stream, self.visits.entered(call, topic, lasting=method.lasting)
+        )
         if key not in self._watches:
             self._watches[key] = self._backend.watch(
-                topic, partial(_payload, method), partial(self._tell, key)
+                topic, _Maker(method), partial(self._tell, key)
             )
-        subscriber = _Stream(self, key, stream)
         if method.lasting:
             self.streams += 1
             if self._deadlines is not None:
@@ -162,6 +203,7 @@ class SyncService:
     def forget(self, subscriber: _Stream, reason: str) -> None:
         """Called by a stream that has ended."""
         key = subscriber.key
+        self.visits.left(subscriber.visit)
         if key.method.lasting:
             self.streams -= 1
             if self._deadlines is not None:
@@ -172,22 +214,32 @@ class SyncService:
             self.hub.drop(key)
 
 
-def _payload(method: Method, document: bytes, context: Mapping[str, Any]) -> Payload:
-    message = method.write(document, context)
-    return Payload(message, digest(message))
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    """Writes one method's messages."""
+
+    method: Method
+
+    def __call__(self, document: bytes, context: Mapping[str, Any], /) -> Payload:
+        message = self.method.write(document, context)
+        return Payload(message, digest(message))
 
 
 class _Stream:
     """One subscriber of the hub, on one message stream."""
 
-    __slots__ = ("_over", "_service", "_stream", "_subscription", "key", "since")
+    __slots__ = ("_over", "_sent", "_service", "_stream", "_subscription", "key", "since", "visit")
 
-    def __init__(self, service: SyncService, key: _Key, stream: MessageStream) -> None:
+    def __init__(
+        self, service: SyncService, key: _Key, stream: MessageStream, visit: object
+    ) -> None:
         self.key = key
+        self.visit = visit
         self.since = service.timers.time()
         self._service = service
         self._stream = stream
         self._subscription: Subscription | None = None
+        self._sent = False
         self._over = ""
         """Why it has ended."""
 
@@ -207,12 +259,15 @@ class _Stream:
     def send(self, payload: bytes) -> None:
         """Send a whole flag set."""
         self._stream.send(payload)
+        self._sent = True
         if not self.key.method.lasting:
             self.end(Code.OK, "", NORMAL)
 
     def retract(self, reason: object) -> None:
-        """There is no flag set; who asked for one alone is told."""
-        if isinstance(reason, Missing) and (reason.ends_streams or not self.key.method.lasting):
+        """There is no flag set; who asked for one alone is told, and who has one that is no more."""
+        if isinstance(reason, Missing) and (
+            (reason.ends_streams and self._sent) or not self.key.method.lasting
+        ):
             self.end(reason.code, reason.message, ERROR)
 
     def failed(self, error: Exception) -> None:

@@ -241,10 +241,15 @@ def test_streams_end_with_their_flags_where_the_backend_says_so(scene: Scene) ->
     stream = scene.open()
     scene.serve(GONE)
     assert (numbers(stream), stream.ended) == ([1], (Code.NOT_FOUND, "deleted"))
-    assert scene.open().ended == (Code.NOT_FOUND, "deleted")
     assert (scene.service.streams, scene.backend.watchers) == (0, {})
+
+
+def test_a_stream_that_comes_after_its_flags_went_waits_for_them(scene: Scene) -> None:
+    scene.serve(GONE)
+    stream = scene.open()
+    assert (numbers(stream), stream.ended) == ([], None)
     scene.serve(flags(2))
-    assert numbers(scene.open()) == [2]
+    assert (numbers(stream), stream.ended) == ([2], None)
 
 
 def test_a_stream_that_fails_is_ended_alone(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
