@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from controller.api.fields import Model, Name
+from pydantic import Field
+
+from controller.api.fields import Model
 
 KIND: Final = "FlagShard"
 PLURAL: Final = "flagshards"
@@ -13,5 +15,5 @@ PLURAL: Final = "flagshards"
 class FlagShardSpec(Model):
     """A part, immutable."""
 
-    digest: Name
+    digest: Annotated[str, Field(min_length=1, max_length=128)]
     flag_spec: dict[str, Any]

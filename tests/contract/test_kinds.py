@@ -1,0 +1,216 @@
+"""What the API server takes and what our models read are the same: field by field, over every version of every kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import jsonschema_rs
+import pytest
+import yaml
+from pydantic import TypeAdapter
+
+from controller.api import configuration, flagset, flagsource, receiver, shard
+from controller.api.configuration import ConfigurationSpec, ConfigurationStatus
+from controller.api.fields import Model, read
+from controller.api.flagset import FlagSetSpec, FlagSetStatus
+from controller.api.flagsource import FlagSourceSpec, FlagSourceStatus
+from controller.api.receiver import FlagReceiverSpec, FlagReceiverStatus
+from controller.api.shard import FlagShardSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).parents[2]
+MODELS: Final[dict[str, tuple[type[Model], type[Model] | None]]] = {
+    flagsource.KIND: (FlagSourceSpec, FlagSourceStatus),
+    flagset.KIND: (FlagSetSpec, FlagSetStatus),
+    receiver.KIND: (FlagReceiverSpec, FlagReceiverStatus),
+    shard.KIND: (FlagShardSpec, None),
+    configuration.KIND: (ConfigurationSpec, ConfigurationStatus),
+    configuration.FLAG_KIND: (ConfigurationSpec, ConfigurationStatus),
+}
+PLURALS: Final = {
+    each.KIND: each.PLURAL for each in (flagsource, flagset, receiver, shard, configuration)
+} | {configuration.FLAG_KIND: configuration.FLAG_PLURAL}
+PASSED_THROUGH: Final = {"serviceProvider", "syncProvider", "flagDSpec", "resources"}
+"""Kept for the operator whose manifests have them, and read by nobody here."""
+ELSEWHERE: Final = {configuration.FLAG_KIND: {"shards", "featureFlagSpec", "revision"}}
+"""FeatureFlag is read as a FeatureFlagConfiguration is, and has fewer fields."""
+BOUNDS: Final = ("pattern", "minLength", "maxLength", "minItems", "maxItems", "enum")
+CRDS: Final = {
+    crd["spec"]["names"]["kind"]: crd
+    for crd in (
+        yaml.safe_load(path.read_text(encoding="utf-8"))
+        for path in sorted((ROOT / "crds").glob("*.yaml"))
+    )
+}
+VERSIONS: Final = [
+    (kind, version["name"]) for kind, crd in CRDS.items() for version in crd["spec"]["versions"]
+]
+
+
+def schema(kind: str, version: str) -> dict[str, Any]:
+    versions = {each["name"]: each for each in CRDS[kind]["spec"]["versions"]}
+    found: dict[str, Any] = versions[version]["schema"]["openAPIV3Schema"]
+    return found
+
+
+def resolved(part: Any, whole: Any) -> Any:
+    """A part of a model's schema without references, and without the null that stands for «not given»."""
+    if "$ref" in part:
+        name = part["$ref"].rpartition("/")[2]
+        return resolved(whole["$defs"][name], whole)
+    options = [each for each in part.get("anyOf", ()) if each != {"type": "null"}]
+    if len(options) == 1:
+        return resolved(options[0], whole)
+    return {**part, "enum": [part["const"]]} if "const" in part else part
+
+
+def differences(crd: Any, model: Any, whole: Any, path: str) -> Iterator[str]:
+    """Where the two say otherwise, or the model refuses what the API server takes."""
+    model = resolved(model, whole)
+    if model.get("type") == "number" and crd.get("type") == "string":
+        return  # a duration: text to the one, seconds to the other
+    for bound in BOUNDS:
+        if bound in model and model[bound] != crd.get(bound):
+            yield f"{path}: {bound} is {model[bound]!r} for us, {crd.get(bound)!r} in the CRD"
+    if "items" in model and "items" in crd:
+        yield from differences(crd["items"], model["items"], whole, f"{path}[]")
+    if "properties" not in model or "properties" not in crd:
+        return
+    if set(model.get("required", ())) != set(crd.get("required", ())):
+        yield f"{path}: required {model.get('required')} for us, {crd.get('required')} in the CRD"
+    for name, part in crd["properties"].items():
+        if name in model["properties"]:
+            yield from differences(part, model["properties"][name], whole, f"{path}.{name}")
+
+
+def fields(part: Any, whole: Any) -> Iterator[tuple[str, ...]]:
+    """Every field's path, as far as it is described."""
+    part = resolved(part, whole)
+    if "items" in part:
+        yield from fields(part["items"], whole)
+    for name, inner in part.get("properties", {}).items():
+        yield (name,)
+        yield from ((name, *path) for path in fields(inner, whole))
+
+
+OPEN: Final = {("conditions",), ("flagSpec",), ("featureFlagSpec",)}
+"""What the models leave to other readers."""
+
+
+def described(part: Any, whole: Any) -> set[tuple[str, ...]]:
+    return {path for path in fields(part, whole) if path[:1] not in OPEN or len(path) == 1}
+
+
+@pytest.mark.parametrize(("kind", "version"), VERSIONS)
+def test_crd_and_model_have_the_same_fields(kind: str, version: str) -> None:
+    left_out = {"spec": ELSEWHERE.get(kind, set()), "status": set()}
+    for model, name in zip(MODELS[kind], left_out, strict=True):
+        if model is not None:
+            whole = model.model_json_schema(by_alias=True)
+            crd = schema(kind, version)["properties"][name]
+            ours = {path for path in described(whole, whole) if path[0] not in left_out[name]}
+            passed = PASSED_THROUGH if kind == configuration.KIND else set()
+            assert ours == {path for path in described(crd, crd) if path[0] not in passed}
+
+
+@pytest.mark.parametrize(("kind", "version"), VERSIONS)
+def test_crd_and_model_want_the_same_of_a_field(kind: str, version: str) -> None:
+    model = MODELS[kind][0]
+    whole = model.model_json_schema(by_alias=True)
+    found = differences(schema(kind, version)["properties"]["spec"], whole, whole, "spec")
+    assert list(found) == []
+
+
+def defaults(crd: Any, model: type[Model], path: str) -> Iterator[tuple[str, Any, Any]]:
+    for field in model.model_fields.values():
+        part = crd["properties"].get(field.alias, {})
+        if "default" in part:
+            adapter: TypeAdapter[Any] = TypeAdapter(field.rebuild_annotation())
+            yield f"{path}.{field.alias}", adapter.validate_python(part["default"]), field.default
+        elif field.default not in (None, ()) and not field.is_required() and part:
+            inner = isinstance(field.default, Model)
+            yield f"{path}.{field.alias}", None if not inner else field.default, field.default
+        inner_model = field.annotation
+        if isinstance(inner_model, type) and issubclass(inner_model, Model):
+            yield from defaults(part, inner_model, f"{path}.{field.alias}")
+
+
+@pytest.mark.parametrize(("kind", "version"), VERSIONS)
+def test_crd_and_model_have_the_same_defaults(kind: str, version: str) -> None:
+    spec = schema(kind, version)["properties"]["spec"]
+    for path, theirs, ours in defaults(spec, MODELS[kind][0], "spec"):
+        assert theirs == ours, path
+
+
+def test_the_durations_that_the_api_server_takes_are_those_that_we_read() -> None:
+    for spec, name in ((FlagSourceSpec, "interval"), (FlagSourceSpec, "timeout"), (FlagSetSpec, "interval")):  # fmt: skip
+        kind = "FlagSource" if spec is FlagSourceSpec else "FlagSet"
+        pattern = schema(kind, "v1beta1")["properties"]["spec"]["properties"][name]["pattern"]
+        validator = jsonschema_rs.validator_for({"pattern": pattern})
+        assert validator.is_valid("1m30s")
+        assert not any(map(validator.is_valid, ("", "5", "1d", "-1s", "1 m")))
+
+
+@pytest.mark.parametrize("kind", list(CRDS))
+def test_a_kind_is_named_as_the_code_names_it(kind: str) -> None:
+    names = CRDS[kind]["spec"]["names"]
+    assert names["plural"] == PLURALS[kind]
+    assert names["categories"] == ["flagstaff"]
+    assert names["shortNames"]
+    assert CRDS[kind]["metadata"]["name"] == f"{names['plural']}.{CRDS[kind]['spec']['group']}"
+
+
+def test_every_version_of_a_configuration_keeps_the_fields_of_all() -> None:
+    versions = CRDS[configuration.KIND]["spec"]["versions"]
+    assert [each["name"] for each in versions if each["storage"]] == ["v1beta1"]
+    assert all(each["schema"] == versions[0]["schema"] for each in versions)
+    assert all(each["additionalPrinterColumns"] == versions[0]["additionalPrinterColumns"] for each in versions)  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "version"), [each for each in VERSIONS if each[0] != shard.KIND])
+def test_every_status_starts_unobserved_and_has_the_same_conditions(
+    kind: str, version: str
+) -> None:
+    status = schema(kind, version)["properties"]["status"]
+    assert status["default"] == {"observedGeneration": -1}
+    first = schema("FlagSource", "v1beta1")["properties"]["status"]["properties"]["conditions"]
+    assert status["properties"]["conditions"] == first
+
+
+# -- what we tell people to apply --------------------------------------------------------------------------------------
+
+
+def manifests() -> Iterator[Any]:
+    """Every document of our kinds in examples/."""
+    for path in sorted((ROOT / "examples").rglob("*.y*ml")):
+        for number, document in enumerate(yaml.safe_load_all(path.read_text(encoding="utf-8"))):
+            if isinstance(document, dict) and document.get("kind") in MODELS:
+                name = f"{path.relative_to(ROOT)}#{number}"
+                yield pytest.param(document, id=name)
+
+
+def plain(part: Any) -> Any:
+    """A structural schema as JSON Schema: what is not described is no field, null where it may be."""
+    if isinstance(part, list):
+        return [plain(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    found = {name: plain(each) for name, each in part.items() if not name.startswith("x-")}
+    if found.pop("nullable", False) is True:
+        found["type"] = [found["type"], "null"]
+    closed = "properties" in found and not part.get("x-kubernetes-preserve-unknown-fields")
+    return {**found, "additionalProperties": False} if closed else found
+
+
+@pytest.mark.parametrize("document", list(manifests()))
+def test_an_example_is_taken_and_read(document: Any) -> None:
+    kind, version = document["kind"], document["apiVersion"].partition("/")[2]
+    jsonschema_rs.validate(plain(schema(kind, version)), document)
+    read(MODELS[kind][0], document["spec"])
+
+
+def test_there_are_examples() -> None:
+    assert len(list(manifests())) >= 2
