@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import shard
 from controller.api.artifact import AUTHOR, COMMITTED_AT, SUBJECT
-from evaluator.flags.model import BUCKETING_KEY, HELD_FROM_KEY, Bucketing
+from evaluator.flags.model import BUCKETING_KEY, HELD_FROM_KEY, REVISION_KEY, Bucketing
 from evaluator.flags.problems import Severity
 
 if TYPE_CHECKING:
@@ -202,9 +202,11 @@ def problem_list(found: Sequence[Problem]) -> list[dict[str, Any]]:
 
 def held_list(composition: Composition) -> list[dict[str, Any]]:
     """Flags that are served as an older revision had them, with that revision."""
-    flags = composition.flag_set.flags
+    made = composition.flag_set
+    # In a set that did not change at all nothing is marked: it is of one revision.
+    all_of_it = made.metadata.get(REVISION_KEY, "")
     return [
-        {"name": key, "revision": str(flags[key].metadata.get(HELD_FROM_KEY, ""))}
+        {"name": key, "revision": str(made.flags[key].metadata.get(HELD_FROM_KEY, all_of_it))}
         for key in composition.held[:MOST_HELD]
     ]
 

@@ -232,6 +232,10 @@ class World:
         spec: dict[str, Any] = self.cluster.the(kind, name).spec["flagSpec"]
         return spec
 
+    def document_shards(self) -> list[str]:
+        """The names that the index lists."""
+        return [each["name"] for each in self.cluster.the(CONFIGURATION, "checkout").spec["shards"]]
+
     def defaults(self) -> dict[str, Any]:
         return {key: each.get("defaultVariant") for key, each in self.document()["flags"].items()}
 

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.api.configuration import flag_document
+from controller.api.meta import Resource
+from controller.flagsets import render
+from controller.flagsets.render import (
+    LARGEST,
+    MOST_SHARDS,
+    SHARD_BYTES,
+    Target,
+    TooLargeError,
+    configuration_manifests,
+    flag_manifest,
+)
+from evaluator.flags.canonical import canonical, digest
+from evaluator.flags.model import Flag, FlagSet, State
+from evaluator.flags.parse import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TARGET = Target("shop", "checkout", "checkout", {"kind": "FlagSet", "uid": "u1"})
+METADATA = {"flagSetId": "shop/checkout", "flagstaff.dev/revision": "main@sha1:r1"}
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def flags(count: int, weight: int = 300) -> dict[str, Flag]:
+    keys = [f"flag-{number:05}" for number in range(count)]
+    return {key: Flag(key, State.ENABLED, {"on": "x" * weight, "off": key}, "on") for key in keys}
+
+
+def flag_set(of: Mapping[str, Flag], **metadata: Any) -> FlagSet:
+    return FlagSet(of, {"staff": {"==": [1, 2]}}, MappingProxyType({**METADATA, **metadata}))
+
+
+def read(manifests: list[dict[str, Any]]) -> dict[str, Any]:
+    """As whoever reads the objects sees them, after their way through the API server."""
+    bodies = json.loads(json.dumps(manifests))
+    shards = {each["metadata"]["name"]: Resource.of(each) for each in bodies[:-1]}
+    document: dict[str, Any] = json.loads(
+        flag_document(Resource.of(bodies[-1]), shards.get).content
+    )
+    return document
+
+
+def shard_names(manifests: list[dict[str, Any]]) -> list[str]:
+    return [each["metadata"]["name"] for each in manifests[:-1]]
+
+
+def test_a_set_that_fits_is_one_object_as_flagd_reads_it() -> None:
+    whole = flag_set(flags(3))
+    (made,) = configuration_manifests(whole, TARGET)
+    assert made["spec"] == {"flagSpec": json.loads(canonical(whole, provenance=True))}
+    assert made["metadata"]["annotations"] == {"flagstaff.dev/revision": "main@sha1:r1"}
+    assert flag_manifest(whole, TARGET)["spec"] == made["spec"]
+
+
+def test_ten_thousand_flags_come_back_as_they_were() -> None:
+    whole = flag_set(flags(10_000))
+    manifests = configuration_manifests(whole, TARGET)
+    kinds = [each["kind"] for each in manifests]
+    assert kinds == ["FlagShard"] * (len(kinds) - 1) + ["FeatureFlagConfiguration"]
+    assert max(len(json.dumps(each)) for each in manifests) < SHARD_BYTES + 10_000
+    document = read(manifests)
+    assert document == json.loads(canonical(whole, provenance=True))
+    assert digest(parse(json.dumps(document).encode(), file="x.json").flag_set) == digest(whole)
+
+
+def test_the_index_lists_each_shard_with_digest_and_count() -> None:
+    manifests = configuration_manifests(flag_set(flags(5_000)), TARGET)
+    index = manifests[-1]["spec"]
+    assert [each["name"] for each in index["shards"]] == shard_names(manifests)
+    assert [each["digest"] for each in index["shards"]] == [
+        each["spec"]["digest"] for each in manifests[:-1]
+    ]
+    assert sum(each["flags"] for each in index["shards"]) == 5_000
+    assert index["revision"] == "main@sha1:r1"
+
+
+def test_the_same_content_has_the_same_shards_and_another_target_its_own() -> None:
+    whole = flag_set(flags(5_000))
+    one = configuration_manifests(whole, TARGET)
+    assert one == configuration_manifests(whole, TARGET)
+    other = configuration_manifests(whole, replace(TARGET, name="other"))
+    assert not set(shard_names(one)) & set(shard_names(other))
+
+
+@pytest.mark.parametrize("at", [0, 2_500, 4_999])
+def test_a_flag_more_or_less_changes_few_shards(at: int) -> None:
+    before = flags(5_000)
+    after = {key: each for number, (key, each) in enumerate(before.items()) if number != at}
+    old = shard_names(configuration_manifests(flag_set(before), TARGET))
+    new = shard_names(configuration_manifests(flag_set(after), TARGET))
+    assert len(set(new) - set(old)) <= 2
+    assert len(new) >= 4
+
+
+def test_a_revision_alone_changes_one_small_shard() -> None:
+    old = configuration_manifests(flag_set(flags(5_000)), TARGET)
+    new = configuration_manifests(
+        flag_set(flags(5_000), **{"flagstaff.dev/revision": "main@sha1:r2"}), TARGET
+    )
+    changed = [each for each in new[:-1] if each not in old]
+    assert [len(each["spec"]["flagSpec"]["flags"]) for each in changed] == [0]
+
+
+def test_a_shard_tells_no_revision_for_it_outlives_one() -> None:
+    shard = configuration_manifests(flag_set(flags(5_000)), TARGET)[1]
+    assert "annotations" not in shard["metadata"]
+    assert shard["metadata"]["ownerReferences"] == [TARGET.owner]
+
+
+@pytest.mark.parametrize("name", ["a" * 253, "a" * 199 + ".b", "a" * 199 + "-b"])
+def test_a_shard_s_name_is_one_whatever_the_target_s(name: str) -> None:
+    made = configuration_manifests(flag_set(flags(5_000)), replace(TARGET, name=name))
+    assert all(NAME.fullmatch(each) and len(each) <= 253 for each in shard_names(made))
+
+
+def test_without_an_owner_none_is_named() -> None:
+    made = configuration_manifests(flag_set(flags(1)), replace(TARGET, owner=None))
+    assert "ownerReferences" not in made[0]["metadata"]
+
+
+def test_a_feature_flag_is_never_cut() -> None:
+    with pytest.raises(TooLargeError, match=r"take FeatureFlag out of spec\.target\.kinds"):
+        flag_manifest(flag_set(flags(5_000)), TARGET)
+
+
+def test_a_flag_that_no_shard_can_hold_is_named() -> None:
+    with pytest.raises(TooLargeError, match=r"the flag flag-00000 takes \d+ bytes"):
+        configuration_manifests(flag_set(flags(1, LARGEST)), TARGET)
+
+
+def test_evaluators_that_no_shard_can_hold_are_refused() -> None:
+    big = replace(flag_set(flags(1)), evaluators={"big": {"==": ["x" * LARGEST, 1]}})
+    with pytest.raises(TooLargeError, match=r"\$evaluators and metadata take"):
+        configuration_manifests(big, TARGET)
+
+
+def test_an_index_lists_so_many_shards_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(render, "SHARD_BYTES", 3_000)
+    with pytest.raises(TooLargeError, match=f"of {MOST_SHARDS} that there may be"):
+        configuration_manifests(flag_set(flags(4_000)), TARGET)
+
+
+WEIGHTS = st.lists(st.integers(1, 400_000), min_size=4, max_size=12)
+
+
+@settings(max_examples=25, deadline=None)
+@given(WEIGHTS, st.booleans())
+def test_shards_put_together_are_the_document(weights: list[int], shared: bool) -> None:
+    keys = [f"k{number}" for number in range(len(weights))]
+    made = {
+        key: Flag(key, State.ENABLED, {"v": "ü" * (weight // 2)}, "v")
+        for key, weight in zip(keys, weights, strict=True)
+    }
+    whole = flag_set(made) if shared else FlagSet(made)
+    assert read(configuration_manifests(whole, TARGET)) == json.loads(
+        canonical(whole, provenance=True)
+    )
