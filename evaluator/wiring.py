@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import signal
 import sys
 import time
@@ -77,6 +78,7 @@ async def run(settings: Settings, *, clock: Callable[[], float] = unix_time) -> 
     InvalidSettingError for a source that cannot be followed on this installation.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
+    allow_connections()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -107,6 +109,13 @@ async def run(settings: Settings, *, clock: Callable[[], float] = unix_time) -> 
     await asyncio.gather(following, return_exceptions=True)
     if not following.cancelled() and (failure := following.exception()) is not None:
         raise failure
+
+
+def allow_connections() -> None:
+    """Raise how many files we may open to what we are allowed, as Go does for flagd: shells and systemd begin with 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def serve(

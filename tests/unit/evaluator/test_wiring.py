@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import socket
 from typing import Any
 
@@ -13,7 +14,7 @@ from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2_grpc
 
 from evaluator.settings import Settings
 from evaluator.store import Store
-from evaluator.wiring import Serving, serve
+from evaluator.wiring import Serving, allow_connections, serve
 
 from .server import fakes
 from .server.fakes import NOW, flag_set
@@ -97,3 +98,13 @@ async def test_a_stream_deadline_reaches_a_grpc_client_as_its_status() -> None:
             [event async for event in events]
     await serving.stop()
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def test_as_many_files_may_be_open_as_the_system_allows() -> None:
+    before = soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, hard - 1), hard))
+    try:
+        allow_connections()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
