@@ -1,6 +1,6 @@
 """An evaluator in a process of its own, without a source: what the wire benchmarks load.
 
-    python -m benchmarks.serving NUMBER_OF_FLAGS
+    python -m benchmarks.serving NUMBER_OF_FLAGS [CERTIFICATE KEY]
 
 Prints the ports as JSON once it is ready, and ends when its standard input does.
 """
@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from pathlib import Path
 
 import uvloop
 
 from evaluator.flags import parse
+from evaluator.settings import TlsPaths
 from evaluator.wiring import Settings, Store, serve
 
 
@@ -34,11 +36,14 @@ def document(flags: int) -> bytes:
     return json.dumps({"flags": made}).encode()
 
 
-async def main(flags: int) -> None:
-    """Serve until standard input ends."""
+async def main(flags: int, certificate: str = "", key: str = "") -> None:
+    """Serve until standard input ends, by TLS if there are a certificate and its key."""
     store = Store()
     store.swap(parse(document(flags), file="flags.json").flag_set, now=0.0)
-    settings = Settings(host="127.0.0.1", port=0, ofrep_port=0, management_port=0, sync_port=0)
+    tls = TlsPaths(certificate=Path(certificate), key=Path(key)) if certificate else None
+    settings = Settings(
+        host="127.0.0.1", port=0, ofrep_port=0, management_port=0, sync_port=0, server_tls=tls
+    )
     serving = await serve(store, settings)
     ports = serving.ports
     print(
@@ -51,4 +56,4 @@ async def main(flags: int) -> None:
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main(int(sys.argv[1])))
+        runner.run(main(int(sys.argv[1]), *sys.argv[2:]))

@@ -1,0 +1,104 @@
+"""What asks a server in the wire benchmarks: h2load and wrk, held on another CPU than the server, which they can outrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from google.protobuf.struct_pb2 import Struct
+from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2
+
+from benchmarks.results import percentile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+REQUESTS, SECONDS = 40_000, 5
+SERVER_CPU, CLIENT_CPU = "0", "1"
+GRPC = {"content-type": "application/grpc", "te": "trailers"}
+JSON = {"content-type": "application/json"}
+CONTEXT: dict[str, str | bool | float] = {
+    "targetingKey": "user-1",
+    "tier": "gold",
+    "email": "a@example.com",
+    "age": 7,
+    "beta": True,
+}
+TICKS = os.sysconf("SC_CLK_TCK")
+
+Figures = tuple[int, float, float]
+"""Requests, p50 and p99 in microseconds."""
+
+
+def need(*tools: str) -> None:
+    """End where a tool is missing."""
+    if missing := [tool for tool in tools if shutil.which(tool) is None]:
+        raise SystemExit(f"needs {', '.join(missing)} (Debian: nghttp2-client, wrk, util-linux)")
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def grpc_body(flag: str) -> bytes:
+    """A framed Resolve request; they all have the same fields."""
+    context = Struct()
+    context.update(CONTEXT)
+    message = evaluation_pb2.ResolveBooleanRequest(
+        flag_key=flag, context=context
+    ).SerializeToString()
+    return struct.pack(">BI", 0, len(message)) + message
+
+
+def connect_body(flag: str) -> bytes:
+    """The same in JSON."""
+    return json.dumps({"flagKey": flag, "context": CONTEXT}).encode()
+
+
+def h2load(
+    url: str, body: bytes, headers: Mapping[str, str], scratch: Path, *, rate: int = 0
+) -> Figures:
+    """All of REQUESTS over 8 connections of 4 streams; `rate`: as many a second instead of as fast as it goes."""
+    log, sent = scratch / "log", scratch / "body"
+    sent.write_bytes(body)
+    paced = [f"--rps={rate // 8}", "-n", str(rate * SECONDS)] if rate else ["-n", str(REQUESTS)]
+    done = subprocess.run(
+        ["taskset", "-c", CLIENT_CPU, "h2load", *paced, "-c", "8", "-m", "4", "-d", str(sent), "--log-file", str(log),
+         *(word for name, value in headers.items() for word in ("-H", f"{name}: {value}")), url],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    succeeded = re.search(r"(\d+) succeeded", done.stdout)
+    wanted = rate * SECONDS if rate else REQUESTS
+    if succeeded is None or int(succeeded[1]) != wanted:
+        raise SystemExit(f"h2load: not every request succeeded:\n{done.stdout}")
+    times = [int(line.split("\t")[2]) for line in log.read_text(encoding="ascii").splitlines()]
+    log.unlink()
+    return wanted, percentile(times, 0.5), percentile(times, 0.99)
+
+
+def wrk(url: str, body: bytes, scratch: Path) -> Figures:
+    """POST over 32 connections of HTTP/1.1 for SECONDS."""
+    script = scratch / "load.lua"
+    script.write_text(
+        f"wrk.method='POST'\nwrk.body='{body.decode()}'\nwrk.headers['Content-Type']='application/json'\n"
+        "done=function(s,l,r) io.write(string.format('RESULT %d %d %d %d\\n', s.requests,"
+        " s.errors.status+s.errors.read+s.errors.timeout+s.errors.connect,"
+        " l:percentile(50), l:percentile(99))) end\n",
+        encoding="ascii",
+    )
+    done = subprocess.run(
+        ["taskset", "-c", CLIENT_CPU, "wrk", "-t1", "-c32", f"-d{SECONDS}s", "-s", str(script), url],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found = re.search(r"RESULT (\d+) (\d+) (\d+) (\d+)", done.stdout)
+    if found is None or int(found[2]):
+        raise SystemExit(f"wrk: not every request succeeded:\n{done.stdout}")
+    return int(found[1]), int(found[3]), int(found[4])

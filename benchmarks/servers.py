@@ -1,0 +1,125 @@
+"""The servers that the wire benchmarks load, each alone on one CPU: ours, and a real flagd where there is one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import trustme
+
+from benchmarks.loads import SERVER_CPU
+from benchmarks.serving import document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FLAGS = 100
+PINNED = ("taskset", "-c", SERVER_CPU)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One that runs."""
+
+    pid: int
+    grpc: str
+    """The origin of the evaluation port's URLs."""
+    ofrep: str
+
+
+def certificate(folder: Path) -> tuple[str, str]:
+    """Paths of a certificate for loopback and of its key, of an authority that nobody asks."""
+    made = trustme.CA().issue_cert("127.0.0.1")
+    paths = str(folder / "cert.pem"), str(folder / "key.pem")
+    made.cert_chain_pems[0].write_to_path(paths[0])
+    made.private_key_pem.write_to_path(paths[1])
+    return paths
+
+
+@contextlib.contextmanager
+def ours(tls: tuple[str, str] | None = None) -> Iterator[Server]:
+    """Our evaluator."""
+    process = subprocess.Popen(
+        [*PINNED, sys.executable, "-m", "benchmarks.serving", str(FLAGS), *(tls or ())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    ports = json.loads(process.stdout.readline() if process.stdout else "{}")
+    try:
+        yield _server(process.pid, ports["grpc"], ports["ofrep"], tls)
+    finally:
+        process.communicate(timeout=20)
+
+
+def flagd_binary() -> str | None:
+    """Where a real flagd is, if FLAGD_BINARY or PATH says so; if not, that is said."""
+    binary = os.environ.get("FLAGD_BINARY") or shutil.which("flagd")
+    if binary is None:
+        print(
+            "no flagd: neither FLAGD_BINARY nor PATH names one, so there is nothing to compare with"
+        )
+    return binary
+
+
+@contextlib.contextmanager
+def flagd(binary: str, tls: tuple[str, str] | None = None) -> Iterator[Server]:
+    """A real flagd."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "flags.json"
+        file.write_bytes(document(FLAGS))
+        grpc, ofrep, management, sync = free_ports(4)
+        secured = ["-c", tls[0], "-k", tls[1]] if tls else []
+        process = subprocess.Popen(
+            [*PINNED, binary, "start", "-f", f"file:{file}", "-p", str(grpc), "-r", str(ofrep), "-m", str(management),
+             "-g", str(sync), *secured],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            _wait_ready(management)
+            yield _server(process.pid, grpc, ofrep, tls)
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def _server(pid: int, grpc: int, ofrep: int, tls: object) -> Server:
+    scheme = "https" if tls else "http"
+    return Server(pid, f"{scheme}://127.0.0.1:{grpc}", f"http://127.0.0.1:{ofrep}")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def _wait_ready(port: int) -> None:
+    """Until /readyz says 200; at most ten seconds."""
+    for _ in range(100):
+        if _ready(port):
+            return
+        time.sleep(0.1)
+    raise SystemExit("flagd did not get ready")
+
+
+def _ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz") as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False

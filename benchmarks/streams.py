@@ -1,0 +1,180 @@
+"""(f) Server streams: how far apart subscribers hear of a change, what a stream costs, and whether any of them is forgotten.
+
+    python -m benchmarks.streams
+
+`flagstaff evaluator start` follows a file of 100 flags that is replaced by a rename; the subscribers are a process on another CPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.footprint import megabytes
+from benchmarks.results import keep, median, percentile
+from benchmarks.servers import PINNED
+from benchmarks.serving import document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHANGES = 50
+EVENTS = "/flagd.evaluation.v1.Service/EventStream"
+SYNC = "/flagd.sync.v1.FlagSyncService/SyncFlags"
+FLAGSTAFF = str(Path(sys.executable).parent / "flagstaff")
+
+
+class Evaluator:
+    """One that follows a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "flags.json"
+        self._flags = json.loads(document(100))
+        self._number = 0
+        self.change()
+        self._process = subprocess.Popen(
+            [*PINNED, FLAGSTAFF, "evaluator", "start", "--host=127.0.0.1", "--log-format=json", "--port=0", "--management-port=0",
+             "--sync-port=0", "--ofrep-port=0", "--uri", f"file:{self._file}"],
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self.pid = self._process.pid
+        self.ports: dict[str, Any] = {}
+        served = False
+        while not (served and self.ports):
+            line = json.loads(self._process.stderr.readline() if self._process.stderr else "{}")
+            served = served or line["message"] == "flags served"
+            self.ports = line if line["message"] == "listening" else self.ports
+
+    def change(self) -> str:
+        """A new set of flags; a text that is in all that is said of it."""
+        self._number += 1
+        marker = f"marker-{self._number:06}"
+        on = {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}
+        following = self._file.with_suffix(".next")
+        following.write_text(
+            json.dumps({"flags": {**self._flags["flags"], marker: on}}), encoding="utf-8"
+        )
+        following.replace(self._file)
+        return marker
+
+    def next_marker(self) -> str:
+        """What `change` will return."""
+        return f"marker-{self._number + 1:06}"
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.communicate(timeout=60)
+
+
+@contextlib.contextmanager
+def evaluator() -> Iterator[Evaluator]:
+    with tempfile.TemporaryDirectory() as folder:
+        running = Evaluator(Path(folder))
+        try:
+            yield running
+        finally:
+            running.stop()
+
+
+class Crowd:
+    """A process of subscribers."""
+
+    def __init__(self, port: int, path: str, connections: int, streams: int) -> None:
+        words = [str(port), path, str(connections), str(streams)]
+        self._process = subprocess.Popen(
+            ["taskset", "-c", "1", sys.executable, "-m", "benchmarks.subscribers", *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.opened = self.hear()
+
+    def hear(self) -> Any:
+        return json.loads(self._process.stdout.readline() if self._process.stdout else "{}")
+
+    def change(self, running: Evaluator) -> dict[str, Any]:
+        """What became of one change; `ms` from the rename to the last who was told."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(running.next_marker() + "\n")
+        self._process.stdin.flush()
+        self.hear()
+        before = time.monotonic()
+        running.change()
+        found: dict[str, Any] = self.hear()
+        found["ms"] = (found.get("first", before) + found.get("spread", 0.0) - before) * 1000
+        return found
+
+    def stop(self) -> None:
+        self._process.communicate(timeout=60)
+
+
+def spread(port: str, path: str, streams: int = 1_000) -> dict[str, object]:
+    """One connection a stream, CHANGES changes."""
+    with evaluator() as running:
+        crowd = Crowd(running.ports[port], path, streams, 1)
+        heard = [crowd.change(running) for _ in range(CHANGES)]
+        crowd.stop()
+    apart = [each.get("spread", float("inf")) * 1000 for each in heard]
+    return {
+        "port": port,
+        "streams": streams,
+        "changes": CHANGES,
+        "first to last told, p50 ms": median(apart),
+        "p99 ms": percentile(apart, 0.99),
+        "max ms": max(apart),
+        "rename to last told, p50 ms": median([each["ms"] for each in heard]),
+        "lost": sum(streams - each["told"] for each in heard),
+    }
+
+
+def at_once(port: str, path: str, connections: int, streams: int) -> dict[str, object]:
+    """Open all of them at once, then five changes."""
+    with evaluator() as running:
+        before = megabytes(running.pid)
+        crowd = Crowd(running.ports[port], path, connections, streams)
+        after = megabytes(running.pid)
+        heard = [crowd.change(running) for _ in range(5)]
+        grown = megabytes(running.pid)
+        crowd.stop()
+    total = connections * streams
+    return {
+        "port": port,
+        "connections": connections,
+        "streams": total,
+        "opened": crowd.opened["told"],
+        "opened within s": crowd.opened["seconds"],
+        "connections at the end": heard[-1]["alive"],
+        "KB a stream": (after - before) * 1024 / total,
+        "KB a stream after changes": (grown - before) * 1024 / total,
+        "rename to last told, p50 ms": median([each["ms"] for each in heard]),
+        "lost": sum(total - each["told"] for each in heard),
+    }
+
+
+def main() -> None:
+    """On the evaluation port and on the sync port."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if (os.cpu_count() or 1) < 2:
+        raise SystemExit("needs two CPUs, one for the subscribers")
+    keep("streams: 1,000 subscribers are told", [spread("grpc", EVENTS), spread("sync", SYNC)])
+    keep(
+        "streams: 10,000 opened at once",
+        [
+            at_once("grpc", EVENTS, 10_000, 1),
+            at_once("grpc", EVENTS, 40, 250),
+            at_once("sync", SYNC, 10_000, 1),
+        ],
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Many server streams in one process, as thin as Python can be, so that what is measured is the server.
+
+    python -m benchmarks.subscribers PORT PATH CONNECTIONS STREAMS_OF_EACH
+
+Opens them all at once and prints a line of JSON when each has its first message. Then, for each line of standard input, it prints
+`waiting`, and a line of JSON once every stream has had a message with that text in it, or after PATIENCE seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from benchmarks.results import percentile
+from evaluator.http import framing
+from evaluator.http.frames import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEAD,
+    HEAD_BYTES,
+    HEADERS,
+    MAX_WINDOW,
+    PREFACE,
+    SETTINGS,
+    Setting,
+    frame,
+    settings_frame,
+    window_frame,
+)
+from evaluator.http.frames import DEFAULT_WINDOW as WINDOW
+from evaluator.http.hpack import encode_block
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PATIENCE = 30.0
+
+
+def greeting(path: str, streams: int) -> bytes:
+    """All that a connection ever sends."""
+    fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "bench")]
+    block = encode_block([*fields, ("content-type", "application/grpc"), ("te", "trailers")])
+    opened = b"".join(
+        frame(HEADERS, END_HEADERS, stream, block)
+        + frame(DATA, END_STREAM, stream, framing.frame(b""))
+        for stream in range(1, 2 * streams, 2)
+    )
+    wide = settings_frame({Setting.INITIAL_WINDOW_SIZE: MAX_WINDOW})
+    return PREFACE + wide + window_frame(0, MAX_WINDOW - WINDOW) + opened
+
+
+class Subscriber:
+    """One connection."""
+
+    def __init__(self, port: int, sent: bytes) -> None:
+        self.socket = socket.socket()
+        self.socket.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            self.socket.connect(("127.0.0.1", port))
+        self._unsent = sent
+        self._buffer = bytearray()
+
+    def write(self) -> bool:
+        """Whether all is sent."""
+        self._unsent = self._unsent[self.socket.send(self._unsent) :]
+        return not self._unsent
+
+    def read(self) -> Iterator[tuple[int, bytes]]:
+        """(stream, payload) of the DATA frames that have come. Raises OSError once the server has hung up."""
+        piece = self.socket.recv(262_144)
+        if not piece:
+            raise ConnectionError
+        self._buffer += piece
+        at, buffer = 0, self._buffer
+        while at + HEAD_BYTES <= len(buffer):
+            word, flags, stream = HEAD.unpack_from(buffer, at)
+            end = at + HEAD_BYTES + (word >> 8)
+            if end > len(buffer):
+                break
+            if word & 0xFF == DATA:
+                yield stream, bytes(buffer[at + HEAD_BYTES : end])
+            elif word & 0xFF == SETTINGS and not flags:
+                self.socket.send(frame(SETTINGS, 1, 0))
+            at = end
+        del buffer[:at]
+
+
+class Crowd:
+    """All of them."""
+
+    def __init__(self, port: int, path: str, connections: int, streams: int) -> None:
+        self.streams = connections * streams
+        self._poll = select.epoll()
+        sent = greeting(path, streams)
+        self._open: dict[int, Subscriber] = {}
+        for _ in range(connections):
+            one = Subscriber(port, sent)
+            self._open[one.socket.fileno()] = one
+            self._poll.register(one.socket, select.EPOLLOUT | select.EPOLLIN)
+
+    def await_all(self, text: bytes) -> list[float]:
+        """When each stream had a message with `text` in it, on the monotonic clock; fewer than there are after PATIENCE."""
+        told: dict[tuple[int, int], float] = {}
+        until = time.monotonic() + PATIENCE
+        while len(told) < self.streams and (left := until - time.monotonic()) > 0:
+            for number, event in self._poll.poll(left):
+                one = self._open[number]
+                try:
+                    if event & select.EPOLLOUT and one.write():
+                        self._poll.modify(number, select.EPOLLIN)
+                    for stream, payload in one.read() if event & select.EPOLLIN else ():
+                        if text in payload:
+                            told.setdefault((number, stream), time.monotonic())
+                except OSError:
+                    self._poll.unregister(number)
+                    self._open.pop(number).socket.close()
+        return sorted(told.values())
+
+    @property
+    def alive(self) -> int:
+        """Connections that the server has not ended."""
+        return len(self._open)
+
+
+def say(found: object) -> None:
+    print(json.dumps(found), flush=True)
+
+
+def main(port: int, path: str, connections: int, streams: int) -> None:
+    """Until standard input ends."""
+    started = time.monotonic()
+    crowd = Crowd(port, path, connections, streams)
+    told = crowd.await_all(b"")
+    say({"told": len(told), "seconds": told[-1] - started if told else 0.0, "alive": crowd.alive})
+    for line in sys.stdin:
+        say("waiting")
+        told = crowd.await_all(line.strip().encode())
+        found: dict[str, float] = {"told": len(told), "alive": crowd.alive}
+        if told:
+            after = [each - told[0] for each in told]
+            found |= {"first": told[0], "spread": after[-1], "p50": percentile(after, 0.5)}
+        say(found)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
