@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import gzip
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiohttp import web
+
+from controller.api.artifact import ArtifactStatus
+from controller.flagsets.fetch import ArtifactReader
+from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+CONTENT = b"an archive"
+
+
+def digest_of(content: bytes, algorithm: str = "sha256") -> str:
+    return f"{algorithm}:{hashlib.new(algorithm, content).hexdigest()}"
+
+
+def artifact(url: str, content: bytes = CONTENT, **fields: Any) -> ArtifactStatus:
+    known = {"url": url, "revision": "main@sha1:r1", "digest": digest_of(content), **fields}
+    return ArtifactStatus.model_validate(known)
+
+
+async def answer(request: web.Request) -> web.StreamResponse:
+    match request.match_info["what"]:
+        case "good":
+            return web.Response(body=CONTENT)
+        case "moved":
+            raise web.HTTPFound("/good")
+        case "zipped":
+            zipped = gzip.compress(CONTENT, mtime=0)
+            return web.Response(body=zipped, headers={"Content-Encoding": "gzip"})
+        case "endless":
+            response = web.StreamResponse()
+            await response.prepare(request)
+            for _ in range(64):
+                await response.write(b"x" * 65536)
+            return response
+        case "cut":
+            response = web.StreamResponse(headers={"Content-Length": "100"})
+            await response.prepare(request)
+            await response.write(b"half")
+            assert request.transport is not None
+            request.transport.abort()
+            return response
+        case status:
+            return web.Response(status=int(status))
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[str]:
+    application = web.Application()
+    application.router.add_get("/{what}", answer)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+def reader(**found: bytes) -> ArtifactReader:
+    return ArtifactReader(lambda path: found.get(path.rpartition("/")[2]), most_bytes=1_000_000)
+
+
+async def setback(url: str, **fields: Any) -> Setback:
+    with pytest.raises(Setback) as caught:
+        await reader().read("shop", artifact(url, **fields))
+    return caught.value
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "sha384", "sha512"])
+async def test_an_artifact_is_downloaded_and_proven(server: str, algorithm: str) -> None:
+    wanted = artifact(f"{server}/good", digest=digest_of(CONTENT, algorithm))
+    assert await reader().read("shop", wanted) == CONTENT
+
+
+async def test_our_own_is_taken_from_the_store_beside_us() -> None:
+    mine = artifact("http://nowhere.invalid/x", path="flagsource/shop/flags/a")
+    assert await reader(a=CONTENT).read("shop", mine) == CONTENT
+
+
+async def test_what_is_not_in_the_store_is_downloaded(server: str) -> None:
+    mine = artifact(f"{server}/good", path="flagsource/shop/flags/a")
+    assert await reader().read("shop", mine) == CONTENT
+
+
+@pytest.mark.parametrize("path", ["flagsource/other/flags/a", "flagsource/shop2/flags/a", "a", ""])
+async def test_a_path_of_another_namespace_is_not_looked_up(server: str, path: str) -> None:
+    foreign = artifact(f"{server}/404", path=path)
+    with pytest.raises(Waiting):
+        await reader(a=CONTENT).read("shop", foreign)
+
+
+async def test_a_store_that_holds_something_else_is_found_out() -> None:
+    mine = artifact("http://nowhere.invalid/x", path="flagsource/shop/flags/a")
+    with pytest.raises(Failed, match="is not what its source says"):
+        await reader(a=b"damaged").read("shop", mine)
+
+
+async def test_one_that_is_gone_is_waited_for_and_asked_for_again(server: str) -> None:
+    caught = await setback(f"{server}/404")
+    assert type(caught) is Waiting
+    assert caught.message == f"{server}/404 is gone; its source is to make a new one"
+    assert caught.requeue_after == pytest.approx(30)
+
+
+async def test_another_content_is_refused_and_tried_again(server: str) -> None:
+    caught = await setback(f"{server}/good", digest=digest_of(b"another"))
+    assert type(caught) is Failed
+    assert caught.message == (
+        f"{server}/good is not what its source says: its digest is {digest_of(CONTENT)}"
+    )
+
+
+async def test_bytes_are_taken_as_they_were_stored(server: str) -> None:
+    stored = gzip.compress(CONTENT, mtime=0)
+    assert await reader().read("shop", artifact(f"{server}/zipped", stored)) == stored
+
+
+async def test_one_without_end_is_cut_off(server: str) -> None:
+    caught = await setback(f"{server}/endless")
+    assert (type(caught), caught.reason) == (Stalled, "ArtifactTooLarge")
+    assert caught.message == f"{server}/endless is larger than 1000000 bytes"
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [("503", "answers 503"), ("moved", "answers 302"), ("cut", "ClientPayloadError")],
+)
+async def test_a_server_that_fails_is_asked_again(server: str, what: str, message: str) -> None:
+    caught = await setback(f"{server}/{what}")
+    assert (type(caught), caught.reason) == (Failed, "ArtifactFailed")
+    assert caught.message.endswith(message)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1/x", "file:///etc/passwd", "http://[::1", "nothing", "http://h:x/y"]
+)
+async def test_a_url_that_leads_nowhere_is_a_failure(url: str) -> None:
+    assert (await setback(url)).reason == "ArtifactFailed"
+
+
+async def test_a_digest_that_nobody_can_check_is_refused(server: str) -> None:
+    caught = await setback(f"{server}/good", digest="md5:00")
+    assert (type(caught), caught.message) == (Stalled, "digest md5 is not known here")
+
+
+@pytest.mark.parametrize("what", ["404", "503", "good", "endless"])
+async def test_no_message_repeats_what_may_be_secret_in_a_url(server: str, what: str) -> None:
+    url = server.replace("//", "//user:hunter2@") + f"/{what}?token=hunter2#hunter2"
+    caught = await setback(url, digest=digest_of(b"another"))
+    assert "hunter2" not in caught.message
+    assert f"{server}/{what}" in caught.message

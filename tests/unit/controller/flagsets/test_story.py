@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from controller.api.artifact import ArtifactStatus
+from controller.flagsets import story
+from controller.flagsets.compose import Composition
+from evaluator.flags.diff import Diff
+from evaluator.flags.model import Flag, FlagSet, State
+from evaluator.flags.problems import Problem, Severity
+from tests.unit.controller.flagsets.world import START
+
+WARNING = Problem("a.yaml", 1, 2, Severity.WARNING, "x", "it is odd")
+ERROR = Problem("b.yaml", 3, 4, Severity.ERROR, "x", "it is wrong")
+
+
+def flags(*keys: str) -> dict[str, Flag]:
+    return {key: Flag(key, State.ENABLED, {"on": True}) for key in keys}
+
+
+def attempt(
+    revision: str = "r1", author: str = "", subject: str = "", **made: Any
+) -> story.Attempt:
+    metadata = {"flagstaff.dev/author": author, "flagstaff.dev/subject": subject}
+    artifact = ArtifactStatus(
+        url="http://x", revision=revision, digest="sha256:00", metadata=metadata
+    )
+    fields: dict[str, Any] = {
+        "flag_set": FlagSet(flags("a")),
+        "digest": "sha256:1",
+        "problems": (),
+        "held": (),
+        "changed": Diff((), MappingProxyType({}), ()),
+        "accepted": True,
+    }
+    return story.Attempt(artifact, Composition(**fields | made))
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (ERROR, "b.yaml:3:4"),
+        (replace(ERROR, line=0, column=0), "b.yaml"),
+        (replace(ERROR, file=""), "3:4"),
+        (replace(ERROR, file="", line=0, column=0), ""),
+    ],
+)
+def test_a_place_is_told_as_far_as_it_is_known(problem: Problem, told: str) -> None:
+    assert story.place(problem) == told
+
+
+@pytest.mark.parametrize(
+    ("problems", "told"),
+    [
+        ([ERROR], "b.yaml:3:4: it is wrong"),
+        ([WARNING, ERROR, WARNING], "b.yaml:3:4: it is wrong (and 2 more)"),
+        ([WARNING], "a.yaml:1:2: it is odd"),
+        ([replace(ERROR, file="", line=0, column=0)], "it is wrong"),
+    ],
+)
+def test_the_worst_problem_stands_for_all(problems: list[Problem], told: str) -> None:
+    assert story.first_problem(problems) == told
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (Diff((), {}, ()), "no flags changed"),
+        (Diff(("a",), {"b": ()}, ("c",)), "1 added, 1 changed, 1 removed: a, b, c"),
+        (Diff(tuple("abcdef"), {}, ()), "6 added: a, b, c, d, e, …"),
+        (Diff(("k" * 100,), {}, ()), f"1 added: {'k' * 63}…"),
+        (Diff(("a\nb",), {}, ()), "1 added: a b"),
+    ],
+)
+def test_changes_are_counted_and_the_first_are_named(changed: Diff, told: str) -> None:
+    assert story.changes(changed) == told
+
+
+def test_what_strangers_write_stays_within_its_line() -> None:
+    made = attempt(author="A\x1b[31m\n <x>", subject="s" * 200, changed=Diff(("a",), {}, ()))
+    said = story.applied({}, made)
+    assert said == f'r1 by A [31m  "{"s" * 71}…": 1 added: a'
+
+
+def test_an_unknown_author_and_subject_are_left_out() -> None:
+    assert story.applied({}, attempt(changed=Diff(("a",), {}, ()))) == "r1: 1 added: a"
+
+
+def test_a_message_about_a_bad_revision_names_flags_and_says_what_to_do() -> None:
+    made = attempt(problems=(ERROR,), held=("a",), missing=("new",))
+    assert story.partial(made) == (
+        "r1 is applied but for 2 of 2 flags: b.yaml:3:4: it is wrong. "
+        "a stays at the last good definition; new is not served, having none; push a correction"
+    )
+
+
+def test_a_question_is_not_followed_by_a_full_stop() -> None:
+    made = attempt(problems=(replace(ERROR, message="cut off?"),))
+    assert story.refused(made, "", "r0") == (
+        "r1 is refused: b.yaml:3:4: cut off? r0 stays in force; push a correction or revert the commit"
+    )
+
+
+@pytest.mark.parametrize(
+    ("accepted", "end"),
+    [(True, ", or delete X x to have all other flags applied"), (False, "push a correction")],
+)
+def test_the_way_out_of_an_edit_is_told_where_there_is_one(accepted: bool, end: str) -> None:
+    made = attempt(problems=(ERROR,), accepted=accepted)
+    assert story.unknown(made, "X x").endswith(end)
+
+
+def test_errors_come_first_and_unknown_places_are_left_out() -> None:
+    nowhere = replace(WARNING, file="", line=0, column=0)
+    assert story.problem_list([nowhere, ERROR]) == [
+        {"severity": "error", "file": "b.yaml", "line": 3, "column": 4, "message": "it is wrong"},
+        {"severity": "warning", "message": "it is odd"},
+    ]
+
+
+def test_a_held_flag_is_of_its_own_revision_or_else_of_the_set_s() -> None:
+    marked = replace(flags("a")["a"], metadata={"flagstaff.dev/held-from": "r0"})
+    both = FlagSet(flags("b") | {"a": marked}, {}, {"flagstaff.dev/revision": "r1"})
+    made = attempt(flag_set=both, held=("a", "b")).composition
+    assert story.held_list(made) == [
+        {"name": "a", "revision": "r0"},
+        {"name": "b", "revision": "r1"},
+    ]
+
+
+def test_a_revision_that_is_told_already_is_not_told_again() -> None:
+    first = story.history({}, attempt("r1"), START)
+    assert story.history({"history": first}, attempt("r1"), START) == first
+    again = story.history({"history": first}, attempt("r1", digest="sha256:2"), START)
+    assert [each["digest"] for each in again] == ["sha256:2", "sha256:1"]
+
+
+def test_the_history_keeps_the_newest() -> None:
+    before: dict[str, Any] = {}
+    for number in range(15):
+        before = {"history": story.history(before, attempt(f"r{number}"), START)}
+    assert [each["revision"] for each in before["history"]] == [
+        f"r{number}" for number in range(14, 4, -1)
+    ]
+
+
+def test_the_last_good_revision_stays_while_a_flag_is_bad() -> None:
+    before = {"lastGoodRevision": "r0"}
+    for bad in (attempt(held=("a",)), attempt(missing=("n",))):
+        assert story.status(before, bad, (), START)["lastGoodRevision"] == "r0"
+    assert "lastGoodRevision" not in story.status({}, attempt(missing=("n",)), (), START)
+    assert story.status(before, attempt(), (), START)["lastGoodRevision"] == "r1"
