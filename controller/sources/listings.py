@@ -34,12 +34,18 @@ class Look:
     now: datetime
     since: datetime
     """Of what was so before this, nothing may be told."""
+    in_turn: bool = False
+    """Nobody asked for the look: it may also wait for an answer that another has been waiting for longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
     began: datetime
     answer: asyncio.Task[References]
+
+    def serves(self, look: Look) -> bool:
+        # A remote that does not answer is asked by one of its sources at a time, and not by all.
+        return self.began >= look.since or (look.in_turn and not self.answer.done())
 
 
 @dataclass(slots=True)
@@ -56,7 +62,7 @@ class Listings:
         self._clear(look.now)
         asked = (program, patterns)
         known = self._latest.get(asked)
-        if known is None or known.began < look.since:
+        if known is None or not known.serves(look):
             task = asyncio.create_task(self._ask(program, patterns))
             task.add_done_callback(_noted)
             known = self._latest[asked] = _Listing(look.now, task)

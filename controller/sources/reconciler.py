@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -20,6 +20,7 @@ from controller.runtime.news import News
 from controller.runtime.setbacks import Setback, Stalled, Waiting
 from controller.runtime.settle import Outcome
 from controller.sources.ignore import remove_ignored
+from controller.sources.listings import Look
 from controller.sources.turns import Turns
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from controller.artifacts.artifact import Artifact
     from controller.artifacts.storage import Storage
     from controller.sources.expected import Expected
-    from controller.sources.listings import Look
     from controller.sources.source import Commit, Revision, Source
 
 IN_STORAGE: Final = "ArtifactInStorage"
@@ -80,7 +80,7 @@ class SourceReconciler:
             spec = _read(resource)
             look = self.turns.look(resource, now)
             if self.expected.waits(resource.key):
-                look = replace(look, since=now)
+                look = Look(now, now)
             source = await self.sources.open(spec, resource.key, look)
             found = await self._found(resource, spec, source, storage, stored, now)
         except Setback as setback:

@@ -34,7 +34,7 @@ class Turns:
             and before == resource.generation
             and asked in {None, resource.status.get("lastHandledReconcileAt")}
         ):
-            since = now - SHARED
+            return Look(now, now - SHARED, in_turn=True)
         return Look(now, since)
 
     def next(self, key: ObjectKey, due: datetime) -> None:

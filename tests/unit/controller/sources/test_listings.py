@@ -37,10 +37,11 @@ class Program:
 
     def list_references(self, *_: str) -> str:
         self.asked.append(1)
+        number = len(self.asked)
         assert self.gate.wait(30)
         if self.failing:
             raise self.failing[0]
-        return f"{len(self.asked):040d}\trefs/heads/main\n"
+        return f"{number:040d}\trefs/heads/main\n"
 
 
 @pytest.fixture
@@ -107,6 +108,22 @@ async def test_those_who_come_while_one_asks_wait_for_its_answer(
     await asyncio.sleep(0)
     program.gate.set()
     assert await asyncio.gather(*waiting) == [1] * 5
+
+
+@pytest.mark.parametrize(("in_turn", "which"), [(True, 1), (False, 2)])
+async def test_a_remote_that_does_not_answer_is_asked_once_by_those_whose_turn_it_is(
+    listings: Listings, program: Program, in_turn: bool, which: int
+) -> None:
+    program.gate.clear()
+    first = asyncio.ensure_future(asked(listings, program))
+    await asyncio.sleep(0)
+    later = NOW + timedelta(seconds=30)
+    look = Look(later, later - SHARED, in_turn)
+    second = asyncio.ensure_future(asked(listings, program, look))
+    await asyncio.sleep(0)
+    program.gate.set()
+    await first
+    assert await second == which
 
 
 async def test_who_gives_up_waiting_takes_the_answer_from_nobody(

@@ -21,6 +21,7 @@ def since(
     resource = Resource(KEY, "uid", 2, "1", status=SEEN if status is None else status, **more)
     look = (turns or Turns()).look(resource, NOW)
     assert look.now == NOW
+    assert look.in_turn is (look.since == NOW - SHARED)
     return NOW - look.since
 
 
