@@ -1,0 +1,138 @@
+"""FlagReceipt: what one proxy knows of who serves one flag set.
+
+Members are told apart by 48 bits of a hash and stand in lists of 16 characters each, so that 10,000 of them fit into an object with
+room to spare; only laggards have names.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import Field
+
+from controller.api.fields import Model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+KIND: Final = "FlagReceipt"
+PLURAL: Final = "flagreceipts"
+OBSERVED_AT: Final = "flagstaff.dev/observed-at"
+"""Annotation of a FeatureFlagConfiguration: when its revision was first seen, RFC 3339 with milliseconds."""
+LEASE_PREFIX: Final = "flagstaff-proxy-"
+"""The name of a proxy's Lease before its identity."""
+
+MOST_LAGGARDS: Final = 20
+"""That one proxy names."""
+MOST_GROUPS: Final = 64
+"""Lists in one receipt."""
+_ID: Final = 6
+_ENTRY: Final = 12
+_LATEST: Final = 2**48 - 1
+
+
+class ServedGroup(Model):
+    """Members that serve the same."""
+
+    digest: str = ""
+    """Empty: nothing yet."""
+    revision: str = ""
+    silent: bool = False
+    """They were not heard of for a while."""
+    members: str = ""
+    """Packed, see `pack`."""
+
+
+class Laggard(Model):
+    """A member that is silent, or serves something else than it should."""
+
+    id: str
+    name: str
+    """`namespace/pod`, or the instance of a process outside pods."""
+    node: str = ""
+    serves: str = ""
+    """A revision, or a digest where none is known; empty: nothing."""
+    since: str = ""
+    """RFC 3339."""
+    silent: bool = False
+    claimed: bool = False
+    """Nobody vouches for the name."""
+
+
+class FlagReceiptSpec(Model):
+    """Whose receipt of what."""
+
+    configuration: Annotated[str, Field(min_length=1, max_length=253)]
+    """The FeatureFlagConfiguration beside it."""
+    proxy: Annotated[str, Field(min_length=1, max_length=253)]
+
+
+class FlagReceiptStatus(Model):
+    """What the proxy knows."""
+
+    digest: str = ""
+    """Of what it delivers."""
+    observed_at: str | None = None
+    """When the change to that was first observed."""
+    groups: Annotated[tuple[ServedGroup, ...], Field(max_length=MOST_GROUPS)] = ()
+    left: str = ""
+    """Members that said goodbye here, packed: another proxy may still hold them for silent."""
+    laggards: Annotated[tuple[Laggard, ...], Field(max_length=MOST_LAGGARDS)] = ()
+    latency: dict[str, int] = Field(default_factory=dict)
+    """Members by step of `Histogram`, from observed to served."""
+    delivered: int = 0
+    """Streams of subscribers that send no receipts."""
+    claimed: int = 0
+    """Members for whose name nobody vouches."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Entry:
+    """One member in a list."""
+
+    id: bytes
+    """6 bytes."""
+    connected_at: int
+    """Milliseconds since 1970 on the member's clock: it is at the proxy to which it connected last."""
+
+
+def member_id(namespace: str, pod: str, instance: str) -> bytes:
+    """The id of a pod, by its uid or name, or of a process outside pods."""
+    what = f"pod\n{namespace}\n{pod}" if pod else f"instance\n{instance}"
+    return hashlib.blake2b(what.encode(errors="surrogatepass"), digest_size=_ID).digest()
+
+
+def pack(entries: Iterable[Entry]) -> str:
+    """A list as text: for each entry, by id, 6 bytes of id and 6 of `connected_at` (big-endian), all in base64."""
+    whole = b"".join(
+        each.id + min(each.connected_at, _LATEST).to_bytes(6, "big") for each in sorted(entries)
+    )
+    return base64.b64encode(whole).decode()
+
+
+def unpack(text: str) -> Iterator[Entry]:
+    """The entries of `pack`. Raises ValueError for a text that is none."""
+    try:
+        whole = base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError("members are not base64") from error
+    if len(whole) % _ENTRY:
+        raise ValueError("members are cut off")
+    for at in range(0, len(whole), _ENTRY):
+        yield Entry(whole[at : at + _ID], int.from_bytes(whole[at + _ID : at + _ENTRY], "big"))
+
+
+def receipt_name(configuration: str, proxy: str) -> str:
+    """The object's name: readable, and one for each pair."""
+    told = hashlib.sha256(f"{configuration}\n{proxy}".encode()).hexdigest()[:12]
+    return f"{configuration[:120].rstrip('-.')}.{proxy[:100].rstrip('-.').lower()}.{told}"
+
+
+def configuration_of(spec: Mapping[str, Any]) -> str | None:
+    """The FeatureFlagConfiguration that a FlagReceipt's spec names, as far as it can be read."""
+    name = spec.get("configuration")
+    return name if isinstance(name, str) else None

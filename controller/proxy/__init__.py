@@ -1,0 +1,1 @@
+"""Stage 4: flag sets to any number of evaluators, and their receipts back."""

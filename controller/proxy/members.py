@@ -1,0 +1,298 @@
+"""Who is a member of one flag set at one proxy, what each serves, and who lags behind. Pure.
+
+Time is told in ticks: a proxy that stood still for a minute did not hear anybody meanwhile, and takes nobody for silent because of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from controller.api.histogram import step
+from controller.api.receipt import Entry, member_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SILENT: Final = 15.0
+"""Seconds after which a member that is not heard of is a laggard."""
+FORGOTTEN: Final = 300.0
+"""Seconds of silence after which one that is no pod is no member any more."""
+REMEMBERED: Final = 2 * FORGOTTEN
+"""Seconds for which it is remembered that one said goodbye: another proxy may still take it for silent."""
+LONGEST_TICK: Final = 2.0
+_SAME: Final = 2.0
+"""Seconds by which two reports of the same moment may differ: the network's doing."""
+
+
+class Pods(Protocol):
+    """Which Pods there are."""
+
+    def exists(self, uid: str) -> bool | None:
+        """Whether a Pod with this uid is there; None where that is not known now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a member is."""
+
+    namespace: str
+    pod: str
+    """Empty outside pods."""
+    pod_uid: str
+    instance: str
+    node: str = ""
+    version: str = ""
+    verified: bool = False
+    """The cluster vouches for namespace and pod; otherwise they are a claim."""
+
+    @property
+    def id(self) -> bytes:
+        """The same for all processes of a pod, one after another, at every proxy."""
+        return member_id(self.namespace, self.pod_uid or self.pod, self.instance)
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        if not self.pod:
+            return self.instance
+        return f"{self.namespace}/{self.pod}" if self.namespace else self.pod
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a member says."""
+
+    connected_at: int
+    """Milliseconds since 1970 on its own clock."""
+    digest: str = ""
+    revision: str = ""
+    served_at: float = 0.0
+    """Unix seconds on our clock."""
+    replaced: bool = False
+    """It took the place of another that was delivered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One member as it stands."""
+
+    who: Identity
+    digest: str
+    revision: str
+    silent: bool
+    lagging: bool
+    since: float
+    """Unix seconds: since when it lags, or has served what it serves."""
+
+    @property
+    def serves_nothing(self) -> bool:
+        """Whether it has nothing to serve yet."""
+        return not self.digest
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Members that stand alike."""
+
+    digest: str
+    revision: str
+    silent: bool
+    entries: tuple[Entry, ...]
+
+
+@dataclass(slots=True)
+class _Member:
+    who: Identity
+    report: Report
+    heard: float
+    """In seconds of ticks."""
+    heard_at: float
+    """Unix seconds."""
+    joined_at: float
+    silent: bool = False
+
+
+class Membership:
+    """Of one flag set."""
+
+    def __init__(self, pods: Pods) -> None:
+        self.version = 0
+        """Another number whenever anything changed that `groups`, `laggards` or `latency` tell."""
+        self.digest = ""
+        """Of what is delivered; empty: nothing is."""
+        self.observed_at: float | None = None
+        """Unix seconds at which the change to it was first observed."""
+        self._since = 0.0
+        self._pods = pods
+        self._awake = 0.0
+        self._members: dict[bytes, _Member] = {}
+        """Those that are silent are the first, in the order in which they were heard of."""
+        self._silent: dict[bytes, None] = {}
+        self._left: dict[bytes, tuple[Identity, int, float]] = {}
+        """Who said goodbye on which connection, and when in ticks."""
+
+    def __len__(self) -> int:
+        """Members."""
+        return len(self._members)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to tell."""
+        return not self._members and not self._left
+
+    def deliver(self, digest: str, observed_at: float | None, now: float) -> None:
+        """This is delivered from `now` on; empty: nothing is any more."""
+        if digest != self.digest:
+            self._since = now
+        elif observed_at == self.observed_at:
+            return
+        self.digest, self.observed_at = digest, observed_at
+        self.version += 1
+
+    def hear(self, who: Identity, report: Report, now: float) -> None:
+        """A member reports. One that comes late, from an earlier connection, changes nothing."""
+        key = who.id
+        left, known = self._left.get(key), self._members.get(key)
+        if left is not None and report.connected_at <= left[1]:
+            return
+        if known is not None and (
+            report.connected_at < known.report.connected_at or _pretends(who, known)
+        ):
+            return
+        self._left.pop(key, None)
+        joined = now if known is None else known.joined_at
+        following = _Member(who, _settled(known, report), self._awake, now, joined)
+        if known is None or known.silent or _differs(known, following):
+            self.version += 1
+        self._silent.pop(key, None)
+        # At the end: the first are those who were not heard of for longest.
+        self._members.pop(key, None)
+        self._members[key] = following
+
+    def leave(self, who: Identity, connected_at: int) -> None:
+        """A member says goodbye."""
+        key = who.id
+        known = self._members.get(key)
+        if known is None or connected_at < known.report.connected_at or _pretends(who, known):
+            return
+        self._forget(key)
+        self._left[key] = (known.who, connected_at, self._awake)
+
+    def pod_gone(self, uid: str) -> None:
+        """A Pod is there no more, nor is its member."""
+        for key in [key for key, each in self._members.items() if each.who.pod_uid == uid]:
+            self._forget(key)
+        for key in [key for key, (who, _, _) in self._left.items() if who.pod_uid == uid]:
+            del self._left[key]
+            self.version += 1
+
+    def tick(self, seconds: float) -> None:
+        """So much time went by."""
+        self._awake += min(seconds, LONGEST_TICK)
+        for key, member in self._members.items():
+            if self._awake - member.heard < SILENT:
+                break
+            if not member.silent:
+                member.silent = True
+                self._silent[key] = None
+                self.version += 1
+        for key in [key for key in self._silent if self._over(key)]:
+            self._forget(key)
+        for key in [key for key, each in self._left.items() if self._outdated(*each)]:
+            del self._left[key]
+            self.version += 1
+
+    def standings(self) -> Iterator[Standing]:
+        """Every member."""
+        for member in self._members.values():
+            yield self._standing(member)
+
+    def laggards(self) -> list[Standing]:
+        """Whoever lags, the longest first."""
+        found = [each for each in self.standings() if each.lagging]
+        return sorted(found, key=lambda each: (each.since, each.who.name))
+
+    def groups(self) -> list[Group]:
+        """All members by what they serve, as lists."""
+        found: dict[tuple[str, str, bool], list[Entry]] = {}
+        for key, member in self._members.items():
+            report = member.report
+            alike = (report.digest, report.revision, member.silent)
+            found.setdefault(alike, []).append(Entry(key, report.connected_at))
+        return [Group(*alike, tuple(sorted(entries))) for alike, entries in sorted(found.items())]
+
+    def left(self) -> tuple[Entry, ...]:
+        """Who said goodbye: wherever else they are still known, they are not there any more."""
+        return tuple(sorted(Entry(key, at) for key, (_, at, _) in self._left.items()))
+
+    def latency(self) -> dict[int, int]:
+        """How long it took from observed to served, as a histogram of members who serve what is delivered."""
+        if self.observed_at is None or not self.digest:
+            return {}
+        return dict(
+            Counter(
+                step(max(0.0, each.report.served_at - self.observed_at))
+                for each in self._members.values()
+                if each.report.replaced and each.report.digest == self.digest
+            )
+        )
+
+    def claimed(self) -> int:
+        """Members for whom nobody vouches."""
+        return sum(not each.who.verified for each in self._members.values())
+
+    def _standing(self, member: _Member) -> Standing:
+        report, wrong = member.report, member.report.digest != self.digest
+        if member.silent:
+            since = member.heard_at
+        else:
+            since = max(self._since, member.joined_at) if wrong else report.served_at
+        return Standing(
+            member.who,
+            report.digest,
+            report.revision,
+            member.silent,
+            member.silent or wrong,
+            since,
+        )
+
+    def _forget(self, key: bytes) -> None:
+        if self._members.pop(key, None) is not None:
+            self._silent.pop(key, None)
+            self.version += 1
+
+    def _over(self, key: bytes) -> bool:
+        member = self._members[key]
+        return self._awake - member.heard >= FORGOTTEN and not self._kept(member.who)
+
+    def _outdated(self, who: Identity, _connected_at: int, since: float) -> bool:
+        return self._awake - since >= REMEMBERED and not self._kept(who)
+
+    def _kept(self, who: Identity) -> bool:
+        """Whether its Pod will tell when it is over. Unknown is no reason to forget anybody."""
+        return bool(who.pod_uid) and self._pods.exists(who.pod_uid) is not False
+
+
+def _pretends(who: Identity, known: _Member) -> bool:
+    """Whether a claim is made of somebody who is vouched for, and there."""
+    return known.who.verified and not who.verified and not known.silent
+
+
+def _settled(known: _Member | None, report: Report) -> Report:
+    """The report with the moment that was told of it first: later reports of it differ by what the network took."""
+    if known is None:
+        return report
+    before = known.report
+    same = before.digest == report.digest and abs(before.served_at - report.served_at) < _SAME
+    if not same:
+        return report
+    return Report(
+        report.connected_at, report.digest, report.revision, before.served_at, before.replaced
+    )
+
+
+def _differs(one: _Member, other: _Member) -> bool:
+    return one.report != other.report or one.who != other.who

@@ -1,0 +1,77 @@
+"""From what a proxy knows of a flag set's members to the status of its FlagReceipt. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from controller.api.receipt import (
+    MOST_GROUPS,
+    MOST_LAGGARDS,
+    FlagReceiptStatus,
+    Laggard,
+    ServedGroup,
+    pack,
+)
+from controller.proxy.members import Group
+
+if TYPE_CHECKING:
+    from controller.proxy.members import Membership, Standing
+
+
+def told(membership: Membership, delivered: int = 0) -> FlagReceiptStatus:
+    """The status. `delivered`: streams of subscribers that send no receipts."""
+    groups = [
+        ServedGroup(
+            digest=each.digest,
+            revision=each.revision,
+            silent=each.silent,
+            members=pack(each.entries),
+        )
+        for each in _fewer(membership.groups(), membership.digest)
+    ]
+    observed = membership.observed_at
+    return FlagReceiptStatus(
+        digest=membership.digest,
+        observed_at=None if observed is None else moment(observed),
+        groups=tuple(groups),
+        left=pack(membership.left()),
+        laggards=tuple(_laggard(each) for each in membership.laggards()[:MOST_LAGGARDS]),
+        latency={str(number): count for number, count in sorted(membership.latency().items())},
+        delivered=delivered,
+        claimed=membership.claimed(),
+    )
+
+
+def _fewer(groups: list[Group], digest: str) -> list[Group]:
+    """As many as a receipt holds: of small ones that serve something else it is not told what."""
+    if len(groups) <= MOST_GROUPS:
+        return groups
+    ordered = sorted(groups, key=lambda each: (each.digest != digest, -len(each.entries)))
+    kept, rest = ordered[: MOST_GROUPS - 2], ordered[MOST_GROUPS - 2 :]
+    for silent in (False, True):
+        entries = [entry for each in rest if each.silent is silent for entry in each.entries]
+        kept.append(Group("", "", silent, tuple(entries)))
+    return kept
+
+
+def moment(seconds: float) -> str:
+    """Unix seconds as RFC 3339 with milliseconds, in UTC."""
+    return (
+        datetime.fromtimestamp(seconds, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
+
+
+def _laggard(standing: Standing) -> Laggard:
+    who = standing.who
+    return Laggard(
+        id=who.id.hex(),
+        name=who.name,
+        node=who.node,
+        serves=standing.revision or standing.digest,
+        since=moment(standing.since),
+        silent=standing.silent,
+        claimed=not who.verified,
+    )

@@ -1,0 +1,213 @@
+"""What a proxy knows of a flag set's members."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.api.members import count
+from controller.proxy.members import FORGOTTEN, REMEMBERED, SILENT, Identity, Membership, Report
+from controller.proxy.tally import told
+
+DIGEST, OLD = "sha256:new", "sha256:old"
+
+
+class Pods:
+    def __init__(self, *there: str) -> None:
+        self.there: set[str] | None = set(there)
+
+    def exists(self, uid: str) -> bool | None:
+        return None if self.there is None else uid in self.there
+
+
+def pod(name: str, **fields: Any) -> Identity:
+    return Identity("shop", name, f"uid-{name}", f"i-{name}", verified=True, **fields)
+
+
+def membership(*names: str, pods: Pods | None = None) -> Membership:
+    """Members that serve what is delivered since 100."""
+    made = Membership(pods or Pods(*(f"uid-{name}" for name in names)))
+    made.deliver(DIGEST, 100.0, 100.5)
+    for name in names:
+        made.hear(pod(name), Report(1000, DIGEST, "main@sha1:1", 100.25, replaced=True), 101.0)
+    return made
+
+
+def wait(known: Membership, seconds: float) -> None:
+    for _ in range(int(seconds)):
+        known.tick(1.0)
+
+
+def names(known: Membership) -> list[str]:
+    return [each.who.name for each in known.laggards()]
+
+
+def test_whoever_sent_a_receipt_is_a_member() -> None:
+    assert (len(membership("a", "b")), names(membership("a", "b"))) == (2, [])
+
+
+def test_one_that_serves_another_digest_lags_since_the_change_was_delivered() -> None:
+    known = membership("a", "b")
+    known.deliver("sha256:newest", 200.0, 200.5)
+    assert [(each.who.name, each.since) for each in known.laggards()] == [
+        ("shop/a", 200.5), ("shop/b", 200.5),
+    ]  # fmt: skip
+
+
+def test_one_that_serves_nothing_yet_lags_since_it_joined() -> None:
+    known = membership()
+    known.hear(pod("a"), Report(1), 150.0)
+    assert [(each.serves_nothing, each.since) for each in known.laggards()] == [(True, 150.0)]
+
+
+def test_one_that_is_silent_lags_since_it_was_heard_of_last() -> None:
+    known = membership("a", "b")
+    wait(known, SILENT - 1)
+    known.hear(pod("b"), Report(1000, DIGEST, "main@sha1:1", 100.25), 115.0)
+    known.tick(1.0)
+    assert [(each.who.name, each.silent, each.since) for each in known.laggards()] == [
+        ("shop/a", True, 101.0)
+    ]
+
+
+def test_one_that_speaks_again_lags_no_more() -> None:
+    known = membership("a")
+    wait(known, SILENT)
+    known.hear(pod("a"), Report(1000, DIGEST, "main@sha1:1", 100.25), 130.0)
+    assert names(known) == []
+
+
+def test_a_proxy_that_stood_still_takes_nobody_for_silent() -> None:
+    known = membership("a")
+    known.tick(3600.0)
+    assert names(known) == []
+
+
+@pytest.mark.parametrize(
+    ("who", "there", "members"),
+    [
+        pytest.param(pod("a"), {"uid-a"}, 1, id="a pod that is there stays"),
+        pytest.param(pod("a"), None, 1, id="a pod of which nothing is known now stays"),
+        pytest.param(pod("a"), set(), 0, id="a pod that nobody knows goes"),
+        pytest.param(Identity("", "", "", "i-1"), {"uid-a"}, 0, id="a process outside pods goes"),
+        pytest.param(Identity("shop", "a", "", "i-1"), set(), 0, id="a pod without a uid goes"),
+    ],
+)
+def test_after_five_minutes_of_silence(who: Identity, there: set[str] | None, members: int) -> None:
+    pods = Pods()
+    pods.there = there
+    known = membership(pods=pods)
+    known.hear(who, Report(1), 101.0)
+    wait(known, FORGOTTEN)
+    assert len(known) == members
+
+
+def test_a_goodbye_ends_a_membership() -> None:
+    known = membership("a", "b")
+    known.leave(pod("a"), 1000)
+    assert [each.who.name for each in known.standings()] == ["shop/b"]
+
+
+def test_a_goodbye_from_an_earlier_connection_ends_nothing() -> None:
+    known = membership("a")
+    known.leave(pod("a"), 999)
+    assert len(known) == 1
+
+
+def test_a_receipt_that_was_overtaken_by_the_goodbye_changes_nothing() -> None:
+    known = membership("a")
+    known.leave(pod("a"), 1000)
+    known.hear(pod("a"), Report(1000, DIGEST), 102.0)
+    assert len(known) == 0
+
+
+def test_a_new_process_in_the_same_pod_is_the_same_member() -> None:
+    known = membership("a")
+    known.leave(pod("a"), 1000)
+    known.hear(pod("a"), Report(2000, DIGEST), 103.0)
+    assert (len(known), known.left()) == (1, ())
+
+
+@pytest.mark.parametrize(("there", "left"), [(set(), 0), ({"uid-a"}, 1)], ids=["gone", "there"])
+def test_a_goodbye_is_remembered_while_the_pod_is_there(there: set[str], left: int) -> None:
+    pods = Pods("uid-a")
+    known = membership("a", pods=pods)
+    known.leave(pod("a"), 1000)
+    pods.there = there
+    wait(known, REMEMBERED)
+    assert len(known.left()) == left
+
+
+def test_a_deleted_pod_is_no_member() -> None:
+    known = membership("a", "b")
+    known.pod_gone("uid-a")
+    assert [each.who.name for each in known.standings()] == ["shop/b"]
+
+
+def test_an_earlier_connection_does_not_bring_back_what_was_served_then() -> None:
+    known = membership("a")
+    known.hear(pod("a"), Report(999, OLD), 102.0)
+    assert names(known) == []
+
+
+def test_a_claim_does_not_displace_a_member_that_is_vouched_for() -> None:
+    known = membership("a")
+    forged = Identity("shop", "a", "uid-a", "forger")
+    known.hear(forged, Report(9999, OLD), 102.0)
+    known.leave(forged, 9999)
+    assert (len(known), names(known)) == (1, [])
+
+
+def test_nothing_changes_while_members_say_the_same() -> None:
+    known = membership("a", "b")
+    before = known.version
+    for second in range(100, 200):
+        known.tick(1.0)
+        for name in ("a", "b"):
+            known.hear(pod(name), Report(1000, DIGEST, "main@sha1:1", 100.27, True), float(second))
+    assert known.version == before
+
+
+def test_latency_is_from_observed_to_served_of_those_who_had_another_before() -> None:
+    known = membership("a")
+    known.hear(pod("b"), Report(1, DIGEST, served_at=900.0), 901.0)
+    assert list(known.latency().values()) == [1]
+    assert count([told(known)], DIGEST).p50 == "260ms"
+
+
+def test_who_connected_elsewhere_later_counts_there() -> None:
+    one, other = membership("a", "b"), membership("c")
+    other.hear(pod("a"), Report(2000, OLD), 102.0)
+    wait(one, SILENT)
+    summed = count([told(one), told(other)], DIGEST)
+    assert (summed.served, summed.total, summed.silent) == (1, 3, 1)
+    assert [each.name for each in summed.laggards] == ["shop/b", "shop/a"]
+
+
+def test_who_said_goodbye_elsewhere_is_nowhere() -> None:
+    one, other = membership("a"), membership()
+    other.hear(pod("a"), Report(2000, DIGEST), 102.0)
+    other.leave(pod("a"), 2000)
+    assert count([told(one), told(other)], DIGEST).total == 0
+
+
+def test_a_receipt_names_a_few_and_counts_all() -> None:
+    known = membership()
+    for number in range(100):
+        known.hear(pod(f"p{number}"), Report(1, f"sha256:{number}"), 101.0)
+    status = told(known)
+    summed = count([status], DIGEST)
+    assert (len(status.laggards), len(status.groups), summed.total, summed.served) == (
+        20,
+        64,
+        100,
+        0,
+    )
+
+
+def test_ten_thousand_members_fit_into_an_object() -> None:
+    known = membership(*(f"checkout-{number:05}" for number in range(10_000)))
+    status = told(known)
+    assert count([status], DIGEST).served == 10_000
+    assert len(status.model_dump_json()) < 200_000

@@ -1,0 +1,200 @@
+"""Any interleaving of joins, reports, goodbyes, silence, moves between proxies, deaths of proxies and of Pods ends with the right count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from controller.api.members import Count, count
+from controller.api.receipt import FlagReceiptStatus
+from controller.proxy.members import FORGOTTEN, SILENT, Identity, Membership, Report
+from controller.proxy.tally import told
+
+PROXIES = 3
+MEMBERS = 5
+
+
+@dataclass
+class Member:
+    """A process as it truly is."""
+
+    who: Identity
+    proxy: int | None = None
+    connected_at: int = 0
+    digest: str = ""
+    frozen: bool = False
+    delivered: bool = False
+
+
+@dataclass
+class Truth:
+    """What is there."""
+
+    digest: str = "d0"
+    pods: set[str] = field(default_factory=set)
+
+    def exists(self, uid: str) -> bool:
+        return uid in self.pods
+
+
+class Receipts(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.truth = Truth()
+        self.clock = 1000.0
+        self.connections = 0
+        self.numbers = 0
+        self.members: list[Member] = []
+        self.proxies = [self.proxy() for _ in range(PROXIES)]
+
+    def proxy(self) -> Membership:
+        made = Membership(self.truth)
+        made.deliver(self.truth.digest, self.clock, self.clock)
+        return made
+
+    def connect(self, member: Member, proxy: int) -> None:
+        self.connections += 1
+        member.proxy, member.connected_at = proxy, self.connections
+
+    def send(self, member: Member) -> None:
+        assert member.proxy is not None
+        report = Report(member.connected_at, member.digest, member.digest, self.clock, True)
+        self.proxies[member.proxy].hear(member.who, report, self.clock)
+
+    def tick(self, seconds: float) -> None:
+        for _ in range(int(seconds)):
+            self.clock += 1
+            for proxy in self.proxies:
+                proxy.tick(1.0)
+
+    @rule(proxy=st.integers(0, PROXIES - 1), in_pod=st.booleans())
+    def join(self, proxy: int, in_pod: bool) -> None:
+        if len(self.members) >= MEMBERS:
+            return
+        self.numbers += 1
+        name = f"m{self.numbers}"
+        if in_pod:
+            self.truth.pods.add(name)
+        who = Identity("ns", name if in_pod else "", name if in_pod else "", name, verified=in_pod)
+        member = Member(who)
+        self.members.append(member)
+        self.connect(member, proxy)
+        self.send(member)
+
+    @precondition(lambda self: self.members)
+    @rule(which=st.integers(0, MEMBERS), newest=st.booleans())
+    def serve(self, which: int, newest: bool) -> None:
+        member = self.members[which % len(self.members)]
+        if not member.frozen:
+            member.digest = self.truth.digest if newest else "other"
+            self.send(member)
+
+    @precondition(lambda self: self.members)
+    @rule(which=st.integers(0, MEMBERS), proxy=st.integers(0, PROXIES - 1))
+    def move(self, which: int, proxy: int) -> None:
+        member = self.members[which % len(self.members)]
+        if not member.frozen:
+            self.connect(member, proxy)
+            self.send(member)
+
+    @precondition(lambda self: self.members)
+    @rule(which=st.integers(0, MEMBERS), proxy=st.integers(0, PROXIES - 1))
+    def late(self, which: int, proxy: int) -> None:
+        """A report from an earlier connection arrives after all that came since."""
+        member = self.members[which % len(self.members)]
+        if member.connected_at > 1:
+            report = Report(member.connected_at - 1, "stale", "", self.clock)
+            known = self.proxies[proxy]
+            if proxy == member.proxy:
+                known.hear(member.who, report, self.clock)
+
+    @precondition(lambda self: self.members)
+    @rule(which=st.integers(0, MEMBERS))
+    def freeze(self, which: int) -> None:
+        self.members[which % len(self.members)].frozen = True
+
+    @precondition(lambda self: self.members)
+    @rule(which=st.integers(0, MEMBERS))
+    def leave(self, which: int) -> None:
+        member = self.members[which % len(self.members)]
+        if member.frozen:
+            return
+        self.members.remove(member)
+        assert member.proxy is not None
+        self.proxies[member.proxy].leave(member.who, member.connected_at)
+        # Its Pod goes with it, or a while later: see `settle`.
+
+    @precondition(lambda self: self.members)
+    @rule(which=st.integers(0, MEMBERS))
+    def delete_pod(self, which: int) -> None:
+        member = self.members[which % len(self.members)]
+        if member.who.pod_uid:
+            self.members.remove(member)
+            self.gone(member.who.pod_uid)
+
+    def gone(self, uid: str) -> None:
+        self.truth.pods.discard(uid)
+        for proxy in self.proxies:
+            proxy.pod_gone(uid)
+
+    @rule(proxy=st.integers(0, PROXIES - 1))
+    def kill_proxy(self, proxy: int) -> None:
+        self.proxies[proxy] = self.proxy()
+        for member in self.members:
+            if member.proxy == proxy and not member.frozen:
+                self.connect(member, (proxy + 1) % PROXIES)
+                self.send(member)
+
+    @rule(seconds=st.sampled_from([1, 5, int(SILENT) + 1, int(FORGOTTEN) + 1]))
+    def wait(self, seconds: int) -> None:
+        """Time goes by in which nobody is heard of, or, from time to time, all who can speak are."""
+        for _ in range(seconds):
+            self.tick(1)
+            if int(self.clock) % 5 == 0:
+                self.beat()
+
+    def beat(self) -> None:
+        for member in self.members:
+            if not member.frozen:
+                self.send(member)
+
+    @rule()
+    def change(self) -> None:
+        self.truth.digest = f"d{int(self.clock)}{self.connections}{self.numbers}"
+        for proxy in self.proxies:
+            proxy.deliver(self.truth.digest, self.clock, self.clock)
+
+    def summed(self) -> Count:
+        statuses = [told(each).model_dump(by_alias=True) for each in self.proxies]
+        return count(
+            [FlagReceiptStatus.model_validate(each) for each in statuses], self.truth.digest
+        )
+
+    @invariant()
+    def nobody_counts_twice(self) -> None:
+        summed = self.summed()
+        known = {each.who.id for proxy in self.proxies for each in proxy.standings()}
+        assert summed.served <= summed.total <= len(known)
+        assert len({each.id for each in summed.laggards}) == len(summed.laggards) <= summed.lagging
+
+    def teardown(self) -> None:
+        """Everybody thaws and serves the newest; Pods of those who left go, and the others are forgotten in time."""
+        alive = {member.who.pod_uid for member in self.members}
+        for uid in self.truth.pods - alive:
+            self.gone(uid)
+        for member in self.members:
+            member.frozen, member.digest = False, self.truth.digest
+        for _ in range(int(FORGOTTEN) // 5 + 2):
+            self.tick(5)
+            self.beat()
+        summed = self.summed()
+        assert (summed.served, summed.total) == (len(self.members), len(self.members))
+        assert summed.laggards == ()
+
+
+Receipts.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestReceipts: Any = Receipts.TestCase
