@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.sources.location import Credentials, Location, Transport
+from controller.sources.scratch import Scratch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 # What a caller's environment could redirect, weaken or make talkative: `env -u` drops them, as GitPython passes all on.
 DROPPED = (
@@ -148,15 +148,17 @@ def secret_files(credentials: Credentials | None) -> Iterator[Path | None]:
     if not texts:
         yield None
         return
-    with tempfile.TemporaryDirectory(prefix="flagstaff-git-") as name:
-        folder = Path(name)
+    scratch = Scratch.make()
+    try:
         for file, text in texts.items():
             # ssh refuses a key that others may read, and one whose last line does not end.
             mode = 0o700 if file == "askpass" else 0o600
-            descriptor = os.open(folder / file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            descriptor = os.open(scratch.path / file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
                 opened.write(text.rstrip("\n") + "\n")
-        yield folder
+        yield scratch.path
+    finally:
+        scratch.remove()
 
 
 def _texts(credentials: Credentials) -> dict[str, str]:

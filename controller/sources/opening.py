@@ -14,6 +14,7 @@ from controller.sources.listings import Listings, Look
 from controller.sources.location import Transport, parse_location
 from controller.sources.mirror import remove_mirror
 from controller.sources.reference import Reference
+from controller.sources.scratch import sweep_scratch
 from controller.sources.secrets import credentials_from, with_proxy
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Sources:
     """Whose mirror each source uses."""
 
     def __post_init__(self) -> None:
+        """A process that was killed may have left keys behind."""
+        sweep_scratch()
         object.__setattr__(self, "listings", Listings(self.pool))
 
     async def open(self, spec: FlagSourceSpec, key: ObjectKey, look: Look) -> Source:

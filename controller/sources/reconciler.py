@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.artifact import AUTHOR, COMMITTED_AT, SUBJECT
@@ -21,6 +18,7 @@ from controller.runtime.setbacks import Setback, Stalled, Waiting
 from controller.runtime.settle import Outcome
 from controller.sources.ignore import remove_ignored
 from controller.sources.listings import Look
+from controller.sources.scratch import Scratch
 from controller.sources.turns import Turns
 
 if TYPE_CHECKING:
@@ -137,15 +135,15 @@ class SourceReconciler:
         self, spec: FlagSourceSpec, source: Source, revision: Revision, storage: Storage
     ) -> tuple[Artifact, Commit]:
         try:
-            folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="flagstaff-tree-"))
+            scratch = await asyncio.to_thread(Scratch.make)
         except OSError as error:
             raise as_failed(error, f"a folder for the files of {revision}") from error
         try:
-            commit = await source.fetch(revision, folder)
-            await asyncio.to_thread(remove_ignored, folder, spec.ignore)
-            archive = await asyncio.to_thread(pack, folder)
+            commit = await source.fetch(revision, scratch.path)
+            await asyncio.to_thread(remove_ignored, scratch.path, spec.ignore)
+            archive = await asyncio.to_thread(pack, scratch.path)
         finally:
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            await asyncio.to_thread(scratch.remove)
         artifact = await asyncio.to_thread(
             storage.put,
             archive,

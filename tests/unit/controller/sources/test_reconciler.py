@@ -294,7 +294,7 @@ async def test_a_full_disk_keeps_the_artifact_before(
 
 
 async def test_no_place_for_the_files_is_told(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.sources.reconciler.tempfile.mkdtemp", lambda **_: no_space())
+    monkeypatch.setattr("tempfile.mkdtemp", lambda **_: no_space())
     await life.look()
     assert life.condition("Ready") == ("False", "StorageFull")
 

@@ -1,0 +1,54 @@
+"""Folders for a while: for files of a commit, or keys that git is to read. What a killed process leaves is known by its lock."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+_PREFIX: Final = "flagstaff-scratch-"
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """An empty folder that only we can read, until `remove`. All of it blocks."""
+
+    path: Path
+    _lock: int
+
+    @classmethod
+    def make(cls) -> Self:
+        """Raises OSError."""
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        try:
+            return cls(path, _locked(path))
+        except OSError:
+            path.rmdir()
+            raise
+
+    def remove(self) -> None:
+        """With everything in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def sweep_scratch() -> None:
+    """Remove the folders of processes that are dead: the system drops their locks, and nothing else of theirs."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            Scratch(path, _locked(path)).remove()
+
+
+def _locked(path: Path) -> int:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(folder)
+        raise
+    return folder
