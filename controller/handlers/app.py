@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from controller.api.meta import Resource
 
 if TYPE_CHECKING:
     import asyncio
+    import contextlib
     from collections.abc import Sequence
 
     from controller.runtime.loop import Objects
@@ -62,7 +64,13 @@ def _resource(watched: Watched, body: dict[str, Any]) -> Resource:
     return Resource.of({**kept, "metadata": plain})
 
 
-def registry(objects: Objects, kinds: Sequence[Watched]) -> kopf.OperatorRegistry:
+Relisted = Callable[[Watched], None]
+"""Told of each object that a watch lists as it begins: of what went before it began, a watch tells nothing."""
+
+
+def registry(
+    objects: Objects, kinds: Sequence[Watched], relisted: Relisted
+) -> kopf.OperatorRegistry:
     """Handlers for `kinds` on a registry of their own."""
     handlers = kopf.OperatorRegistry()
 
@@ -70,27 +78,55 @@ def registry(objects: Objects, kinds: Sequence[Watched]) -> kopf.OperatorRegistr
     def login(**known: Any) -> kopf.ConnectionInfo | None:
         return kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
 
-    register(handlers, objects, kinds)
+    _register(handlers, objects, kinds, relisted)
     return handlers
 
 
-def register(handlers: kopf.OperatorRegistry, objects: Objects, kinds: Sequence[Watched]) -> None:
-    """Add handlers for `kinds` to a registry that is there, as `kopf run` has one."""
+def attach(
+    objects: Objects,
+    kinds: Sequence[Watched],
+    relisted: Relisted,
+    life: contextlib.AbstractAsyncContextManager[None],
+) -> None:
+    """Handlers on kopf's default registry, which `kopf run` takes; `life` is entered as it starts and left as it ends."""
+    handlers = kopf.get_default_registry()
+
+    @kopf.on.startup(registry=handlers)
+    async def start(settings: kopf.OperatorSettings, **_: Any) -> None:
+        configure(settings)
+        await life.__aenter__()
+
+    @kopf.on.cleanup(registry=handlers)
+    async def end(**_: Any) -> None:
+        await life.__aexit__(None, None, None)
+
+    _register(handlers, objects, kinds, relisted)
+
+
+def _register(
+    handlers: kopf.OperatorRegistry,
+    objects: Objects,
+    kinds: Sequence[Watched],
+    relisted: Relisted,
+) -> None:
     for watched in kinds:
-        _register(handlers, objects, watched)
+        _register_kind(handlers, objects, watched, relisted)
 
 
-def _register(handlers: kopf.OperatorRegistry, objects: Objects, watched: Watched) -> None:
+def _register_kind(
+    handlers: kopf.OperatorRegistry, objects: Objects, watched: Watched, relisted: Relisted
+) -> None:
     @kopf.on.event(
         watched.group or "", watched.version, watched.plural, registry=handlers, id=watched.plural
     )
     async def take(event: Any, **_: Any) -> None:
         seen(objects, watched, dict(event["object"]), deleted=event["type"] == "DELETED")
+        if event["type"] is None:
+            relisted(watched)
 
 
-def operator_settings() -> kopf.OperatorSettings:
+def configure(settings: kopf.OperatorSettings) -> None:
     """kopf as a source of events alone."""
-    settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.peering.standalone = True
     settings.watching.reconnect_backoff = 0.2
@@ -99,16 +135,17 @@ def operator_settings() -> kopf.OperatorSettings:
     # A worker waits as long for another event of the same object before it goes: it costs memory and no time.
     settings.queueing.idle_timeout = 0.1
     settings.process.ultimate_exiting_timeout = 10
-    return settings
 
 
 async def watch(
     handlers: kopf.OperatorRegistry, *, namespaces: Sequence[str], stop: asyncio.Event
 ) -> None:
     """Watch until `stop` is set; reconnects by itself. Everywhere where no namespaces are named."""
+    settings = kopf.OperatorSettings()
+    configure(settings)
     await kopf.operator(
         registry=handlers,
-        settings=operator_settings(),
+        settings=settings,
         standalone=True,
         clusterwide=not namespaces,
         namespaces=tuple(namespaces),

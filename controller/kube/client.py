@@ -44,6 +44,8 @@ PLURALS: Final = {
 COMPONENT: Final = "flagstaff-controller"
 _APPLY: Final = "application/apply-patch+yaml"
 _MERGE: Final = "application/merge-patch+json"
+_JSON: Final = {"Content-Type": "application/json", "Accept": "application/json"}
+_METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _TRIES: Final = 4
 _PAUSE: Final = 0.25
 _TIMEOUT: Final = 15.0
@@ -113,14 +115,25 @@ class Cluster:
         self, api_version: str, plural: str, namespaces: Sequence[str]
     ) -> list[dict[str, Any]]:
         """All objects of one kind, in `namespaces` or in all there are; none of a kind that is not installed. Raises Failed."""
-        root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-        paths = [f"{root}/namespaces/{quote(each, safe='')}/{plural}" for each in namespaces]
         bodies: list[dict[str, Any]] = []
-        for path in paths or [f"{root}/{plural}"]:
+        for path in _lists(api_version, plural, namespaces):
             answer = await self._ask("GET", path)
             if answer.status != HTTPStatus.NOT_FOUND:
                 bodies += _expect(answer, plural, "").get("items") or ()
         return bodies
+
+    async def present(
+        self, api_version: str, plural: str, namespaces: Sequence[str]
+    ) -> tuple[frozenset[str], int]:
+        """(uids of all objects of one kind, the version up to which that is true), read without their content. Raises Failed."""
+        uids: set[str] = set()
+        versions = []
+        for path in _lists(api_version, plural, namespaces):
+            answer = await self._ask("GET", path, accept=_METADATA)
+            found = {} if answer.status == HTTPStatus.NOT_FOUND else _expect(answer, plural, "")
+            uids |= {each["metadata"]["uid"] for each in found.get("items") or ()}
+            versions.append(int((found.get("metadata") or {}).get("resourceVersion") or 0))
+        return frozenset(uids), min(versions)
 
     async def label_pod(self, namespace: str, name: str, labels: Mapping[str, str | None]) -> None:
         """Set labels of a Pod, or remove those that are None. Raises a setback."""
@@ -239,7 +252,7 @@ class Cluster:
         body: Mapping[str, Any] | None = None,
     ) -> Answer:
         """One request as it is, whatever the answer; tried once. Raises Failed where there is no answer."""
-        return await self._once(method, path, query or {}, body, "application/json")
+        return await self._once(method, path, query or {}, body, _JSON)
 
     async def _ask(
         self,
@@ -248,14 +261,16 @@ class Cluster:
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
+        accept: str = "application/json",
     ) -> Answer:
         """Ask, and ask again where the server says that it is passing."""
+        headers = {"Content-Type": content_type, "Accept": accept}
         for attempt in range(1, _TRIES):
-            answer = await self._once(method, path, query or {}, body, content_type)
+            answer = await self._once(method, path, query or {}, body, headers)
             if answer.status not in _PASSING:
                 return answer
             await asyncio.sleep(_PAUSE * attempt)
-        return await self._once(method, path, query or {}, body, content_type)
+        return await self._once(method, path, query or {}, body, headers)
 
     async def _once(
         self,
@@ -263,17 +278,14 @@ class Cluster:
         path: str,
         query: Mapping[str, str],
         body: Mapping[str, Any] | None,
-        content_type: str,
+        headers: Mapping[str, str],
     ) -> Answer:
         target = f"{path}?{urlencode(query)}" if query else path
-        headers = {"Content-Type": content_type, "Accept": "application/json"}
         try:
-            _, url, headers, _, _ = await self.api.param_serialize(
-                method, target, header_params=headers, auth_settings=["BearerToken"]
+            _, url, sent, _, _ = await self.api.param_serialize(
+                method, target, header_params=dict(headers), auth_settings=["BearerToken"]
             )
-            response = await self.api.call_api(
-                method, url, headers, body, _request_timeout=_TIMEOUT
-            )
+            response = await self.api.call_api(method, url, sent, body, _request_timeout=_TIMEOUT)
             content = await response.read()
         except ApiException as error:
             return Answer(error.status or 0, {"message": str(error.reason)})
@@ -306,6 +318,13 @@ def path_of(api_version: str, kind: str, namespace: str, name: str = "") -> str:
     plural = PLURALS.get(kind) or _plural(kind)
     path = f"{root}/namespaces/{quote(namespace, safe='')}/{plural}"
     return f"{path}/{quote(name, safe='')}" if name else path
+
+
+def _lists(api_version: str, plural: str, namespaces: Sequence[str]) -> list[str]:
+    """The paths of all objects of a kind."""
+    root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+    paths = [f"{root}/namespaces/{quote(each, safe='')}/{plural}" for each in namespaces]
+    return paths or [f"{root}/{plural}"]
 
 
 def _plural(kind: str) -> str:

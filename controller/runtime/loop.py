@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 
 SLOW_SECONDS: Final = 2.0
 """A reconcile that takes longer says `Reconciling` meanwhile."""
+REMEMBERED: Final = 4096
+"""Objects that went and are known to have gone."""
 
 
 class Reconciler(Protocol):
@@ -58,34 +61,44 @@ class Objects:
     """
 
     def __init__(self) -> None:
-        self._known: dict[ObjectKey, Resource] = {}
+        self._known: dict[str, dict[ObjectKey, Resource]] = {}
+        self._gone: OrderedDict[str, None] = OrderedDict()
         self.changed: Callable[[Resource | None, Resource | None], None] | None = None
 
     def __iter__(self) -> Iterator[Resource]:
-        return iter(tuple(self._known.values()))
+        return iter([each for kind in self._known.values() for each in kind.values()])
 
     def get(self, key: ObjectKey) -> Resource | None:
         """The object as last seen, or None."""
-        return self._known.get(key)
+        return self._known.get(key.kind, {}).get(key)
 
     def of_kind(self, kind: str) -> list[Resource]:
         """All objects of `kind`, in no order."""
-        return [each for each in self._known.values() if each.key.kind == kind]
+        return list(self._known.get(kind, {}).values())
 
     def learn(self, resource: Resource) -> bool:
         """Take `resource` in; False if a newer state is known."""
-        known = self._known.get(resource.key)
+        known = self.get(resource.key)
+        # The answer to a write of ours may come after the news that the object is gone.
+        if resource.uid in self._gone:
+            return False
         if known is not None and known.uid == resource.uid and _older(resource, known):
             return False
-        self._known[resource.key] = resource
+        self._known.setdefault(resource.key.kind, {})[resource.key] = resource
         if self.changed is not None:
             self.changed(known, resource)
         return True
 
     def forget(self, key: ObjectKey) -> None:
         """The object is gone."""
-        known = self._known.pop(key, None)
-        if known is not None and self.changed is not None:
+        known = self._known.get(key.kind, {}).pop(key, None)
+        if known is None:
+            return
+        if known.uid:
+            self._gone[known.uid] = None
+        while len(self._gone) > REMEMBERED:
+            self._gone.popitem(last=False)
+        if self.changed is not None:
             self.changed(known, None)
 
 

@@ -61,6 +61,8 @@ WATCHED: Final = (
 LEADER_LABEL: Final = "flagstaff.dev/leader"
 _DRAIN: Final = 2.0
 _LIST_AGAIN: Final = 1.0
+SWEEP: Final = 300.0
+"""Seconds between two looks for what is gone although no watch said so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class Controller:
     storages: Storages | None = field(default=None, init=False)
     ports: Ports = field(default=Ports(0, 0, 0), init=False)
     synced: bool = field(default=False, init=False)
+    _stale: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def __post_init__(self) -> None:
         """Every change wakes whom it concerns."""
@@ -94,6 +97,18 @@ class Controller:
     async def work(self) -> None:
         """Learn what is there, then lead whenever the lease says so, until cancelled."""
         await self._sync()
+        sweeping = asyncio.create_task(self._sweep())
+        try:
+            await self._lead_in_turn()
+        finally:
+            sweeping.cancel()
+            await asyncio.gather(sweeping, return_exceptions=True)
+
+    def relisted(self, _: Watched) -> None:
+        """A watch began anew: what went meanwhile is to be looked for."""
+        self._stale.set()
+
+    async def _lead_in_turn(self) -> None:
         if not self.settings.leader_election:
             await self._lead()
             return
@@ -156,6 +171,29 @@ class Controller:
                 log.warning("%s cannot be listed yet: %s", watched.plural, setback.message)
                 await asyncio.sleep(_LIST_AGAIN)
 
+    async def _sweep(self) -> None:
+        """Forget what is gone, for as long as we run: of what went while its watch was broken, no event comes."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stale.wait(), SWEEP)
+            self._stale.clear()
+            for watched in WATCHED:
+                try:
+                    await self._sweep_kind(watched)
+                except Setback as setback:
+                    log.warning("%s were not compared: %s", watched.plural, setback.message)
+            # A new watch lists thousands, one by one.
+            await asyncio.sleep(_LIST_AGAIN)
+
+    async def _sweep_kind(self, watched: Watched) -> None:
+        uids, version = await self.cluster.present(
+            watched.api_version, watched.plural, self.settings.namespaces
+        )
+        for each in self.objects.of_kind(watched.kind):
+            if each.uid not in uids and int(each.resource_version) <= version:
+                log.info("%s went while nobody watched", each.key)
+                self.objects.forget(each.key)
+
     async def _lead(self) -> None:
         self.metrics.leading = True
         for resource in self.objects:
@@ -181,9 +219,10 @@ class Controller:
 
 
 @contextlib.asynccontextmanager
-async def open_controller(settings: ControllerSettings) -> AsyncIterator[Controller]:
+async def open_controller(
+    settings: ControllerSettings, objects: Objects
+) -> AsyncIterator[Controller]:
     """Ports open and parts joined; `work` does the rest. Raises OSError where a port is taken."""
-    objects = Objects()
     queues: dict[str, KeyedQueue[ObjectKey]] = {
         kind: KeyedQueue(asyncio.get_running_loop().time, random.random) for kind in RECONCILED
     }
@@ -254,21 +293,34 @@ def _tokens(path: str) -> frozenset[str]:
         return frozenset(line.strip() for line in file if line.strip())
 
 
-async def run_controller(settings: ControllerSettings, say: Callable[[str], None]) -> None:
-    """Watch and work until SIGTERM or SIGINT, which kopf takes. Raises OSError where a port is taken."""
-    async with open_controller(settings) as controller:
+@contextlib.asynccontextmanager
+async def working(
+    settings: ControllerSettings,
+    objects: Objects,
+    say: Callable[[str], None],
+    ended: Callable[[], None],
+) -> AsyncIterator[Controller]:
+    """A controller that works for as long as the block lasts; `ended` is called should it stop before. Raises OSError where a port is taken."""
+    async with open_controller(settings, objects) as controller:
         ports = controller.ports
         say(
             f"listening: management {ports.management}, artifacts {ports.artifacts}, receiver {ports.receiver}"
         )
-        stop = asyncio.Event()
-        handlers = registry(controller.objects, WATCHED)
-        working = asyncio.create_task(controller.work())
-        working.add_done_callback(lambda _: stop.set())
+        task = asyncio.create_task(controller.work())
+        task.add_done_callback(lambda _: ended())
         try:
-            await watch(handlers, namespaces=settings.namespaces, stop=stop)
+            yield controller
         finally:
-            working.cancel()
-            await asyncio.gather(working, return_exceptions=True)
-        if not working.cancelled():
-            working.result()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if not task.cancelled():
+            task.result()
+
+
+async def run_controller(settings: ControllerSettings, say: Callable[[str], None]) -> None:
+    """Watch and work until SIGTERM or SIGINT, which kopf takes. Raises OSError where a port is taken."""
+    stop = asyncio.Event()
+    objects = Objects()
+    async with working(settings, objects, say, stop.set) as controller:
+        handlers = registry(objects, WATCHED, controller.relisted)
+        await watch(handlers, namespaces=settings.namespaces, stop=stop)

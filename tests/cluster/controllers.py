@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
 import sys
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -66,6 +69,27 @@ class ControllerProcess:
         """All that it logged."""
         return self.log.read_text(errors="replace")
 
+    def ask(self, path: str) -> str:
+        """What the management port answers, whatever its status is."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.management}{path}") as answer:
+                found: bytes = answer.read()
+        except urllib.error.HTTPError as error:
+            found = error.read()
+        return found.decode()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this replica works."""
+        return bool(json.loads(self.ask("/readyz"))["leader"])
+
+    def wait_leads(self) -> None:
+        """Until this replica works."""
+        until = time.monotonic() + PATIENCE
+        while not self.leads:
+            assert time.monotonic() < until, self.said()[-3000:]
+            time.sleep(0.05)
+
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """End it and return its exit code."""
         assert self.process is not None
@@ -73,12 +97,34 @@ class ControllerProcess:
         return self.process.wait(PATIENCE)
 
 
+class KopfProcess(ControllerProcess):
+    """The same under `kopf run`, which takes its settings from the environment."""
+
+    def __init__(self, plane: Plane, folder: Path) -> None:
+        super().__init__(plane, folder, name="kopf")
+        config = self.command[self.command.index("--kubeconfig") + 1]
+        settings = {
+            "KUBECONFIG": config, "FLAGSTAFF_KUBECONFIG": config, "FLAGSTAFF_STORAGE_PATH": str(folder / "data"),
+            "FLAGSTAFF_HOST": "127.0.0.1", "FLAGSTAFF_ARTIFACT_PORT": "0", "FLAGSTAFF_RECEIVER_PORT": "0",
+            "FLAGSTAFF_MANAGEMENT_PORT": "0", "FLAGSTAFF_NAMESPACE": SYSTEM, "POD_NAME": "",
+        }  # fmt: skip
+        named = [f"{name}={value}" for name, value in settings.items()]
+        kopf = str(Path(FLAGSTAFF).with_name("kopf"))
+        self.command = ["env", *named, kopf, "run", "-A", "-m", "controller.cli.operator"]
+
+
 @contextlib.contextmanager
 def controller(
     plane: Plane, folder: Path, *arguments: str, name: str = "controller"
 ) -> Iterator[ControllerProcess]:
     """A controller for as long as the block lasts."""
-    process = ControllerProcess(plane, folder, *arguments, name=name)
+    with started(ControllerProcess(plane, folder, *arguments, name=name)) as process:
+        yield process
+
+
+@contextlib.contextmanager
+def started(process: ControllerProcess) -> Iterator[ControllerProcess]:
+    """`process` for as long as the block lasts."""
     process.start()
     try:
         yield process

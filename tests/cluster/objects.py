@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from typing import TYPE_CHECKING, Any, Final
+
+from tests.cluster.api import MERGE, Api, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -12,21 +15,38 @@ if TYPE_CHECKING:
     from tests.cluster.plane import Plane
 
 PATIENCE: Final = 30.0
+REQUESTED_AT: Final = "reconcile.fluxcd.io/requestedAt"
 
 
 def flag_source(url: str, *, name: str = "flags", **spec: Any) -> dict[str, Any]:
     """A FlagSource that follows branch main; `spec` replaces fields."""
     git = {"url": url, "ref": {"branch": "main"}, **spec.pop("git", {})}
-    return _object("FlagSource", name, {"interval": "1h", "git": git, **spec})
+    return manifest("FlagSource", name, {"interval": "1h", "git": git, **spec})
 
 
 def flag_set(*, name: str = "flags", source: str = "flags", **spec: Any) -> dict[str, Any]:
     """A FlagSet over all files of the source; `spec` replaces fields."""
     reference = {"kind": "FlagSource", "name": source}
-    return _object("FlagSet", name, {"sourceRef": reference, **spec})
+    return manifest("FlagSet", name, {"sourceRef": reference, **spec})
 
 
-def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+def configuration(name: str = "flags", **spec: Any) -> dict[str, Any]:
+    """A FeatureFlagConfiguration as a user writes it."""
+    found = manifest("FeatureFlagConfiguration", name, spec)
+    return {**found, "apiVersion": "core.openfeature.dev/v1beta1"}
+
+
+def secret(name: str, **content: str) -> dict[str, Any]:
+    """A Secret; `__` in a key is a dot."""
+    encoded = {
+        key.replace("__", "."): base64.b64encode(text.encode()).decode()
+        for key, text in content.items()
+    }
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded}
+
+
+def manifest(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """One of our kinds."""
     return {
         "apiVersion": "flagstaff.dev/v1beta1",
         "kind": kind,
@@ -35,65 +55,116 @@ def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def flags(**defaults: str) -> str:
+    """A definition of boolean flags, by their default variants."""
+    variants = {"on": True, "off": False}
+    return json.dumps(
+        {
+            "flags": {
+                key: {"state": "ENABLED", "variants": variants, "defaultVariant": default}
+                for key, default in defaults.items()
+            }
+        }
+    )
+
+
 class Namespace:
-    """One namespace of the plane, as kubectl sees it."""
+    """One namespace of a plane."""
 
     def __init__(self, plane: Plane, name: str) -> None:
         self.plane = plane
         self.name = name
+        self.api = Api(plane)
 
     def kubectl(self, *arguments: str, given: str | None = None, check: bool = True) -> str:
         """What kubectl prints."""
         return self.plane.kubectl("-n", self.name, *arguments, given=given, check=check)
 
     def apply(self, *manifests: dict[str, Any]) -> None:
-        """`kubectl apply`."""
-        listed = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
-        self.kubectl("apply", "-f", "-", given=json.dumps(listed))
+        """Server-side apply of each."""
+        for each in manifests:
+            self.api.apply(self.name, each)
+
+    def patch(self, kind: str, body: dict[str, Any], name: str = "flags") -> None:
+        """A merge patch, as a hand's `kubectl edit` or `patch` sends it."""
+        path = path_of(kind, self.name, name)
+        self.api.ask("PATCH", f"{path}?fieldManager=kubectl-edit", body, MERGE)
+
+    def delete(self, kind: str, name: str = "flags") -> None:
+        """Delete an object."""
+        self.api.ask("DELETE", path_of(kind, self.name, name))
 
     def get(self, kind: str, name: str = "flags") -> dict[str, Any]:
         """An object; empty where there is none."""
-        text = self.kubectl("get", kind, name, "-o", "json", "--ignore-not-found")
-        found: dict[str, Any] = json.loads(text or "{}")
-        return found
+        return self.api.find(path_of(kind, self.name, name))
+
+    def all(self, kind: str) -> list[dict[str, Any]]:
+        """All objects of a kind."""
+        return self.api.items(path_of(kind, self.name))
 
     def wait(
-        self, kind: str, wanted: Callable[[dict[str, Any]], Any], name: str = "flags"
+        self,
+        kind: str,
+        wanted: Callable[[dict[str, Any]], Any],
+        name: str = "flags",
+        patience: float = PATIENCE,
     ) -> dict[str, Any]:
         """The object once `wanted` is true of it. Fails, with the object's last state, when it takes too long."""
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + patience
         found = self.get(kind, name)
         while not (found and wanted(found)):
             if time.monotonic() > until:
                 raise AssertionError(json.dumps(found, indent=2)[-4000:])
-            time.sleep(0.1)
+            time.sleep(0.05)
             found = self.get(kind, name)
         return found
 
+    def wait_gone(self, kind: str, name: str = "flags") -> None:
+        """Until there is no such object."""
+        until = time.monotonic() + PATIENCE
+        while found := self.get(kind, name):
+            assert time.monotonic() < until, json.dumps(found, indent=2)[-2000:]
+            time.sleep(0.05)
+
     def wait_ready(self, kind: str, name: str = "flags") -> dict[str, Any]:
-        """The object once it is Ready."""
+        """The object once it is Ready as it is now."""
         return self.wait(
-            kind, lambda found: condition(found, "Ready").get("status") == "True", name
+            kind, lambda it: current(it) and condition(it, "Ready").get("status") == "True", name
         )
 
     def wait_reason(self, kind: str, reason: str, name: str = "flags") -> dict[str, Any]:
-        """The object once it is not Ready, for `reason`."""
+        """The object once `reason` is what its readiness says."""
         return self.wait(
             kind, lambda found: condition(found, "Ready").get("reason") == reason, name
         )
 
-    def poke(self, kind: str, name: str = "flags") -> None:
-        """Ask for a reconcile, as `flux reconcile` does."""
+    def poke(self, kind: str, name: str = "flags") -> str:
+        """Ask for a reconcile, as `flux reconcile` does; the request's name."""
         moment = str(time.time_ns())
-        self.kubectl(
-            "annotate", "--overwrite", kind, name, f"reconcile.fluxcd.io/requestedAt={moment}"
+        self.patch(kind, {"metadata": {"annotations": {REQUESTED_AT: moment}}}, name)
+        return moment
+
+    def poke_and_wait(self, kind: str, name: str = "flags") -> dict[str, Any]:
+        """Ask for a reconcile; the object once that was done."""
+        moment = self.poke(kind, name)
+        return self.wait(
+            kind, lambda found: found["status"].get("lastHandledReconcileAt") == moment, name
         )
 
     def events(self, name: str = "flags") -> list[dict[str, Any]]:
         """What was said about the objects called `name`."""
-        text = self.kubectl("get", "events", "-o", "json")
-        found = json.loads(text)["items"]
-        return [each for each in found if each["involvedObject"]["name"] == name]
+        return [each for each in self.all("event") if each["involvedObject"]["name"] == name]
+
+    def served(self, name: str = "flags") -> dict[str, str]:
+        """Default variants by key, as the FeatureFlagConfiguration has them."""
+        spec = self.get("ffc", name).get("spec", {}).get("flagSpec", {}).get("flags", {})
+        return {key: flag["defaultVariant"] for key, flag in spec.items()}
+
+
+def current(found: dict[str, Any]) -> bool:
+    """Whether the status is of the present spec."""
+    seen = found.get("status", {}).get("observedGeneration")
+    return bool(seen == found["metadata"]["generation"])
 
 
 def condition(found: dict[str, Any], kind: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ The plane is started by the process that started pytest, not by one of its worke
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
+from tests.cluster.api import Api, Refused
 from tests.cluster.assets import find
 from tests.cluster.controllers import ControllerProcess
 from tests.cluster.plane import Plane
@@ -137,6 +139,8 @@ def namespace(cluster: Plane) -> Iterator[str]:
     """A namespace of the test's own; what is in it goes with it."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
     name = f"t-{worker}-{next(_numbers)}-{time.time_ns() % 10**9}"
-    cluster.kubectl("create", "namespace", name)
+    api = Api(cluster)
+    api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     yield name
-    cluster.kubectl("delete", "namespace", name, "--wait=false")
+    with contextlib.suppress(Refused):
+        api.ask("DELETE", f"/api/v1/namespaces/{name}")

@@ -369,3 +369,22 @@ async def test_where_statuses_are_pruned_it_is_said_once_and_none_is_written_any
         around.loop.gone(KEY)
         assert around.loop._unwritten is not None
         assert KEY not in around.loop._unwritten
+
+
+def test_news_of_an_object_that_went_do_not_bring_it_back() -> None:
+    objects = Objects()
+    objects.learn(seen(1))
+    objects.forget(KEY)
+    assert not objects.learn(seen(2))
+    assert objects.get(KEY) is None
+    assert objects.learn(seen(3, uid="another"))
+
+
+def test_what_went_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REMEMBERED", 2)
+    objects = Objects()
+    for uid in "abc":
+        objects.learn(seen(1, uid=uid))
+        objects.forget(KEY)
+    assert objects.learn(seen(1, uid="a"))
+    assert not objects.learn(seen(1, uid="c"))

@@ -1,0 +1,90 @@
+"""The API server by plain HTTPS: what tests ask a hundred times must not start a hundred kubectls."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tests.cluster.plane import Plane
+
+APPLY: Final = "application/apply-patch+yaml"
+MERGE: Final = "application/merge-patch+json"
+_GROUPS: Final = {
+    "flagsource": "apis/flagstaff.dev/v1beta1",
+    "flagset": "apis/flagstaff.dev/v1beta1",
+    "flagreceiver": "apis/flagstaff.dev/v1beta1",
+    "flagshard": "apis/flagstaff.dev/v1beta1",
+    "featureflagconfiguration": "apis/core.openfeature.dev/v1beta1",
+    "featureflag": "apis/core.openfeature.dev/v1beta1",
+    "gitrepository": "apis/source.toolkit.fluxcd.io/v1",
+    "secret": "api/v1",
+    "event": "api/v1",
+    "pod": "api/v1",
+    "lease": "apis/coordination.k8s.io/v1",
+}
+_SHORT: Final = {"ffc": "featureflagconfiguration", "ff": "featureflag"}
+
+
+class Refused(RuntimeError):
+    """The API server said no."""
+
+
+def path_of(kind: str, namespace: str, name: str = "") -> str:
+    """Of an object, or of all of its kind in a namespace. Kinds as kubectl takes them."""
+    kind = _SHORT.get(kind.lower(), kind.lower())
+    plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+    return f"/{_GROUPS[kind]}/namespaces/{namespace}/{plural}{f'/{name}' if name else ''}"
+
+
+class Api:
+    """The administrator's way."""
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+        self._trust = ssl.create_default_context(cafile=str(plane.authority))
+        # The API server made its own certificate, which is no authority's.
+        self._trust.verify_flags &= ~ssl.VERIFY_X509_STRICT
+
+    def ask(
+        self, method: str, path: str, body: Any = None, content_type: str = "application/json"
+    ) -> dict[str, Any]:
+        """One exchange. Raises Refused, OSError."""
+        request = urllib.request.Request(  # noqa: S310 - always https
+            self._plane.url + path,
+            data=None if body is None else json.dumps(body).encode(),
+            method=method,
+            headers={
+                "Authorization": f"Bearer {self._plane.token}",
+                "Content-Type": content_type,
+            },
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=30, context=self._trust) as response:  # noqa: S310 - always https
+                found: dict[str, Any] = json.load(response)
+        except urllib.error.HTTPError as error:
+            raise Refused(f"{error.code} {error.read().decode(errors='replace')}") from error
+        return found
+
+    def find(self, path: str) -> dict[str, Any]:
+        """An object; empty where there is none."""
+        try:
+            return self.ask("GET", path)
+        except Refused as refusal:
+            if str(refusal).startswith("404"):
+                return {}
+            raise
+
+    def items(self, path: str) -> list[dict[str, Any]]:
+        """All objects at a path."""
+        return list(self.ask("GET", path)["items"])
+
+    def apply(self, namespace: str, manifest: dict[str, Any], *, manager: str = "tests") -> None:
+        """Server-side apply."""
+        path = path_of(manifest["kind"], namespace, manifest["metadata"]["name"])
+        if manifest["kind"] == "FeatureFlagConfiguration":
+            path = path.replace("core.openfeature.dev/v1beta1", manifest["apiVersion"])
+        self.ask("PATCH", f"{path}?fieldManager={manager}&force=true", manifest, APPLY)

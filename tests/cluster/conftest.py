@@ -1,0 +1,64 @@
+"""What cluster tests share."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.assets import find
+from tests.cluster.objects import Namespace
+from tests.cluster.plane import Plane, running
+from tests.cluster.plugin import install
+from tests.cluster.spines import Spine, spine_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.cluster.plugin import ControllerPorts
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def space(cluster: Plane, controller_ports: ControllerPorts, namespace: str) -> Namespace:
+    """A namespace that the run's controller works in."""
+    assert controller_ports.management
+    return Namespace(cluster, namespace)
+
+
+@pytest.fixture
+def spine(
+    cluster: Plane, controller_ports: ControllerPorts, namespace: str, tmp_path: Path
+) -> Iterator[Spine]:
+    """The whole way, ready."""
+    assert controller_ports.management
+    with spine_in(cluster, namespace, tmp_path) as found:
+        found.wait_ready("flagset")
+        yield found
+
+
+@pytest.fixture(scope="module")
+def spare(cluster: Plane) -> Iterator[Plane]:
+    """A plane without a controller, for tests that break it or run controllers of their own."""
+    assert cluster.kubeconfig.exists()
+    assets = find()
+    assert assets is not None
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="flagstaff-spare-"))
+        plane = stack.enter_context(running(assets, Path(folder)))
+        install(plane)
+        yield plane
+
+
+@pytest.fixture
+def spare_namespace(spare: Plane) -> Iterator[str]:
+    """A namespace on the spare plane."""
+    name = f"s-{next(_numbers)}"
+    spare.kubectl("create", "namespace", name)
+    yield name
+    spare.kubectl("delete", "namespace", name, "--wait=false")

@@ -1,0 +1,155 @@
+"""The controller's process: replicas, their Lease, kopf's own way of running it, and what it may do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controller.api.meta import ObjectKey
+from controller.runtime.loop import Objects
+from controller.settings import ControllerSettings
+from controller.wiring.cluster import WATCHED, working
+from tests.cluster.api import Api, path_of
+from tests.cluster.controllers import SYSTEM, KopfProcess, controller, started
+from tests.cluster.objects import flag_set, flags
+from tests.cluster.spines import spine_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.cluster.plane import Plane
+
+TAKEOVER_SECONDS = 15.0
+"""Promised: that long after a leader was killed, a standby acts."""
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Look often, and not for ever."""
+    for _ in range(1500):
+        if true():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("it did not come true within 30 s")
+
+
+def holder(plane: Plane, name: str) -> str | None:
+    """Who has the Lease."""
+    lease = Api(plane).find(path_of("lease", SYSTEM, name))
+    found: str | None = lease["spec"].get("holderIdentity")
+    return found
+
+
+def test_a_standby_acts_within_seconds_once_the_leader_is_killed(
+    spare: Plane, spare_namespace: str, tmp_path: Path
+) -> None:
+    with (
+        spine_in(spare, spare_namespace, tmp_path) as spine,
+        controller(spare, tmp_path / "a", "--lease-name", "killed", name="a") as leader,
+    ):
+        spine.wait_ready("flagset")
+        with controller(spare, tmp_path / "b", "--lease-name", "killed", name="b") as standby:
+            assert leader.leads
+            assert not standby.leads
+            commit = spine.repository.commit("banner off", flags__json=flags(banner="off"))
+            leader.end(signal.SIGKILL)
+            died = time.monotonic()
+            spine.poke("flagsource")
+            spine.wait_applied(commit)
+            # Of the promise and not of the machine's speed: the lease itself takes ten seconds.
+            assert time.monotonic() - died < TAKEOVER_SECONDS
+            assert holder(spare, "killed") == "b"
+
+
+def test_a_leader_that_is_asked_to_go_lets_the_standby_act_at_once(
+    spare: Plane, spare_namespace: str, tmp_path: Path
+) -> None:
+    with (
+        spine_in(spare, spare_namespace, tmp_path) as spine,
+        controller(spare, tmp_path / "a", "--lease-name", "asked", name="a") as leader,
+    ):
+        spine.wait_ready("flagset")
+        with controller(spare, tmp_path / "b", "--lease-name", "asked", name="b") as standby:
+            assert leader.end(signal.SIGTERM) == 0
+            assert holder(spare, "asked") != "a"
+            standby.wait_leads()
+            assert holder(spare, "asked") == "b"
+            commit = spine.push(flags__json=flags(banner="off"))
+            spine.wait_applied(commit)
+
+
+def test_kopf_run_starts_the_same_controller(
+    spare: Plane, spare_namespace: str, tmp_path: Path
+) -> None:
+    process = KopfProcess(spare, tmp_path / "kopf")
+    with spine_in(spare, spare_namespace, tmp_path) as spine, started(process):
+        spine.wait_ready("flagset")
+        assert spine.served() == {"banner": "on"}
+        assert json.loads(process.ask("/readyz")) == {"ready": True, "leader": True}
+        for kind in ("flagsource", "flagset", "ffc"):
+            assert "kopf" not in json.dumps(spine.get(kind)["metadata"].get("annotations", {}))
+        assert process.end(signal.SIGTERM) == 0
+        assert holder(spare, "flagstaff-controller") is None
+
+
+async def test_what_went_while_no_watch_told_of_it_is_forgotten(
+    spare: Plane, spare_namespace: str, tmp_path: Path
+) -> None:
+    api, key = Api(spare), ObjectKey("FlagSet", spare_namespace, "flags")
+    api.apply(spare_namespace, flag_set())
+    settings = ControllerSettings(
+        str(spare.kubeconfig), (spare_namespace,), tmp_path, "127.0.0.1", 0, "", "", 0, 0,
+        leader_election=False,
+    )  # fmt: skip
+    objects = Objects()
+    # Nothing is watched here: what is known, was listed.
+    async with working(settings, objects, print, lambda: None) as running:
+        await until(lambda: objects.get(key) is not None)
+        api.ask("DELETE", path_of("flagset", spare_namespace, "flags"))
+        running.relisted(WATCHED[1])
+        await until(lambda: objects.get(key) is None)
+
+
+@pytest.mark.parametrize(
+    ("verb", "group", "resource", "namespace"),
+    [
+        ("create", "", "pods", "default"),
+        ("get", "", "pods", "default"),
+        ("list", "", "pods", SYSTEM),
+        ("get", "", "configmaps", SYSTEM),
+        ("patch", "", "secrets", "default"),
+        ("create", "", "secrets", SYSTEM),
+        ("delete", "", "events", "default"),
+        ("delete", "", "namespaces", ""),
+        ("create", "", "serviceaccounts/token", SYSTEM),
+        ("impersonate", "", "users", ""),
+        ("update", "flagstaff.dev", "flagsets", "default"),
+        ("patch", "flagstaff.dev", "flagsets", "default"),
+        ("patch", "flagstaff.dev", "flagsources", "default"),
+        ("delete", "flagstaff.dev", "flagsources", "default"),
+        ("patch", "source.toolkit.fluxcd.io", "gitrepositories", "default"),
+        ("get", "coordination.k8s.io", "leases", "default"),
+        ("create", "rbac.authorization.k8s.io", "clusterroles", ""),
+        ("patch", "apiextensions.k8s.io", "customresourcedefinitions", ""),
+    ],
+)
+def test_the_service_account_may_not(
+    spare: Plane, verb: str, group: str, resource: str, namespace: str
+) -> None:
+    name, _, part = resource.partition("/")
+    asked = {"verb": verb, "group": group, "resource": name, "subresource": part}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": f"system:serviceaccount:{SYSTEM}:flagstaff-controller",
+            "resourceAttributes": {**asked, "namespace": namespace},
+        },
+    }
+    answer = Api(spare).ask("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    assert answer["status"]["allowed"] is False
