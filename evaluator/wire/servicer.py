@@ -66,6 +66,8 @@ class Make(Protocol):
 
 
 Tell: TypeAlias = "Callable[[Payload | Missing], None]"
+Followed: TypeAlias = "Callable[[Hashable, Call], Callable[[], None]]"
+"""(the backend's topic, the call that asked for it) to what is called at the end."""
 
 
 class Backend(Protocol):
@@ -133,6 +135,8 @@ class SyncService:
         self.timers = timers
         self.streams = 0
         """Open SyncFlags streams."""
+        self.followed: Followed | None = None
+        """Told of each SyncFlags stream that opens; what it returns is called once that has ended."""
         self.visits: Visits = _Unwatched()
         """Told of every stream; set before there is one."""
         self._backend = backend
@@ -174,6 +178,13 @@ class SyncService:
                 subscription.subscriber.end(Code.UNAVAILABLE, "shutting down", NORMAL)
         return self.hub.streams
 
+    def end_those(self, wanted: Callable[[object], bool], code: Code, message: str) -> None:
+        """End the streams of the visits that are wanted."""
+        for subscription in self.hub.subscriptions():
+            subscriber = subscription.subscriber
+            if isinstance(subscriber, _Stream) and wanted(subscriber.visit):
+                subscriber.end(code, message, ERROR)
+
     def _open(self, method: Method, call: Call, message: bytes, stream: MessageStream) -> None:
         if self._closing:
             raise RpcError(Code.UNAVAILABLE, "shutting down")
@@ -190,6 +201,8 @@ class SyncService:
             )
         if method.lasting:
             self.streams += 1
+            if self.followed is not None:
+                subscriber.over = self.followed(topic, call)
             if self._deadlines is not None:
                 self._deadlines.restart(subscriber)
         subscriber.subscribe()
@@ -209,6 +222,7 @@ class SyncService:
             if self._deadlines is not None:
                 self._deadlines.forget(subscriber)
             self._ended(reason, self.timers.time() - subscriber.since)
+            subscriber.over()
         if not self.hub.listeners(key) and (cancel := self._watches.pop(key, None)):
             cancel()
             self.hub.drop(key)
@@ -225,10 +239,24 @@ class _Maker:
         return Payload(message, digest(message))
 
 
+def _nothing() -> None:
+    """Nobody asked to be told."""
+
+
 class _Stream:
     """One subscriber of the hub, on one message stream."""
 
-    __slots__ = ("_over", "_sent", "_service", "_stream", "_subscription", "key", "since", "visit")
+    __slots__ = (
+        "_over",
+        "_sent",
+        "_service",
+        "_stream",
+        "_subscription",
+        "key",
+        "over",
+        "since",
+        "visit",
+    )
 
     def __init__(
         self, service: SyncService, key: _Key, stream: MessageStream, visit: object
@@ -236,6 +264,7 @@ class _Stream:
         self.key = key
         self.visit = visit
         self.since = service.timers.time()
+        self.over: Callable[[], None] = _nothing
         self._service = service
         self._stream = stream
         self._subscription: Subscription | None = None

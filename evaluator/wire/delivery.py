@@ -1,0 +1,53 @@
+"""Names of `flagstaff.delivery.v1`, and a member as both ends know it. The messages are in delivery.proto."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+from evaluator.wire.delivery_pb2 import Member
+
+if TYPE_CHECKING:
+    from evaluator.wire import delivery_pb2
+
+SERVICE: Final = "/flagstaff.delivery.v1.Delivery/"
+REPORT: Final = SERVICE + "Report"
+LEAVE: Final = SERVICE + "Leave"
+MARK: Final = "flagstaff-receipts"
+"""Header of a sync stream whose subscriber sends receipts: it is not to be counted as one that does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberText:
+    """Who a member says that it is; all of it may be empty but `instance`, or `pod`."""
+
+    instance: str = ""
+    namespace: str = ""
+    pod: str = ""
+    pod_uid: str = ""
+    node: str = ""
+    version: str = ""
+
+    @classmethod
+    def of(cls, member: delivery_pb2.Member) -> Self:
+        """As it was received."""
+        return cls(
+            member.instance,
+            member.namespace,
+            member.pod,
+            member.pod_uid,
+            member.node,
+            member.version,
+        )
+
+    def message(self, connected_at_ms: int) -> Member:
+        """As it is sent."""
+        return Member(
+            instance=self.instance,
+            namespace=self.namespace,
+            pod=self.pod,
+            pod_uid=self.pod_uid,
+            node=self.node,
+            version=self.version,
+            connected_at_ms=connected_at_ms,
+        )

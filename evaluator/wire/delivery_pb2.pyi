@@ -1,0 +1,58 @@
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Member(_message.Message):
+    __slots__ = ("instance", "namespace", "pod", "pod_uid", "node", "version", "connected_at_ms")
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    POD_FIELD_NUMBER: _ClassVar[int]
+    POD_UID_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    instance: str
+    namespace: str
+    pod: str
+    pod_uid: str
+    node: str
+    version: str
+    connected_at_ms: int
+    def __init__(self, instance: _Optional[str] = ..., namespace: _Optional[str] = ..., pod: _Optional[str] = ..., pod_uid: _Optional[str] = ..., node: _Optional[str] = ..., version: _Optional[str] = ..., connected_at_ms: _Optional[int] = ...) -> None: ...
+
+class ReportRequest(_message.Message):
+    __slots__ = ("member", "selector", "digest", "revision", "served_for_ms", "replaced")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    SERVED_FOR_MS_FIELD_NUMBER: _ClassVar[int]
+    REPLACED_FIELD_NUMBER: _ClassVar[int]
+    member: Member
+    selector: str
+    digest: str
+    revision: str
+    served_for_ms: int
+    replaced: bool
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., selector: _Optional[str] = ..., digest: _Optional[str] = ..., revision: _Optional[str] = ..., served_for_ms: _Optional[int] = ..., replaced: _Optional[bool] = ...) -> None: ...
+
+class ReportResponse(_message.Message):
+    __slots__ = ("next_ms",)
+    NEXT_MS_FIELD_NUMBER: _ClassVar[int]
+    next_ms: int
+    def __init__(self, next_ms: _Optional[int] = ...) -> None: ...
+
+class LeaveRequest(_message.Message):
+    __slots__ = ("member", "selector")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    member: Member
+    selector: str
+    def __init__(self, member: _Optional[_Union[Member, _Mapping]] = ..., selector: _Optional[str] = ...) -> None: ...
+
+class LeaveResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

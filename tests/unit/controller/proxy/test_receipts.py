@@ -1,0 +1,207 @@
+"""The service that receipts are sent to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from controller.api.meta import ObjectKey, Resource
+from controller.proxy import receipts as module
+from controller.proxy.receipts import Content, Place, Receipts
+from evaluator.http.routes import Call, Code, RpcError
+from evaluator.wire.delivery import LEAVE, MARK, REPORT
+from evaluator.wire.delivery_pb2 import LeaveRequest, Member, ReportRequest, ReportResponse
+
+PLACE = ("shop", "flags")
+DIGEST = "sha256:new"
+OWNER = Resource(ObjectKey("FeatureFlagConfiguration", *PLACE), "uid", 1, "1")
+
+
+@dataclass(frozen=True)
+class Token:
+    namespace: str = "shop"
+    pod: str = "checkout-1"
+    pod_uid: str = "uid-1"
+    verified: bool = True
+
+
+@dataclass
+class World:
+    """What is around the service."""
+
+    now: float = 1000.0
+    content: Content | None = field(default_factory=lambda: Content(OWNER, DIGEST, 990.0))
+    caller: Token | None = None
+    changed: list[Place] = field(default_factory=list)
+
+    def exists(self, uid: str) -> bool | None:
+        return uid == "uid-1"
+
+    def receipts(self) -> Receipts:
+        return Receipts(
+            place=self.place, content=lambda _: self.content, caller=lambda _: self.caller,
+            pods=self, clock=lambda: self.now, changed=self.changed.append,
+        )  # fmt: skip
+
+    def place(self, selector: str, _: Call) -> Place | None:
+        if selector == "forbidden":
+            raise RpcError(Code.PERMISSION_DENIED, "no")
+        return PLACE if selector == "shop/flags" else None
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def receipts(world: World) -> Receipts:
+    return world.receipts()
+
+
+def call(path: str = REPORT, **headers: str) -> Call:
+    return Call(path, tuple(headers.items()), "peer")
+
+
+def report(receipts: Receipts, pod: str = "checkout-1", **fields: Any) -> ReportResponse:
+    member = Member(instance="i", namespace="shop", pod=pod, pod_uid=f"u-{pod}", connected_at_ms=7)
+    said = {"member": member, "selector": "shop/flags", "digest": DIGEST, "served_for_ms": 9000}
+    request = ReportRequest(**cast("dict[str, Any]", said | fields))
+    answer = receipts.routes().unary[REPORT](call(), request.SerializeToString())
+    return ReportResponse.FromString(answer)
+
+
+def counted(receipts: Receipts) -> list[tuple[Place, int, int]]:
+    return list(receipts.counts())
+
+
+def test_a_receipt_makes_a_member(receipts: Receipts, world: World) -> None:
+    report(receipts)
+    assert counted(receipts) == [(PLACE, 1, 1)]
+    assert world.changed == [PLACE]
+
+
+def test_a_goodbye_ends_it(receipts: Receipts) -> None:
+    report(receipts)
+    member = Member(namespace="shop", pod="checkout-1", pod_uid="u-checkout-1", connected_at_ms=7)
+    request = LeaveRequest(member=member, selector="shop/flags")
+    receipts.routes().unary[LEAVE](call(LEAVE), request.SerializeToString())
+    assert counted(receipts) == [(PLACE, 0, 0)]
+
+
+def test_a_receipt_of_what_is_not_there_is_taken_and_means_nothing(receipts: Receipts) -> None:
+    report(receipts, selector="shop/other")
+    assert counted(receipts) == []
+
+
+def test_one_for_what_the_caller_may_not_read_is_refused(receipts: Receipts) -> None:
+    with pytest.raises(RpcError) as refused:
+        report(receipts, selector="forbidden")
+    assert (refused.value.code, counted(receipts)) == (Code.PERMISSION_DENIED, [])
+
+
+def test_a_token_says_who_it_is_whatever_the_message_claims(
+    receipts: Receipts, world: World
+) -> None:
+    world.caller = Token()
+    report(receipts, pod="somebody-else")
+    member = receipts.fleet()["flagSets"][0]["members"][0]
+    assert (member["name"], member["verified"]) == ("shop/checkout-1", True)
+
+
+@pytest.mark.parametrize("token", [None, Token(verified=False), Token(pod="")])
+def test_without_a_token_of_a_pod_it_is_a_claim(
+    receipts: Receipts, world: World, token: Token | None
+) -> None:
+    world.caller = token
+    report(receipts)
+    assert receipts.fleet()["flagSets"][0]["members"][0]["verified"] is False
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"digest": "x" * 81},
+        {"digest": "a\nb"},
+        {"revision": "a\0b"},
+        {"member": Member(instance="x" * 254)},
+        {"member": Member(pod="a\nb")},
+        {"member": Member(namespace="shop")},
+        {"member": None},
+    ],
+    ids=str,
+)
+def test_what_no_evaluator_would_say_is_refused(receipts: Receipts, fields: Any) -> None:
+    with pytest.raises(RpcError) as refused:
+        report(receipts, **fields)
+    assert (refused.value.code, counted(receipts)) == (Code.INVALID_ARGUMENT, [])
+
+
+@pytest.mark.parametrize("path", [REPORT, LEAVE])
+def test_a_malformed_message_is_refused(receipts: Receipts, path: str) -> None:
+    with pytest.raises(RpcError, match="malformed"):
+        receipts.routes().unary[path](call(path), b"\xff")
+
+
+def test_a_heartbeat_changes_nothing(receipts: Receipts, world: World) -> None:
+    report(receipts)
+    world.now, world.changed = 1005.0, []
+    report(receipts, served_for_ms=14_030)
+    assert world.changed == []
+
+
+def test_another_content_makes_laggards(receipts: Receipts, world: World) -> None:
+    report(receipts)
+    world.content = Content(OWNER, "sha256:newest", 1001.0)
+    receipts.tick(1.0)
+    assert (world.changed, counted(receipts)) == ([PLACE, PLACE], [(PLACE, 0, 1)])
+
+
+def test_members_are_asked_to_report_less_often_where_there_are_many(
+    receipts: Receipts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert report(receipts).next_ms == 5000
+    monkeypatch.setattr(module, "_PER_SECOND", 10)
+    for number in range(70):
+        report(receipts, pod=f"p{number}")
+    assert report(receipts).next_ms == 7100
+    monkeypatch.setattr(module, "_PER_SECOND", 1)
+    assert report(receipts).next_ms == 10_000
+
+
+def test_claims_are_bounded_and_members_with_a_token_are_not(
+    receipts: Receipts, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_CLAIMED", 1)
+    report(receipts)
+    receipts.tick(1.0)
+    with pytest.raises(RpcError, match="too many"):
+        report(receipts, pod="another")
+    world.caller = Token()
+    report(receipts, pod="another")
+    assert counted(receipts) == [(PLACE, 2, 2)]
+
+
+def test_streams_that_send_no_receipts_are_counted_apart(receipts: Receipts) -> None:
+    ends = [receipts.followed(PLACE, call()), receipts.followed(PLACE, call())]
+    receipts.followed(PLACE, call(**{MARK: "1"}))
+    ends[0]()
+    flock = receipts.flock(PLACE)
+    assert flock is not None
+    assert (flock.status().delivered, counted(receipts)) == (1, [(PLACE, 0, 0)])
+
+
+def test_what_nobody_follows_is_forgotten(receipts: Receipts) -> None:
+    end = receipts.followed(PLACE, call())
+    receipts.tick(1.0)
+    end()
+    receipts.tick(1.0)
+    assert receipts.places() == []
+
+
+def test_a_deleted_pod_is_no_member(receipts: Receipts) -> None:
+    report(receipts)
+    receipts.pod_gone("u-checkout-1")
+    assert counted(receipts) == [(PLACE, 0, 0)]
