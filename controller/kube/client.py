@@ -43,6 +43,7 @@ PLURALS: Final = {
 }
 COMPONENT: Final = "flagstaff-controller"
 _APPLY: Final = "application/apply-patch+yaml"
+_JSON_PATCH: Final = "application/json-patch+json"
 _MERGE: Final = "application/merge-patch+json"
 _JSON: Final = {"Content-Type": "application/json", "Accept": "application/json"}
 _METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -200,11 +201,18 @@ class Cluster:
         """Make `status` the object's. Only what differs is sent, so nobody's other field is touched and nothing conflicts."""
         key = resource.key
         path = f"{path_of(resource.api_version, key.kind, key.namespace, key.name)}/status"
-        # Another object of that name is not the one that was looked at.
-        body = {"metadata": {"uid": resource.uid}, "status": difference(resource.status, status)}
+        patch = status_patch(resource.uid, resource.status, status)
         self._wrote("status", key.kind)
-        answer = await self._ask("PATCH", path, {"fieldManager": COMPONENT}, body, _MERGE)
-        if answer.status in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
+        answer = await self._ask("PATCH", path, {"fieldManager": COMPONENT}, patch, _JSON_PATCH)
+        if answer.status == HTTPStatus.UNPROCESSABLE_ENTITY:
+            # The patch does not fit: this is another object of that name, or its status is not as we knew it.
+            body = await self.get(resource.api_version, key.kind, key.namespace, key.name)
+            if body is None or body["metadata"]["uid"] != resource.uid:
+                return None
+            patch = status_patch(resource.uid, body.get("status") or {}, status)
+            self._wrote("status", key.kind)
+            answer = await self._ask("PATCH", path, {"fieldManager": COMPONENT}, patch, _JSON_PATCH)
+        if answer.status == HTTPStatus.NOT_FOUND:
             return None
         return Resource.of(_expect(answer, key.kind, key.name))
 
@@ -259,7 +267,7 @@ class Cluster:
         method: str,
         path: str,
         query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | list[dict[str, Any]] | None = None,
         content_type: str = "application/json",
         accept: str = "application/json",
     ) -> Answer:
@@ -277,7 +285,7 @@ class Cluster:
         method: str,
         path: str,
         query: Mapping[str, str],
-        body: Mapping[str, Any] | None,
+        body: Mapping[str, Any] | list[dict[str, Any]] | None,
         headers: Mapping[str, str],
     ) -> Answer:
         target = f"{path}?{urlencode(query)}" if query else path
@@ -300,16 +308,22 @@ class Cluster:
         return Answer(response.status, found if isinstance(found, dict) else {})
 
 
-def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge patch (RFC 7396) from one to the other: objects are merged, so each field that went must be told, at any depth."""
-    patch: dict[str, Any] = dict.fromkeys(before.keys() - after.keys())
-    for name, value in after.items():
-        known = before.get(name)
-        if isinstance(known, dict) and isinstance(value, dict) and known != value:
-            patch[name] = difference(known, value)
-        elif known != value:
-            patch[name] = value
-    return patch
+def status_patch(
+    uid: str, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The JSON patch (RFC 6902) from one status to the other, of the object with that uid alone: in a merge patch of a status the
+    API server ignores the uid.
+    """
+    same = {"op": "test", "path": "/metadata/uid", "value": uid}
+    if not before:
+        return [same, {"op": "add", "path": "/status", "value": dict(after)}]
+    gone = [{"op": "remove", "path": f"/status/{name}"} for name in before.keys() - after.keys()]
+    changed = [
+        {"op": "add", "path": f"/status/{name}", "value": value}
+        for name, value in after.items()
+        if name not in before or before[name] != value
+    ]
+    return [same, *gone, *changed]
 
 
 def path_of(api_version: str, kind: str, namespace: str, name: str = "") -> str:

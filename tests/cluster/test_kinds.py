@@ -1,0 +1,220 @@
+"""What the real API server takes of our kinds, through the real kubectl, and in which words it refuses the rest."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.proposal import manifest
+
+if TYPE_CHECKING:
+    from tests.cluster.plane import Plane
+
+OURS: Final = "flagstaff.dev/v1beta1"
+VERSIONS: Final = ("v1alpha1", "v1alpha2", "v1beta1")
+FLAGS: Final = {"flags": {"a": {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}}}  # fmt: skip
+GIT: Final = {"url": "https://git.example.com/flags.git"}
+SOURCE: Final = {"interval": "1m", "git": GIT}
+SET: Final = {"sourceRef": {"kind": "FlagSource", "name": "flags"}}
+HOOK: Final = {"type": "github", "secretRef": {"name": "hook"}, "resources": [{"name": "*"}]}
+SHARD: Final = {"digest": "sha256:1", "flagSpec": FLAGS}
+
+
+def body(kind: str, spec: Any, version: str = OURS, name: str = "x") -> str:
+    return json.dumps(
+        {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+    )
+
+
+def configured(spec: Any, version: str = "v1beta1", kind: str = "FeatureFlagConfiguration") -> str:
+    return body(kind, spec, f"core.openfeature.dev/{version}")
+
+
+class Applying:
+    """kubectl in one namespace."""
+
+    def __init__(self, plane: Plane, namespace: str) -> None:
+        self.plane = plane
+        self.namespace = namespace
+
+    def apply(self, text: str, *more: str) -> str:
+        return self.plane.kubectl("apply", "-n", self.namespace, "-f", "-", *more, given=text)
+
+    def refused(self, text: str) -> str:
+        said = self.plane.kubectl("apply", "-n", self.namespace, "-f", "-", given=text, check=False)
+        assert "created" not in said
+        return said
+
+    def get(self, what: str, name: str = "x") -> Any:
+        return json.loads(self.plane.kubectl("get", what, name, "-n", self.namespace, "-o", "json"))
+
+
+@pytest.fixture
+def applying(cluster: Plane, namespace: str) -> Applying:
+    return Applying(cluster, namespace)
+
+
+def test_what_is_not_said_is_filled_in(applying: Applying) -> None:
+    applying.apply(body("FlagSource", SOURCE))
+    applying.apply(body("FlagSet", SET))
+    applying.apply(body("FlagReceiver", HOOK))
+    source, flag_set, hook = (applying.get(each) for each in ("fsrc", "fset", "frcv"))
+    assert source["spec"] == {**SOURCE, "suspend": False, "timeout": "60s"}
+    assert flag_set["spec"] == {
+        **SET, "bucketing": "v2", "failurePolicy": "PerFlag", "interval": "10m", "paths": ["."], "prune": True,
+        "suspend": False, "target": {"kinds": ["FeatureFlagConfiguration"]}, "validation": "Strict",
+    }  # fmt: skip
+    assert hook["spec"] == {**HOOK, "resources": [{"kind": "FlagSource", "name": "*"}], "suspend": False}  # fmt: skip
+
+
+def test_what_nobody_looked_at_yet_says_so(applying: Applying) -> None:
+    applying.apply(body("FlagSource", {**SOURCE, "suspend": True}))
+    assert applying.get("fsrc")["status"] == {"observedGeneration": -1}
+
+
+REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
+    "no spec": ("FlagSource", None, r"spec: Required value|spec in body must be of type object"),
+    "no interval": ("FlagSource", {"git": GIT}, r"spec\.interval: Required value"),
+    "a day": ("FlagSource", {**SOURCE, "interval": "1d"}, r"spec\.interval.*should match"),
+    "hours to wait": ("FlagSource", {**SOURCE, "timeout": "1h"}, r"spec\.timeout.*should match"),
+    "no git": ("FlagSource", {"interval": "1m"}, r"spec\.git: Required value"),
+    "scp's spelling": ("FlagSource", {**SOURCE, "git": {"url": "git@host:x"}}, r"spec\.git\.url.*should match"),
+    "a password": ("FlagSource", {**SOURCE, "git": {"url": "https://me:secret@host/x"}}, r"must not hold a password"),
+    "no full name": ("FlagSource", {**SOURCE, "git": {**GIT, "ref": {"name": "main"}}}, r"spec\.git\.ref\.name.*should match"),
+    "no commit": ("FlagSource", {**SOURCE, "git": {**GIT, "ref": {"commit": "HEAD"}}}, r"spec\.git\.ref\.commit.*should match"),
+    "an empty branch": ("FlagSource", {**SOURCE, "git": {**GIT, "ref": {"branch": ""}}}, r"spec\.git\.ref\.branch.*at least 1 chars"),
+    "a typo": ("FlagSource", {**SOURCE, "intervall": "1m"}, r"unknown field \"spec\.intervall\""),
+    "no source": ("FlagSet", {}, r"spec\.sourceRef: Required value"),
+    "a chart": ("FlagSet", {"sourceRef": {"kind": "HelmChart", "name": "x"}}, r"spec\.sourceRef\.kind: Unsupported value.*GitRepository"),
+    "no path": ("FlagSet", {**SET, "paths": []}, r"spec\.paths.*at least 1 items"),
+    "a policy": ("FlagSet", {**SET, "failurePolicy": "Any"}, r"spec\.failurePolicy: Unsupported value"),
+    "no kind": ("FlagSet", {**SET, "target": {"kinds": []}}, r"spec\.target\.kinds.*at least 1 items"),
+    "a kind twice": ("FlagSet", {**SET, "target": {"kinds": ["FeatureFlag", "FeatureFlag"]}}, r"Duplicate value"),
+    "a sender": ("FlagReceiver", {**HOOK, "type": "svn"}, r"spec\.type: Unsupported value"),
+    "no token": ("FlagReceiver", {"type": "github", "resources": [{"name": "*"}]}, r"spec\.secretRef: Required value"),
+    "nobody to wake": ("FlagReceiver", {**HOOK, "resources": []}, r"spec\.resources.*at least 1 items"),
+    "a set to wake": ("FlagReceiver", {**HOOK, "resources": [{"kind": "FlagSet", "name": "x"}]}, r"resources\[0\]\.kind: Unsupported value"),
+    "a shard without flags": ("FlagShard", {"digest": "sha256:1"}, r"spec\.flagSpec: Required value"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "spec", "words"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_wrong_is_refused_by_its_path(
+    applying: Applying, kind: str, spec: Any, words: str
+) -> None:
+    assert re.search(words, applying.refused(body(kind, spec)))
+
+
+def test_a_shard_never_changes(applying: Applying) -> None:
+    applying.apply(body("FlagShard", SHARD))
+    said = applying.refused(body("FlagShard", {**SHARD, "digest": "sha256:2"}))
+    assert "another content is another shard" in said
+
+
+# -- FeatureFlagConfiguration, through each of its versions ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"flagSpec": FLAGS},
+        {"featureFlagSpec": FLAGS},
+        {"featureFlagSpec": json.dumps(FLAGS)},
+        {"shards": [{"name": "s1", "digest": "d1"}]},
+    ],
+    ids=["flagSpec", "an object", "a string", "shards"],
+)
+def test_every_form_is_kept_through_every_version(
+    applying: Applying, version: str, spec: Any
+) -> None:
+    applying.apply(configured(spec, version))
+    for each in VERSIONS:
+        found = applying.get(f"featureflagconfigurations.{each}.core.openfeature.dev")
+        assert found["spec"] == spec
+        assert "observedGeneration" in found["status"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param(None, id="no spec"),
+        pytest.param({}, id="an empty spec"),
+        pytest.param({"flagSpec": {}}, id="no flags"),
+        pytest.param({"flagSpec": {"flags": []}}, id="a list"),
+        pytest.param({"flagSpec": {"flags": {"a": "on"}}}, id="no flag"),
+        pytest.param({"flagSpec": FLAGS, "featureFlagSpec": FLAGS}, id="two at once"),
+        pytest.param({"shards": []}, id="no shards"),
+        pytest.param({"shards": [{"name": "s1"}]}, id="a shard without a digest"),
+        pytest.param({"serviceProvider": {"name": "flagd"}}, id="only what nobody reads"),
+    ],
+)
+def test_what_holds_no_flags_is_refused_through_every_version(
+    applying: Applying, version: str, spec: Any
+) -> None:
+    assert re.search("is invalid|ValidationError|Required value", applying.refused(configured(spec, version)))  # fmt: skip
+
+
+def test_the_first_manifest_of_all_applies_as_printed(applying: Applying) -> None:
+    assert "created" in applying.apply(manifest())
+    found = applying.get("ffc", "featureflagconfiguration-sample")
+    assert set(json.loads(found["spec"]["featureFlagSpec"])) == {"newWelcomeMessage", "hexColor", "fibAlgo"}  # fmt: skip
+
+
+def test_an_operators_manifest_applies_unchanged(applying: Applying) -> None:
+    targeting = {"if": [{"ends_with": [{"var": "email"}, "@x.org"]}, "on", None]}
+    flag = {**FLAGS["flags"]["a"], "targeting": targeting, "metadata": {"owner": "a", "weight": 1}}
+    spec = {"flagSpec": {"flags": {"a": flag, "b": {**flag, "defaultVariant": None}}, "$evaluators": {"e": targeting}, "metadata": {"m": True}}}  # fmt: skip
+    # Client-side apply drops what is null before it sends it.
+    applying.apply(configured(spec, kind="FeatureFlag"), "--server-side")
+    assert applying.get("ff")["spec"] == spec
+
+
+# -- what kubectl calls them -------------------------------------------------------------------------------------------
+
+
+def test_kinds_have_short_names_and_a_category(applying: Applying, cluster: Plane) -> None:
+    told = cluster.kubectl("api-resources", "--categories", "flagstaff", "--no-headers")
+    names = {line.split()[0]: line.split()[1] for line in told.splitlines()}
+    assert names == {
+        "flagsources": "fsrc", "flagsets": "fset", "flagreceivers": "frcv", "flagshards": "fshard",
+        "featureflags": "ff", "featureflagconfigurations": "ffc",
+    }  # fmt: skip
+    applying.apply(body("FlagSource", SOURCE))
+    applying.apply(configured({"flagSpec": FLAGS}))
+    listed = cluster.kubectl("get", "flagstaff", "-n", applying.namespace, "-o", "name")
+    assert listed.split() == [
+        "featureflagconfiguration.core.openfeature.dev/x", "flagsource.flagstaff.dev/x",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("short", "columns"),
+    [
+        ("fsrc", "NAME READY STATUS REVISION AGE"),
+        ("fset", "NAME READY STATUS REVISION FLAGS AGE"),
+        ("frcv", "NAME READY STATUS AGE"),
+        ("ffc", "NAME READY REVISION FLAGS AGE"),
+    ],
+)
+def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
+    applying: Applying, cluster: Plane, short: str, columns: str
+) -> None:
+    applying.apply(body("FlagSource", SOURCE))
+    applying.apply(body("FlagSet", SET))
+    applying.apply(body("FlagReceiver", HOOK))
+    applying.apply(configured({"flagSpec": FLAGS}))
+    told = cluster.kubectl("get", short, "-n", applying.namespace)
+    assert told.splitlines()[0].split() == columns.split()
+
+
+@pytest.mark.parametrize(
+    "kind", ["flagsource", "flagset", "flagreceiver", "ffc", "ff", "flagshard"]
+)
+def test_kubectl_explains_every_kind(cluster: Plane, kind: str) -> None:
+    told = cluster.kubectl("explain", f"{kind}.spec")
+    assert "FIELDS:" in told

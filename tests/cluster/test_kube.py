@@ -1,0 +1,185 @@
+"""The Kubernetes client on the real API server."""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from controller.api.flagset import LABEL
+from controller.api.meta import Resource
+from controller.kube.client import Cluster
+from controller.runtime.news import News
+from controller.runtime.setbacks import Failed, Stalled
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.cluster.plane import Plane
+
+NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
+API: Final = "core.openfeature.dev/v1beta1"
+SOURCE_API: Final = "flagstaff.dev/v1beta1"
+KIND: Final = "FeatureFlagConfiguration"
+FLAG: Final = {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}
+CONDITION: Final = {"type": "Ready", "status": "True", "reason": "A", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
+
+
+def configuration(namespace: str, *flags: str, name: str = "c", **more: Any) -> dict[str, Any]:
+    meta = {"name": name, "namespace": namespace, "labels": {LABEL: "s"}, **more}
+    spec = {"flagSpec": {"flags": dict.fromkeys(flags, FLAG)}}
+    return {"apiVersion": API, "kind": KIND, "metadata": meta, "spec": spec}
+
+
+@asynccontextmanager
+async def connected(plane: Plane) -> AsyncIterator[tuple[Cluster, list[str]]]:
+    wrote: list[str] = []
+    cluster = await Cluster.connect(
+        str(plane.kubeconfig), now=lambda: NOW, wrote=lambda verb, kind: wrote.append(verb)
+    )
+    try:
+        yield cluster, wrote
+    finally:
+        await cluster.close()
+
+
+async def test_what_is_applied_again_is_the_same_object(cluster: Plane, namespace: str) -> None:
+    async with connected(cluster) as (api, wrote):
+        first, _ = await api.apply(configuration(namespace, "a"), manager="us")
+        again, _ = await api.apply(configuration(namespace, "a"), manager="us")
+        ours = [
+            [each for each in body["metadata"]["managedFields"] if each["manager"] == "us"]
+            for body in (first, again)
+        ]
+        assert ours[0] == ours[1]
+        assert first["metadata"]["generation"] == again["metadata"]["generation"]
+        assert wrote == ["apply", "apply"]
+
+
+async def test_another_owner_is_named_with_the_field(cluster: Plane, namespace: str) -> None:
+    async with connected(cluster) as (api, _):
+        await api.apply(configuration(namespace, "a"), manager="argocd")
+        with pytest.raises(Stalled, match=r"argocd.*flagSpec\.flags") as raised:
+            await api.apply(configuration(namespace, "b"), manager="us")
+        assert raised.value.reason == "OwnershipConflict"
+
+
+async def test_what_the_api_server_will_never_take_is_stalled(
+    cluster: Plane, namespace: str
+) -> None:
+    async with connected(cluster) as (api, _):
+        manifest = configuration(namespace, "a")
+        manifest["spec"] = {}
+        with pytest.raises(Stalled) as raised:
+            await api.apply(manifest, manager="us")
+        assert raised.value.reason == "InvalidObject"
+
+
+async def test_an_object_is_deleted_only_if_it_is_still_that_one(
+    cluster: Plane, namespace: str
+) -> None:
+    async with connected(cluster) as (api, _):
+        made, _ = await api.apply(configuration(namespace, "a"), manager="us")
+        await api.delete(API, KIND, namespace, "c", uid="another")
+        assert await api.get(API, KIND, namespace, "c") is not None
+        await api.delete(API, KIND, namespace, "c", uid=made["metadata"]["uid"])
+        await api.delete(API, KIND, namespace, "c")
+        assert await api.get(API, KIND, namespace, "c") is None
+
+
+async def suspended(api: Cluster, plane: Plane, namespace: str) -> Resource:
+    """A FlagSource that no controller touches."""
+    plane.kubectl("apply", "-n", namespace, "-f", "-", given=json.dumps({
+        "apiVersion": SOURCE_API, "kind": "FlagSource", "metadata": {"name": "s"},
+        "spec": {"interval": "1m", "suspend": True, "git": {"url": "https://example.com/x"}},
+    }))  # fmt: skip
+    body = await api.get(SOURCE_API, "FlagSource", namespace, "s")
+    assert body is not None
+    return Resource.of(body)
+
+
+ARTIFACT: Final = {
+    "path": "p", "url": "u", "revision": "r", "digest": "sha256:1", "lastUpdateTime": "2026-01-01T00:00:00Z",
+}  # fmt: skip
+
+
+async def test_a_status_becomes_just_what_is_meant(cluster: Plane, namespace: str) -> None:
+    statuses: list[dict[str, Any]] = [
+        {"observedGeneration": 1, "observedIgnore": "*", "conditions": [CONDITION]},
+        {"observedGeneration": 1, "artifact": {**ARTIFACT, "size": 3, "metadata": {"a": "1", "b": "2"}}},
+        {"observedGeneration": 1, "artifact": {**ARTIFACT, "metadata": {"a": "1"}}, "conditions": [CONDITION]},
+    ]  # fmt: skip
+    async with connected(cluster) as (api, _):
+        found = await suspended(api, cluster, namespace)
+        for status in statuses:
+            told = await api.write_status(found, status)
+            assert told is not None
+            assert told.status == status
+            assert told.generation == found.generation
+            found = told
+
+
+async def test_a_status_is_not_written_to_another_object_of_that_name(
+    cluster: Plane, namespace: str
+) -> None:
+    async with connected(cluster) as (api, _):
+        first = await suspended(api, cluster, namespace)
+        await api.delete(SOURCE_API, "FlagSource", namespace, "s")
+        assert await api.write_status(first, {"observedGeneration": 1}) is None
+        again = await suspended(api, cluster, namespace)
+        assert again.uid != first.uid
+        assert await api.write_status(first, {"observedGeneration": 1}) is None
+
+
+async def test_a_status_that_is_not_as_we_knew_it_is_made_so(
+    cluster: Plane, namespace: str
+) -> None:
+    async with connected(cluster) as (api, wrote):
+        found = await suspended(api, cluster, namespace)
+        newer = await api.write_status(found, {"observedGeneration": 1, "observedIgnore": "*"})
+        assert newer is not None
+        await api.write_status(newer, {"observedGeneration": 1})
+        last = {"observedGeneration": 2, "conditions": [CONDITION]}
+        told = await api.write_status(newer, last)
+        assert told is not None
+        assert told.status == last
+        assert wrote == ["status"] * 4
+
+
+async def test_an_event_that_is_said_again_is_counted(cluster: Plane, namespace: str) -> None:
+    async with connected(cluster) as (api, _):
+        name = "n" * 199 + "-" + "n" * 20
+        made = Resource.of(
+            (await api.apply(configuration(namespace, "a", name=name), manager="us"))[0]
+        )
+        for news in (News("A", "first"), News("A", "first"), News("B", "second", warning=True)):
+            await api.say(made, news)
+    told = json.loads(cluster.kubectl("get", "events", "-n", namespace, "-o", "json"))["items"]
+    assert sorted((each["reason"], each["type"], each["count"]) for each in told) == [
+        ("A", "Normal", 2), ("B", "Warning", 1),
+    ]  # fmt: skip
+
+
+async def test_a_secret_is_read_by_its_keys(cluster: Plane, namespace: str) -> None:
+    cluster.kubectl("create", "secret", "generic", "s", "-n", namespace, "--from-literal=token=a b")
+    async with connected(cluster) as (api, _):
+        assert await api.secret(namespace, "s") == {"token": b"a b"}
+        assert await api.secret(namespace, "absent") is None
+
+
+async def test_kinds_that_are_not_installed_have_no_objects(cluster: Plane) -> None:
+    async with connected(cluster) as (api, _):
+        assert await api.everywhere("source.example.com/v1", "nothings", ()) == []
+
+
+async def test_who_may_not_is_told_by_a_setback(cluster: Plane, namespace: str) -> None:
+    nobody = await Cluster.connect(str(cluster.config_for("no-token", "nobody")), now=lambda: NOW)
+    try:
+        with pytest.raises(Failed) as raised:
+            await nobody.get(API, KIND, namespace, "c")
+        assert raised.value.reason == "AccessDenied"
+    finally:
+        await nobody.close()
