@@ -174,7 +174,7 @@ def asked_types(flag: dict[str, Any]) -> st.SearchStrategy[str]:
     return st.sampled_from([*own * 3, *TYPES])
 
 
-@pytest.mark.timeout(0 if LONG else 60)
+@pytest.mark.timeout(0 if LONG else 600)
 def test_a_published_core_answers_as_this_evaluator_does(core: Core) -> None:
     tally: Counter[str] = Counter()
 
