@@ -39,6 +39,13 @@ class _Memory:
     generation: tuple[str, int]
     built: Built
     state: Delivered
+    before: str | None
+    """The digest that the status told when this was built."""
+
+    def holds(self, told: str | None) -> bool:
+        """Whether nobody else has led since; `told` is the digest of the status now."""
+        mine = self.built.composition.digest
+        return told is None or told == mine or (not self.state.settled and told == self.before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +151,11 @@ class FlagSetReconciler:
     ) -> _Memory:
         generation = (resource.uid, resource.generation)
         built_from = (artifact.digest, artifact.revision, *generation)
-        memory = self._memory.get(resource.key)
+        memory = self._remembered(resource)
         if memory is not None and memory.built_from == built_from:
             return memory
         archive = await self.artifacts.read(resource.namespace, artifact)
-        if memory is not None:
+        if memory is not None and memory.state.settled:
             last: LastGood | None = LastGood(memory.built.composition.flag_set)
         else:
             found = written_by(resource, spec, self.objects)
@@ -157,14 +164,22 @@ class FlagSetReconciler:
         state = Delivered(built.manifests)
         if memory is not None:
             state.taken, state.outdated = memory.state.taken, memory.state.outdated
-        memory = _Memory(built_from, generation, built, state)
+        memory = _Memory(built_from, generation, built, state, resource.status.get("digest"))
         if built.manifests:
             self._memory[resource.key] = memory
         return memory
 
+    def _remembered(self, resource: Resource) -> _Memory | None:
+        """What was built last, unless another replica has led since: then the cluster knows better."""
+        memory = self._memory.get(resource.key)
+        if memory is not None and not memory.holds(resource.status.get("digest")):
+            del self._memory[resource.key]
+            return None
+        return memory
+
     async def _keep(self, resource: Resource, spec: FlagSetSpec, now: datetime) -> tuple[News, ...]:
         """Correct drift from what was built last, where the spec is still the one that it was built for."""
-        memory = self._memory.get(resource.key)
+        memory = self._remembered(resource)
         if memory is None or memory.generation != (resource.uid, resource.generation):
             return ()
         news, _ = await self._deliver(resource, spec, memory.state, now)

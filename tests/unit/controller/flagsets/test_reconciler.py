@@ -546,6 +546,51 @@ async def test_a_renamed_target_keeps_its_held_flags_over_a_restart(world: World
     assert world.document("other")["flags"]["a"]["defaultVariant"] == "off"
 
 
+async def test_a_leader_of_before_forgets_what_it_knew(world: World) -> None:
+    former = world.reconciler
+    world.restart()
+    world.commit("r2", document(a=flag("on"), b=flag()))
+    await world.look()
+    world.reconciler = former
+    world.commit("r3", document(a=BROKEN, b=flag("on")))
+    await world.look()
+    assert world.defaults() == {"a": "on", "b": "on"}
+
+
+async def test_a_leader_of_before_does_not_bring_back_what_was_while_the_source_fails(
+    world: World,
+) -> None:
+    former = world.reconciler
+    world.restart()
+    world.commit("r2", document(a=flag("on"), b=flag()))
+    await world.look()
+    world.reconciler = former
+    world.cluster.remove("FlagSource", "flags")
+    assert (await world.look()).writes == []
+    assert world.defaults()["a"] == "on"
+
+
+async def test_what_could_not_be_written_is_nobody_s_last_good(world: World) -> None:
+    world.cluster.failing[APPLY] = Failed("ApiServerFailed", "it is away")
+    world.commit("r2", document(a=flag("on"), b=flag()))
+    await world.look()
+    world.cluster.failing.clear()
+    world.commit("r3", document(a=BROKEN, b=flag("on")))
+    seen = await world.look()
+    assert world.defaults() == {"a": "off", "b": "on"}
+    assert seen.status["held"] == [{"name": "a", "revision": "main@sha1:r1"}]
+
+
+async def test_what_could_not_be_written_is_tried_again_without_its_source(world: World) -> None:
+    world.cluster.failing[APPLY] = Failed("ApiServerFailed", "it is away")
+    world.commit("r2", document(a=flag("on"), b=flag()))
+    await world.look()
+    world.cluster.failing.clear()
+    world.cluster.remove("FlagSource", "flags")
+    assert (await world.look()).writes == [APPLY]
+    assert world.defaults()["a"] == "on"
+
+
 EDITED = {"flags": {"a": flag("on", metadata={"by": "hand"}), "b": flag()}}
 
 
