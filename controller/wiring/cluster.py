@@ -61,6 +61,8 @@ WATCHED: Final = (
 LEADER_LABEL: Final = "flagstaff.dev/leader"
 _DRAIN: Final = 2.0
 _LIST_AGAIN: Final = 1.0
+_SOURCE_WORKERS: Final = 64
+"""A source whose server does not answer keeps its worker for its whole timeout; the git programs at a time are bounded elsewhere."""
 SWEEP: Final = 300.0
 """Seconds between two looks for what is gone although no watch said so."""
 
@@ -196,16 +198,28 @@ class Controller:
 
     async def _lead(self) -> None:
         self.metrics.leading = True
+        await self._remove_strangers()
         for resource in self.objects:
             self._wake(resource.key)
         await self._label_own_pod("true")
         try:
             async with asyncio.TaskGroup() as group:
-                for loop in self.loops.values():
-                    group.create_task(loop.run(self.settings.workers))
+                for kind, loop in self.loops.items():
+                    workers = _SOURCE_WORKERS if kind == flagsource.KIND else self.settings.workers
+                    group.create_task(loop.run(workers))
         finally:
             self.metrics.leading = False
             await self._label_own_pod(None)
+
+    async def _remove_strangers(self) -> None:
+        """Artifacts of sources that went while nobody ran."""
+        if self.storages is None:
+            return
+        sources = [each.key for each in self.objects.of_kind(flagsource.KIND)]
+        try:
+            await asyncio.to_thread(self.storages.keep, sources)
+        except Setback as setback:
+            log.warning("old artifacts were not removed: %s", setback.message)
 
     async def _label_own_pod(self, value: str | None) -> None:
         """The Services of the artifact server and the receiver select the leader by this label."""
