@@ -1,11 +1,36 @@
-"""What fault tests share: how long recoveries took, told at the end of a run."""
+"""Disks that can be filled; how long recoveries took, told at the end of a run."""
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING
 
+import pytest
+
+from .disks import Limited, SmallDisk
+
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from .disks import Disk
+
+
+@pytest.fixture(params=["space", "files", "quota"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if request.param == "quota":
+        yield Limited(folder)
+        return
+    size = "size=1m" if request.param == "space" else "size=1m,nr_inodes=64"
+    mount = ["mount", "-t", "tmpfs", "-o", size, "none", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system is not permitted here")
+    try:
+        yield SmallDisk(folder, each=4096 if request.param == "space" else 0)
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

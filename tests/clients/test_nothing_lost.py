@@ -7,13 +7,12 @@ import errno
 import json
 import os
 import random
-import resource
 import signal
 import socket
 import subprocess
 import threading
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,8 +22,9 @@ from tests.clients.up import FLAGSTAFF, Up, banner, up
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.clients.disks import Disk
 
 
 @pytest.fixture
@@ -32,65 +32,6 @@ def repository(tmp_path: Path) -> Repository:
     made = Repository(tmp_path / "repository")
     made.commit("first", flags__json=banner("plain"))
     return made
-
-
-class Disk(Protocol):
-    """A folder whose disk can be filled under a running process, and emptied again."""
-
-    folder: Path
-
-    def fill(self, process: subprocess.Popen[str]) -> None: ...
-    def empty(self, process: subprocess.Popen[str]) -> None: ...
-
-
-class SmallDisk:
-    """A file system that runs out of bytes, or of files (ENOSPC)."""
-
-    def __init__(self, folder: Path, *, each: int) -> None:
-        self.folder = folder
-        self._each = each
-
-    def fill(self, process: subprocess.Popen[str]) -> None:
-        (self.folder / "filler").mkdir()
-        with contextlib.suppress(OSError):
-            for number in range(1_000_000):
-                (self.folder / "filler" / str(number)).write_bytes(b"x" * self._each)
-
-    def empty(self, process: subprocess.Popen[str]) -> None:
-        for file in (self.folder / "filler").iterdir():
-            file.unlink()
-
-
-class Limited:
-    """A process that may write no file (EFBIG): what a quota does, and needs no privilege."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def fill(self, process: subprocess.Popen[str]) -> None:
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
-
-    def empty(self, process: subprocess.Popen[str]) -> None:
-        resource.prlimit(
-            process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
-        )
-
-
-@pytest.fixture(params=["space", "files", "quota"])
-def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if request.param == "quota":
-        yield Limited(folder)
-        return
-    size = "size=1m" if request.param == "space" else "size=1m,nr_inodes=64"
-    mount = ["mount", "-t", "tmpfs", "-o", size, "none", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small file system is not permitted here")
-    try:
-        yield SmallDisk(folder, each=4096 if request.param == "space" else 0)
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.mark.parametrize("url", ["{}", "file://{}"], ids=["in-place", "mirrored"])

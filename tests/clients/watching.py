@@ -28,7 +28,12 @@ class Watcher:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
         provider = FlagdProvider(
-            host="127.0.0.1", port=port, resolver_type=ResolverType.RPC, cache=CacheType.DISABLED
+            host="127.0.0.1",
+            port=port,
+            resolver_type=ResolverType.RPC,
+            cache=CacheType.DISABLED,
+            # An answer that a busy machine delays is no wrong one.
+            deadline_ms=10_000,
         )
         api.set_provider_and_wait(provider, "watcher")
         self._client = api.get_client("watcher")
