@@ -183,3 +183,34 @@ async def test_who_may_not_is_told_by_a_setback(cluster: Plane, namespace: str) 
         assert raised.value.reason == "AccessDenied"
     finally:
         await nobody.close()
+
+
+async def test_of_a_kind_without_room_for_a_status_nothing_comes_back(
+    cluster: Plane, namespace: str
+) -> None:
+    # As OpenFeature Operator defines FeatureFlag: a status without fields, so that each is pruned.
+    group = f"{namespace}.example.com"
+    names = {"kind": "FeatureFlag", "plural": "featureflags", "singular": "featureflag"}
+    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"type": "object", "properties": {"spec": free, "status": {"type": "object"}}}
+    version = {
+        "name": "v1beta1", "served": True, "storage": True, "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": schema},
+    }  # fmt: skip
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"featureflags.{group}"},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }  # fmt: skip
+    made = {"apiVersion": f"{group}/v1beta1", "kind": "FeatureFlag", "metadata": {"name": "f", "namespace": namespace}}  # fmt: skip
+    cluster.kubectl("create", "-f", "-", given=json.dumps(definition))
+    try:
+        cluster.kubectl("wait", "--for=condition=Established", f"crd/featureflags.{group}")
+        async with connected(cluster) as (api, _):
+            found = Resource.of((await api.apply(made, manager="us"))[0])
+            for _ in range(2):
+                told = await api.write_status(found, {"observedGeneration": 1, "conditions": [CONDITION]})  # fmt: skip
+                assert told is not None
+                assert dict(told.status) == {}
+    finally:
+        cluster.kubectl("delete", f"crd/featureflags.{group}", "--wait=false")
