@@ -1,11 +1,13 @@
-"""How the controller runs. The only reader of the controller's environment."""
+"""How the controller and the proxy run. The only reader of their environment."""
 
 from __future__ import annotations
 
+import json
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +55,88 @@ class ControllerSettings:
     """Whether a FlagSource may name a folder of this machine (file://). Never on a cluster that is shared."""
 
 
+class AuthMode(StrEnum):
+    """What a proxy does about subscribers that the cluster does not vouch for."""
+
+    OFF = "off"
+    WARN = "warn"
+    ENFORCE = "enforce"
+
+
+@dataclass(frozen=True, slots=True)
+class ProxySettings:
+    """One proxy process. Names of variables are FLAGSTAFF_ and the field's name in upper case."""
+
+    kubeconfig: str = ""
+    """A kubeconfig's path; empty: $KUBECONFIG, or the pod's service account."""
+    namespaces: tuple[str, ...] = ()
+    """Namespaces whose flags are served, parted by commas; none: all of them."""
+    host: str = "0.0.0.0"  # noqa: S104 - its ports are reached from other pods
+    sync_port: int = 8015
+    """flagd.sync.v1, sync.v1 and receipts; 0 takes a free port, here and below."""
+    management_port: int = 8014
+    """Health, readiness, metrics."""
+    tls_cert: str = ""
+    """PEM file with the certificate of the sync port, re-read when it changes; empty: plain text."""
+    tls_key: str = ""
+    tls_client_ca: str = ""
+    """PEM file with the CAs that clients' certificates must come from; empty: none are asked for."""
+    auth: AuthMode = AuthMode.WARN
+    auth_audiences: tuple[str, ...] = ()
+    """Audiences that bearer tokens must be for, parted by commas; none: the API server's own."""
+    context: Mapping[str, Any] = field(default_factory=dict)
+    """A JSON object that in-process providers lay over each evaluation context."""
+    max_streams: int = 20_000
+    """Open streams of all subscribers together."""
+    max_streams_per_host: int = 20_000
+    """And from one address: lower it where every subscriber has its own."""
+    stream_seconds: int = 0
+    """A stream ends after so long, and its client opens another; 0: never, or after an hour with `enforce`, as tokens expire."""
+    drain_delay: int = 3
+    """Seconds from no longer being ready to sending subscribers elsewhere: so long it takes until no new ones come."""
+    drain_seconds: int = 10
+    """Over how long subscribers are sent elsewhere."""
+    namespace: str = DEFAULT_NAMESPACE
+    """Our own."""
+    identity: str = ""
+    """Our name among replicas: POD_NAME, or the host's name."""
+
+
+def proxy_from_env(environ: Mapping[str, str]) -> ProxySettings:
+    """Settings of `environ`, defaults for what it does not set. Raises InvalidSettingError."""
+    found: dict[str, Any] = {}
+    for each in fields(ProxySettings):
+        name = f"FLAGSTAFF_{each.name.upper()}"
+        if each.name != "identity" and name in environ:
+            found[each.name] = proxy_value(each.name, environ[name], f"{name} is")
+    found.setdefault("namespace", _own_namespace())
+    identity = environ.get("POD_NAME") or socket.gethostname()
+    return ProxySettings(**{"identity": identity, **found})
+
+
+def proxy_value(field_name: str, text: str, told: str) -> Any:
+    """The value of one proxy setting as its text says; `told` begins the error. Raises InvalidSettingError."""
+    default = getattr(ProxySettings(), field_name)
+    if isinstance(default, AuthMode):
+        if text not in set(AuthMode):
+            raise InvalidSettingError(f"{told} {text!r}: must be one of {', '.join(AuthMode)}")
+        return AuthMode(text)
+    if isinstance(default, tuple):
+        return _listed(text)
+    if isinstance(default, str):
+        return text
+    if isinstance(default, int):
+        most = 65_535 if field_name.endswith("_port") else 10_000_000
+        return _number(text, told, (0, most))
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise InvalidSettingError(f"{told} {text[:100]!r}: must be a JSON object")
+    return values
+
+
 def from_env(environ: Mapping[str, str]) -> ControllerSettings:
     """Settings of `environ`, defaults for what it does not set. Raises InvalidSettingError."""
     defaults = ControllerSettings()
@@ -92,12 +176,14 @@ def _port(environ: Mapping[str, str], name: str, default: int) -> int:
 
 def _whole(environ: Mapping[str, str], name: str, default: int, bounds: tuple[int, int]) -> int:
     text = environ.get(name)
-    if text is None:
-        return default
+    return default if text is None else _number(text, f"{name} is", bounds)
+
+
+def _number(text: str, told: str, bounds: tuple[int, int]) -> int:
     lowest, highest = bounds
     if not (text.isascii() and text.isdigit() and lowest <= int(text) <= highest):
         raise InvalidSettingError(
-            f"{name} is {text!r}: must be a whole number from {lowest} to {highest}"
+            f"{told} {text!r}: must be a whole number from {lowest} to {highest}"
         )
     return int(text)
 

@@ -19,6 +19,7 @@ VERBS: Final = {
     "eval": "answer one flag, with the reason why",
     "evaluator": "serve flags from files, HTTP, gRPC or object stores, in flagd's place",
     "controller": "run the controller of a cluster: sources, flag sets, artifact server, webhooks",
+    "proxy": "serve a cluster's flag sets to evaluators, in flagd-proxy's place",
     "flags": "list what a running evaluator serves",
     "explain": "show how a running evaluator comes to an answer",
 }

@@ -1,0 +1,88 @@
+"""`flagstaff proxy`: FeatureFlagConfigurations to any number of subscribers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
+
+from controller.settings import InvalidSettingError, ProxySettings, proxy_from_env, proxy_value
+
+if TYPE_CHECKING:
+    import argparse
+
+_OPTIONS = (
+    ("--kubeconfig", "a kubeconfig's path (default $KUBECONFIG, or the pod's account)"),
+    ("--namespaces", "namespaces whose flags are served, parted by commas (default all)"),
+    ("--host", "address that all ports listen on (default 0.0.0.0)"),
+    ("--sync-port", "flagd.sync.v1 and receipts (default 8015; 0 takes a free port)"),
+    ("--management-port", "health, readiness and metrics (default 8014)"),
+    ("--tls-cert", "PEM certificate of the sync port, re-read when it changes (default: plain text)"),
+    ("--tls-key", "its private key"),
+    ("--tls-client-ca", "CAs that clients' certificates must come from (default: none is asked for)"),
+    ("--auth", "off, warn or enforce (default warn)"),
+    ("--auth-audiences", "audiences that tokens must be for, parted by commas (default the API server's)"),
+    ("--context", "JSON object that in-process providers lay over evaluation contexts"),
+    ("--max-streams", "open streams of all subscribers together (default 20000)"),
+    ("--max-streams-per-host", "open streams from one address (default 20000)"),
+    ("--stream-seconds", "a stream ends after so long (default 0, never; with enforce 3600)"),
+    ("--drain-delay", "seconds from not ready to sending subscribers elsewhere (default 3)"),
+    ("--drain-seconds", "over how long subscribers are sent elsewhere (default 10)"),
+    ("--namespace", "our own namespace (default: the pod's)"),
+    ("--identity", "our name among replicas (default $POD_NAME, or the host's)"),
+)  # fmt: skip
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    for name, what in _OPTIONS:
+        parser.add_argument(name, default=None, metavar="X", help=what)
+    parser.add_argument("--verbose", action="store_true", help="log at level DEBUG")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT; 2 for a setting that cannot be used, 3 for a port, certificate or cluster that cannot be had."""
+    try:
+        settings = _settings(options)
+    except InvalidSettingError as error:
+        print(f"flagstaff proxy: {error}", file=sys.stderr)
+        return 2
+    logging.basicConfig(
+        level=logging.DEBUG if options.verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    import uvloop
+    from kubernetes.aio.config.config_exception import ConfigException
+
+    from controller.wiring.proxy import run_proxy
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run_proxy(settings, _say))
+    except (OSError, ConfigException) as error:
+        print(f"flagstaff proxy: {error}", file=sys.stderr)
+        return 3
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _settings(options: argparse.Namespace) -> ProxySettings:
+    """The environment's settings under what the command line says. Raises InvalidSettingError."""
+    given = {
+        each.name: proxy_value(each.name, text, f"--{each.name.replace('_', '-')} is")
+        for each in fields(ProxySettings)
+        if (text := getattr(options, each.name, None)) is not None
+    }
+    settings = replace(proxy_from_env(os.environ), **given)
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise InvalidSettingError("--tls-cert and --tls-key are given together or not at all")
+    if settings.tls_client_ca and not settings.tls_cert:
+        raise InvalidSettingError("--tls-client-ca needs --tls-cert and --tls-key")
+    return settings

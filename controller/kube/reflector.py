@@ -1,0 +1,306 @@
+"""One kind, listed once and then watched, for as long as the process lives: what is there, what changes, and what went while we were away.
+
+Our own on the official client's wire. kopf tells what is there after a cut, but not what went meanwhile; the official informer has threads
+instead of a loop; and neither says how current its view is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import orjson
+from kubernetes.aio.client.exceptions import ApiException
+
+from controller.runtime.setbacks import Failed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from kubernetes.aio.client.api_client import ApiClient
+
+log = logging.getLogger(__name__)
+
+PAGE: Final = 100
+"""Objects in one answer to a list: an object has up to 3 MiB."""
+TURN_SECONDS: Final = 30
+"""After so long the API server ends a watch, and it is opened again where it was: a sign of life, even where nothing changes."""
+SILENT_SECONDS: Final = 45.0
+"""A watch that is silent for longer is cut: nobody is there any more."""
+ABSENT_SECONDS: Final = 10.0
+"""From one look for a kind that is not installed to the next."""
+MOST_LINE: Final = 64 * 1024 * 1024
+LARGE: Final = 65_536
+"""Bytes from which on JSON is read in a thread."""
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 2.0
+_CONNECT_SECONDS: Final = 5.0
+_METADATA: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+
+
+class Sink(Protocol):
+    """Who is told."""
+
+    def learn(self, kind: str, body: dict[str, Any]) -> None:
+        """An object is as `body` says. Must not raise."""
+
+    def forget(self, kind: str, namespace: str, name: str) -> None:
+        """An object is gone. Must not raise."""
+
+    def listed(self, kind: str, namespace: str) -> None:
+        """All objects were told: of that namespace, or of all where it is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is watched."""
+
+    api_version: str
+    kind: str
+    plural: str
+    namespace: str = ""
+    """Empty: all of them."""
+    content: bool = True
+    """False: the objects' metadata alone."""
+
+    @property
+    def path(self) -> str:
+        """Of all its objects."""
+        root = (
+            f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
+        )
+        within = f"/namespaces/{quote(self.namespace, safe='')}" if self.namespace else ""
+        return f"{root}{within}/{self.plural}"
+
+
+class _Gone(Exception):
+    """What we saw last is too long ago for the API server: 410."""
+
+
+class _Absent(Exception):
+    """The kind is not installed: 404."""
+
+
+class Reflector:
+    """Follows one kind; a cut is resumed where it was, and what cannot be resumed is listed anew."""
+
+    def __init__(
+        self,
+        api: ApiClient,
+        kind: Kind,
+        sink: Sink,
+        *,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+    ) -> None:
+        """`clock` is monotonic seconds, `random` returns numbers from 0 to 1."""
+        self.kind = kind
+        self.connected = False
+        self.relists = 0
+        """How often everything was listed, the first time among them."""
+        self.fault = ""
+        """Why it is not connected."""
+        self._api = api
+        self._sink = sink
+        self._clock = clock
+        self._random = random
+        self._known: set[tuple[str, str]] = set()
+        self._version = ""
+        self._confirmed: float | None = None
+
+    @property
+    def synced(self) -> bool:
+        """Whether everything was listed once."""
+        return self._confirmed is not None
+
+    def age(self) -> float | None:
+        """Seconds since the API server last confirmed what we know, by an event or by answering at all; None: never."""
+        return None if self._confirmed is None else max(0.0, self._clock() - self._confirmed)
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+                pause = _FIRST_PAUSE
+            except _Gone:
+                log.info("%s are listed anew: the watch cannot be resumed", self.kind.plural)
+                self._version = ""
+            except _Absent:
+                self._nothing()
+                await asyncio.sleep(ABSENT_SECONDS)
+                continue
+            except Failed as failure:
+                self._lost(failure.message)
+            # Also between lists: an API server that answers 410 each time is not to be asked without end.
+            await asyncio.sleep(pause * (1 - self._random() / 2))
+            pause = min(_LONGEST_PAUSE, pause * 2) if not self.connected else _FIRST_PAUSE
+
+    def _lost(self, why: str) -> None:
+        if why != self.fault:
+            log.warning("%s are not watched now: %s", self.kind.plural, why)
+        self.connected, self.fault = False, why
+
+    def _hear(self) -> None:
+        if self.fault:
+            log.info("%s are watched again", self.kind.plural)
+        self.connected, self.fault = True, ""
+        self._confirmed = self._clock()
+
+    def _nothing(self) -> None:
+        """A kind that is not installed has no objects."""
+        self._take_all(set())
+        self._hear()
+        self._version = ""
+        self._sink.listed(self.kind.kind, self.kind.namespace)
+
+    async def _list(self) -> None:
+        found: set[tuple[str, str]] = set()
+        page: dict[str, Any] = {}
+        query = {"limit": str(PAGE)}
+        while True:
+            async with self._request(query, _CONNECT_SECONDS * 6) as response:
+                page = await _read(await response.read())
+            for body in page.get("items") or ():
+                found.add(self._learn(body))
+            meta = page.get("metadata") or {}
+            if not meta.get("continue"):
+                break
+            query["continue"] = meta["continue"]
+        self._take_all(found)
+        self._version = str(meta.get("resourceVersion") or "")
+        self.relists += 1
+        self._hear()
+        self._sink.listed(self.kind.kind, self.kind.namespace)
+
+    def _take_all(self, found: set[tuple[str, str]]) -> None:
+        """Whatever was known and was not listed went while nobody watched."""
+        for namespace, name in self._known - found:
+            self._sink.forget(self.kind.kind, namespace, name)
+        self._known = found
+
+    def _learn(self, body: dict[str, Any]) -> tuple[str, str]:
+        place = _place(body)
+        self._known.add(place)
+        self._sink.learn(self.kind.kind, body)
+        return place
+
+    async def _watch(self) -> None:
+        """One turn of watching, from `_version` on. Raises _Gone, Failed."""
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(TURN_SECONDS),
+        }
+        async with self._request(query, SILENT_SECONDS) as response:
+            self._hear()
+            async for line in _lines(response):
+                self._take(await _read(line))
+
+    def _take(self, event: dict[str, Any]) -> None:
+        told, body = event.get("type"), event.get("object")
+        if not isinstance(body, dict):
+            raise Failed("ApiServerFailed", "the watch sent what is no event")
+        if told == "ERROR":
+            if body.get("code") == HTTPStatus.GONE:
+                raise _Gone
+            raise Failed("ApiServerFailed", f"the watch failed: {str(body.get('message'))[:200]}")
+        self._hear()
+        version = (body.get("metadata") or {}).get("resourceVersion")
+        if told in {"ADDED", "MODIFIED"}:
+            self._learn(body)
+        elif told == "DELETED":
+            place = _place(body)
+            self._known.discard(place)
+            self._sink.forget(self.kind.kind, *place)
+        # Only once it is taken in: after a cut in between it is told again.
+        self._version = str(version or self._version)
+
+    def _request(self, query: dict[str, str], silent: float) -> _Request:
+        return _Request(self._api, self.kind, query, silent)
+
+
+class _Request:
+    """A GET whose body is read as it comes. Raises Failed, _Gone, _Absent, also from within the block that reads it."""
+
+    def __init__(self, api: ApiClient, kind: Kind, query: dict[str, str], silent: float) -> None:
+        self._api = api
+        self._kind = kind
+        self._query = query
+        self._timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=_CONNECT_SECONDS, sock_read=silent
+        )
+        self._response: aiohttp.ClientResponse | None = None
+
+    async def __aenter__(self) -> aiohttp.ClientResponse:
+        accept = "application/json" if self._kind.content else _METADATA.format(self._list_suffix)
+        target = f"{self._kind.path}?{urlencode(self._query)}"
+        try:
+            _, url, headers, _, _ = await self._api.param_serialize(
+                "GET", target, header_params={"Accept": accept}, auth_settings=["BearerToken"]
+            )
+            found = await self._api.call_api("GET", url, headers, _request_timeout=self._timeout)
+        except ApiException as error:
+            raise Failed("ApiServerFailed", f"status {error.status}") from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Failed("ApiServerUnavailable", type(error).__name__) from error
+        response: aiohttp.ClientResponse = found.response
+        self._response = response
+        if response.status == HTTPStatus.OK:
+            return response
+        response.close()
+        if response.status == HTTPStatus.GONE:
+            raise _Gone
+        if response.status == HTTPStatus.NOT_FOUND:
+            raise _Absent
+        raise Failed("ApiServerFailed", f"status {response.status}")
+
+    @property
+    def _list_suffix(self) -> str:
+        return "" if "watch" in self._query else "List"
+
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if self._response is not None:
+            self._response.close()
+        if isinstance(error, (aiohttp.ClientError, TimeoutError, OSError, ValueError)):
+            raise Failed("ApiServerUnavailable", type(error).__name__) from error
+
+
+async def _read(text: bytes) -> dict[str, Any]:
+    """JSON of an object. Raises ValueError."""
+    read: Callable[[bytes], Any] = orjson.loads
+    found = read(text) if len(text) < LARGE else await asyncio.to_thread(read, text)
+    if not isinstance(found, dict):
+        raise ValueError("not an object")  # noqa: TRY004 - of what was sent, like any other text that is wrong
+    return found
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """The lines of a body, of any length up to MOST_LINE. Raises ValueError for a longer one."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in response.content.iter_any():
+        *whole, rest = piece.split(b"\n")
+        for line in whole:
+            pieces.append(line)
+            if any(pieces):
+                yield b"".join(pieces)
+            pieces, size = [], 0
+        pieces.append(rest)
+        size += len(rest)
+        if size > MOST_LINE:
+            raise ValueError("an event is too large")
+
+
+def _place(body: dict[str, Any]) -> tuple[str, str]:
+    meta = body.get("metadata") or {}
+    return str(meta.get("namespace") or ""), str(meta.get("name") or "")

@@ -1,0 +1,64 @@
+"""What a subscriber asks for: an object by its name, or whichever claims a flag set's id. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SOURCE: Final = "source="
+_FLAGD_PREFIX: Final = "core.openfeature.dev/"
+_IDENTIFIER: Final = "flagSetId="
+MOST_IDENTIFIER: Final = 512
+"""Characters of a flagSetId."""
+SYNTAX: Final = "write core.openfeature.dev/NAMESPACE/NAME, NAMESPACE/NAME or flagSetId=ID"
+
+
+class InvalidSelectorError(ValueError):
+    """Not a selector of ours; the text says how they are written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The FeatureFlagConfiguration of this name, or the FeatureFlag if there is none."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """The oldest object with this flagSetId, among those that the reader may read."""
+
+    flag_set_id: str
+    reader: str = ""
+    """Whose view it is; empty: that of whoever may read everything."""
+
+    def __str__(self) -> str:
+        return f"flagSetId={self.flag_set_id}"
+
+
+Topic: TypeAlias = Named | Identified
+
+
+def parse(selector: str) -> Topic:
+    """Read a selector in any of the forms that OpenFeature Operator and flagd write. Raises InvalidSelectorError."""
+    if not selector:
+        raise InvalidSelectorError(f"a selector is needed: {SYNTAX}")
+    if selector.startswith(_IDENTIFIER):
+        wanted = selector.removeprefix(_IDENTIFIER)
+        if not wanted or len(wanted) > MOST_IDENTIFIER or not wanted.isprintable():
+            raise InvalidSelectorError(
+                f"flagSetId must be 1 to {MOST_IDENTIFIER} printable characters"
+            )
+        return Identified(wanted)
+    path = selector.removeprefix(_SOURCE).removeprefix(_FLAGD_PREFIX)
+    namespace, slash, name = path.partition("/")
+    if not slash or not _NAMESPACE.fullmatch(namespace) or not _NAME.fullmatch(name):
+        raise InvalidSelectorError(f"not a selector of this proxy: {SYNTAX}")
+    return Named(namespace, name)

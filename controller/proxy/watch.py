@@ -1,0 +1,69 @@
+"""What the watches tell, taken in: one watch for each kind, whoever subscribes.
+
+Objects are learnt as they are told. Nothing is delivered until every kind was listed once, since a FeatureFlag is served only where there is no
+FeatureFlagConfiguration, and nothing can be called missing before.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from typing import TYPE_CHECKING, Any
+
+from controller.proxy.catalog import KINDS, UNCHANGED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from controller.proxy.catalog import Catalog, Change
+    from controller.proxy.topics import Deliveries
+
+_log = logging.getLogger(__name__)
+
+
+class Intake:
+    """Brings what is watched into the catalog, and what that changes to the subscribers."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        deliveries: Deliveries,
+        *,
+        namespaces: Collection[str] = (),
+        noticed: Callable[[Change], None] = lambda _: None,
+    ) -> None:
+        """`namespaces` are watched one by one; none: all together. `noticed` is told of each change, after the subscribers."""
+        self._catalog = catalog
+        self._deliveries = deliveries
+        self._noticed = noticed
+        self._unlisted = set(itertools.product(KINDS, namespaces or ("",)))
+
+    @property
+    def synced(self) -> bool:
+        """Whether every kind was listed."""
+        return not self._unlisted
+
+    def learn(self, kind: str, body: Mapping[str, Any]) -> None:
+        """An object is as `body` says. A malformed one is logged and hurts nobody else."""
+        try:
+            change = self._catalog.learn(kind, body)
+        except (KeyError, TypeError, AttributeError):
+            _log.exception("a malformed %s was sent", kind)
+            return
+        self._tell(change)
+
+    def forget(self, kind: str, namespace: str, name: str) -> None:
+        """An object is gone."""
+        self._tell(self._catalog.forget(kind, namespace, name))
+
+    def listed(self, kind: str, namespace: str) -> None:
+        """All objects of this kind, in this namespace, were told."""
+        self._unlisted.discard((kind, namespace))
+        if not self._unlisted and not self._deliveries.synced:
+            self._deliveries.ready()
+
+    def _tell(self, change: Change) -> None:
+        if change != UNCHANGED:
+            if self._deliveries.synced:
+                self._deliveries.changed(change)
+            self._noticed(change)

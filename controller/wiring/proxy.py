@@ -1,0 +1,201 @@
+"""A proxy as a process: watches, ports and parts joined."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import signal
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import configuration, shard
+from controller.api.meta import API_VERSION
+from controller.kube.client import Cluster
+from controller.kube.reflector import Kind, Reflector
+from controller.kube.reviews import ClusterReviews
+from controller.proxy.access import VERDICT_SECONDS, Access
+from controller.proxy.catalog import KINDS
+from controller.proxy.metrics import Metrics
+from controller.proxy.server import Options, Proxy
+from controller.proxy.watch import Intake
+from controller.runtime import management
+from controller.wiring.local import now
+from evaluator.http.listener import Listener
+from evaluator.http.routes import Limits
+from evaluator.http.tls import TlsFiles
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from controller.settings import ProxySettings
+
+log = logging.getLogger(__name__)
+
+LIMITS: Final = Limits(body_bytes=65_536, header_bytes=65_536, idle_seconds=120.0)
+"""Subscribers ask for little. A silent one is asked for a sign of life after a minute, and gone after two."""
+_API: Final = {
+    configuration.KIND: (configuration.API_VERSION, configuration.PLURAL),
+    configuration.FLAG_KIND: (configuration.API_VERSION, configuration.FLAG_PLURAL),
+    shard.KIND: (API_VERSION, shard.PLURAL),
+}
+_NOTICE_SECONDS: Final = 5.0
+_SHED_SECONDS: Final = 0.1
+_MANAGEMENT_DRAIN: Final = 2.0
+
+
+@dataclass
+class ProxyProcess:
+    """One replica."""
+
+    settings: ProxySettings
+    cluster: Cluster
+    proxy: Proxy
+    reflectors: list[Reflector]
+    intake: Intake
+    metrics: Metrics
+    sync: Listener
+    sync_port: int = field(default=0, init=False)
+    management_port: int = field(default=0, init=False)
+    draining: bool = field(default=False, init=False)
+
+    def readiness(self) -> dict[str, Any]:
+        """Ready once every kind was listed. With the API server down it stays so, and says how old its view is."""
+        ages = [age for each in self.reflectors if (age := each.age()) is not None]
+        return {
+            "ready": self.intake.synced and not self.draining,
+            "draining": self.draining,
+            "ageSeconds": round(max(ages), 1) if ages else None,
+            "streams": self.proxy.hub.streams,
+            "watches": [
+                {
+                    "kind": each.kind.kind,
+                    "namespace": each.kind.namespace,
+                    "connected": each.connected,
+                    "fault": each.fault,
+                    "ageSeconds": None if (age := each.age()) is None else round(age, 1),
+                }
+                for each in self.reflectors
+            ],
+        }
+
+    async def work(self) -> None:
+        """Watch, say what is to be said, and look after who may read what, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self.reflectors:
+                group.create_task(reflector.run())
+            group.create_task(self._notice())
+            group.create_task(self._revoke())
+
+    async def drain(self) -> None:
+        """Send subscribers elsewhere: no longer ready, then no new ones, then a few at a time."""
+        self.draining = True
+        await asyncio.sleep(self.settings.drain_delay)
+        seconds = self.settings.drain_seconds
+        service = self.proxy.service
+        slices = max(1, int(seconds / _SHED_SECONDS))
+        each = -(-self.proxy.hub.streams // slices)
+        leaving = asyncio.create_task(self.sync.drain(seconds + 1.0))
+        for _ in range(slices):
+            if not service.shed(each):
+                break
+            await asyncio.sleep(_SHED_SECONDS)
+        service.close()
+        await leaving
+
+    async def _notice(self) -> None:
+        while True:
+            await asyncio.sleep(_NOTICE_SECONDS)
+            if self.intake.synced:
+                for resource, news in self.proxy.notices.take():
+                    await self.cluster.say(resource, news)
+
+    async def _revoke(self) -> None:
+        while True:
+            await asyncio.sleep(VERDICT_SECONDS)
+            await self.proxy.end_revoked()
+
+
+@contextlib.asynccontextmanager
+async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
+    """Ports open and parts joined; `work` does the rest. Raises OSError where a port or a certificate cannot be had."""
+    loop = asyncio.get_running_loop()
+    tls = await asyncio.to_thread(_tls, settings)
+    async with contextlib.AsyncExitStack() as stack:
+        cluster = await Cluster.connect(settings.kubeconfig or None, now=now)
+        stack.push_async_callback(cluster.close)
+        process = _joined(settings, cluster, loop)
+        stack.callback(process.proxy.close)
+        manager = Listener(
+            management.routes(process.readiness, process.metrics.text), Limits(), name="management"
+        )
+        process.management_port = await manager.start(settings.host, settings.management_port)
+        stack.push_async_callback(manager.drain, _MANAGEMENT_DRAIN)
+        process.sync_port = await process.sync.start(settings.host, settings.sync_port, tls=tls)
+        yield process
+
+
+def _joined(
+    settings: ProxySettings, cluster: Cluster, loop: asyncio.AbstractEventLoop
+) -> ProxyProcess:
+    reviews = ClusterReviews(cluster, settings.auth_audiences)
+    access = Access(reviews, clock=loop.time, unix_time=_unix_time)
+    options = Options(
+        context=settings.context,
+        auth=settings.auth,
+        max_streams=settings.max_streams,
+        max_streams_per_host=settings.max_streams_per_host,
+        stream_seconds=settings.stream_seconds,
+    )
+    proxy = Proxy(options, access, loop)
+    intake = Intake(proxy.catalog, proxy.deliveries, namespaces=settings.namespaces)
+    reflectors = [
+        Reflector(
+            cluster.api,
+            Kind(_API[kind][0], kind, _API[kind][1], namespace),
+            intake,
+            clock=loop.time,
+            random=random.random,
+        )
+        for kind in KINDS
+        for namespace in settings.namespaces or ("",)
+    ]
+    views = [(each.kind.plural, each) for each in reflectors]
+    metrics = Metrics(proxy.hub, proxy.deliveries, proxy.guard, views)
+    sync = Listener(proxy.routes(), LIMITS, name="sync")
+    metrics.connections = lambda: sync.connections
+    return ProxyProcess(settings, cluster, proxy, reflectors, intake, metrics, sync)
+
+
+def _unix_time() -> float:
+    return time.time()  # noqa: TID251 - the clock's reading place
+
+
+def _tls(settings: ProxySettings) -> TlsFiles | None:
+    if not settings.tls_cert:
+        return None
+    return TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_client_ca or None)
+
+
+async def run_proxy(settings: ProxySettings, say: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT; a second one ends it at once. Raises OSError where a port or a certificate cannot be had."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with open_proxy(settings) as process:
+        say(f"listening: sync {process.sync_port}, management {process.management_port}")
+        working = asyncio.create_task(process.work())
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+        stopping.cancel()
+        # The watches go on: who is still here hears of changes to the last.
+        await process.drain()
+        working.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)
+    if not working.cancelled():
+        working.result()
