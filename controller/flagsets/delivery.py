@@ -11,7 +11,7 @@ from controller.api.flagset import KIND, LABEL
 from controller.api.meta import ObjectKey, Resource
 from controller.flagsets.plan import MADE, Taken, belongs_to, key_of, plan
 from controller.runtime.news import News
-from controller.runtime.setbacks import Stalled
+from controller.runtime.setbacks import Stalled, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -71,6 +71,7 @@ class Delivery:
             self._refuse_theft(resource, manifest)
         drift: list[tuple[ObjectKey, str]] = []
         for manifest in steps.write:
+            self._refuse_ghosts(resource)
             key = key_of(manifest)
             missing = self.objects.get(key) is None
             body, others = await self.writer.apply(manifest, manager=manager_of(resource.key))
@@ -93,6 +94,12 @@ class Delivery:
             if each.namespace == resource.namespace
             and (each.key in names or belongs_to(each, resource.name))
         ]
+
+    def _refuse_ghosts(self, resource: Resource) -> None:
+        """What is deleted while it is looked at writes no more: Kubernetes may be removing what it wrote."""
+        latest = self.objects.get(resource.key)
+        if latest is None or latest.uid != resource.uid or latest.deleting:
+            raise Waiting("Deleted", "the FlagSet is going")
 
     def _refuse_theft(self, resource: Resource, manifest: Mapping[str, Any]) -> None:
         """Two FlagSets with one target would overwrite each other for ever."""

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from controller.api.flagset import KIND, SOURCE_API
-from controller.runtime.setbacks import Failed, Stalled
+from controller.api.meta import ObjectKey
+from controller.flagsets.delivery import manager_of
+from controller.runtime.setbacks import Failed, Stalled, Waiting
 from tests.unit.controller.flagsets.world import (
     BROKEN,
     CONFIGURATION,
@@ -683,6 +686,30 @@ async def test_a_flag_set_made_anew_owns_what_the_old_one_left(world: World) -> 
         [APPLY],
         world.cluster.the(KIND, "checkout").uid,
     )
+
+
+@pytest.mark.parametrize("how", ["gone", "going", "made anew"])
+async def test_a_flag_set_that_goes_while_it_is_looked_at_writes_nothing(how: str) -> None:
+    world = World()
+    world.commit("r1", document(a=flag()))
+    world.flag_set()
+    resource = world.cluster.the(KIND, "checkout")
+    if how != "going":
+        world.cluster.remove(KIND, "checkout")
+    if how == "made anew":
+        world.flag_set()
+    if how == "going":
+        world.cluster.objects.learn(replace(resource, deleting=True))
+    with pytest.raises(Waiting, match="the FlagSet is going"):
+        await world.reconciler.reconcile(resource, world.now)
+    assert world.cluster.taken() == []
+
+
+def test_a_field_manager_s_name_is_short_and_one_s_own() -> None:
+    names = [manager_of(ObjectKey(KIND, "n" * 63, "x" * 62 + end)) for end in "ab"]
+    assert all(len(name) == 128 for name in names)
+    assert len(set(names)) == 2
+    assert manager_of(ObjectKey(KIND, "shop", "flags")) == "flagstaff-flagset/shop/flags"
 
 
 async def test_what_was_forgotten_is_read_back(world: World) -> None:
