@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+import secrets
 import signal
+import socket
 import sys
 import time
 from collections import ChainMap
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from evaluator.exchange import Exchange, beside
@@ -38,7 +41,9 @@ from evaluator.store import Store
 from evaluator.sync.config import InvalidSourceError
 from evaluator.sync.follow import Followers
 from evaluator.sync.opening import open_sources
+from evaluator.sync.receipts import Receipts
 from evaluator.telemetry.observed import Observed
+from evaluator.wire.delivery import MemberText
 from evaluator.wire.hub import Hub
 from evaluator.wire.servicer import SyncService
 
@@ -83,8 +88,9 @@ async def run(settings: Settings, *, clock: Callable[[], float] = unix_time) -> 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    receipts = _receipts(settings, clock)
     try:
-        sources = open_sources(settings.sources, clock=clock)
+        sources = open_sources(settings.sources, clock=clock, receipts=receipts)
     except InvalidSourceError as error:
         raise InvalidSettingError(str(error)) from None
     store = Store(
@@ -93,6 +99,8 @@ async def run(settings: Settings, *, clock: Callable[[], float] = unix_time) -> 
         expose_bucketing=settings.show_bucketing,
     )
     store.subscribe(_log_served)
+    if receipts is not None:
+        receipts.follow(store)
     followers = Followers(sources, store, clock=clock, state_dir=settings.state_dir, heap=Heap())
     serving = await serve(store, settings, clock=clock, context=followers.context)
     log.info("listening", extra=asdict(serving.ports))
@@ -235,6 +243,15 @@ def _under(values: Mapping[str, Any], context: Mapping[str, Any]) -> Mapping[str
     if not values or context is EMPTY:
         return values or context
     return ChainMap({**values}, cast("dict[str, Any]", context))
+
+
+def _receipts(settings: Settings, clock: Callable[[], float]) -> Receipts | None:
+    if settings.receipts == "off" or all(each.provider != "grpc" for each in settings.sources):
+        return None
+    pod = settings.pod
+    instance = f"{socket.gethostname()}-{secrets.token_hex(4)}"
+    member = MemberText(instance, pod.namespace, pod.name, pod.uid, pod.node, version("flagstaff"))
+    return Receipts(member, clock=clock, random=secrets.SystemRandom().random)
 
 
 def _tls(paths: TlsPaths | None) -> TlsFiles | None:

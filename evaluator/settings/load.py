@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from evaluator.flags.model import Bucketing
 from evaluator.http.cors import Cors
 from evaluator.settings import layers, values
-from evaluator.settings.model import InvalidSettingError, OtelSettings, Settings, TlsPaths
-from evaluator.settings.options import BY_NAME, FOREIGN, Kind, Option
+from evaluator.settings.model import InvalidSettingError, OtelSettings, PodName, Settings, TlsPaths
+from evaluator.settings.options import BY_NAME, FOREIGN, POD, Kind, Option
 from evaluator.settings.sources import parse_sources, parse_uri
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ def _settings(
         defaults,
         **{name: value for name, value in found.items() if name in named},
         otel=otel,
+        pod=_pod(environ),
         server_tls=_tls(found, "", authority),
         ofrep_tls=_tls(found, "ofrep-", authority),
         management_tls=_tls(found, "management-", None),
@@ -119,6 +120,11 @@ def _otel(found: dict[str, Any], environ: Mapping[str, str]) -> OtelSettings:
     }
     merged = foreign | {name: value for name, value in found.items() if name.startswith(_OTEL)}
     return OtelSettings(**{name.removeprefix(_OTEL): value for name, value in merged.items()})
+
+
+def _pod(environ: Mapping[str, str]) -> PodName:
+    told = {field: values.line(environ.get(name, ""), name) for name, field in POD.items()}
+    return PodName(**told)
 
 
 def _tls(found: Mapping[str, Any], port: str, client_ca: Path | None) -> TlsPaths | None:

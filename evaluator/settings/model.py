@@ -46,6 +46,16 @@ class OtelSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PodName:
+    """Which pod this is, as its manifest tells it by the downward API; empty where it does not."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """One evaluator's settings; where flagd has the setting, the default is flagd's."""
 
@@ -66,6 +76,9 @@ class Settings:
     management_tls: TlsPaths | None = None
     sources: tuple[SourceConfig, ...] = ()
     """A later one wins over an earlier one."""
+    receipts: str = "on"
+    """`on`: a gRPC source that takes receipts is told what is served of it; `off`: none is."""
+    pod: PodName = field(default_factory=PodName)
     state_dir: Path | None = None
     """Where the last good flags of each source are kept; None: nowhere."""
     bucketing: Bucketing = Bucketing.V2

@@ -149,6 +149,7 @@ _OURS: Final = (
     Option(name="management-server-key-path", flagd=False, kind=Kind.PATH, field="-", help="its key"),
     Option(name="client-ca-path", flagd=False, kind=Kind.PATH, field="-", help="authority of client certificates, which every TLS port but management then asks for"),
     Option(name="state-dir", flagd=False, kind=Kind.PATH, help="keep the last good flags here, and start from them"),
+    Option(name="receipts", flagd=False, kind=Kind.CHOICE, choices=("on", "off"), help="tell gRPC sources that take receipts what is served of them"),
     Option(name="bucketing", flagd=False, kind=Kind.CHOICE, choices=("v2", "v3"), help="generation of fractional for sets that do not pin their own"),
     Option(name="show-bucketing", flagd=False, kind=Kind.SWITCH, help="name that generation in every answer's metadata"),
     Option(name="log-level", flagd=False, kind=Kind.CHOICE, choices=("debug", "info", "warning", "error"), help="least level that is logged"),
@@ -163,3 +164,10 @@ FOREIGN: Final = {
     "OTEL_EXPORTER_OTLP_PROTOCOL": "otel.protocol",
 }
 """OpenTelemetry's own variables, which flagd reads too; an endpoint also selects the exporter `otel`."""
+POD: Final = {
+    "POD_NAME": "name",
+    "POD_NAMESPACE": "namespace",
+    "POD_UID": "uid",
+    "NODE_NAME": "node",
+}
+"""Variables by which a manifest tells a container where it runs."""

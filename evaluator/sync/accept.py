@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from evaluator.flags.blame import concerns_all, users
@@ -12,6 +13,7 @@ from evaluator.flags.canonical import digest
 from evaluator.flags.holding import held_back
 from evaluator.flags.layer import read_layer
 from evaluator.flags.merge import merge
+from evaluator.flags.model import DIGEST_KEY
 from evaluator.sync.source import BOUNDS
 
 if TYPE_CHECKING:
@@ -54,6 +56,10 @@ def accept(delivery: Delivery, previous: FlagSet | None) -> Accepted | Refused:
         return Refused(parsed.problems)
     bad = parsed.bad | users(parsed.flag_set, parsed.errors)
     flag_set, held = held_back(parsed.flag_set, bad, previous)
+    if bad:
+        # It says what the peer delivers, of which not all is served: nobody is to be told that it is.
+        metadata = {key: value for key, value in flag_set.metadata.items() if key != DIGEST_KEY}
+        flag_set = replace(flag_set, metadata=MappingProxyType(metadata))
     return Accepted(flag_set, digest(flag_set), held, parsed.problems)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -16,12 +17,15 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 from evaluator.flags.model import EMPTY
 from evaluator.sync.config import InvalidSourceError
 from evaluator.sync.credentials import authorization
+from evaluator.sync.receipts import AskFailed, NotOffered
 from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
+from evaluator.wire.delivery import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, AsyncIterator
 
     from evaluator.sync.config import SourceConfig
+    from evaluator.sync.receipts import Reporter
     from evaluator.sync.source import Heard
 
 _METHOD: Final = "/flagd.sync.v1.FlagSyncService/SyncFlags"
@@ -32,6 +36,7 @@ KEEPALIVE: Final = 40.0
 _PING_TIMEOUT: Final = 10.0
 _CONFIRM: Final = 10.0
 """Seconds after which a stream that is silent and whole says that nothing changed."""
+_ASK_SECONDS: Final = 3.0
 _MAX_DETAILS: Final = 200
 _ENVOY: Final = "write envoy://host:port/service"
 
@@ -40,12 +45,19 @@ class GrpcSource:
     """Follows one peer. Implements `SyncSource`."""
 
     def __init__(
-        self, name: str, identity: str, config: SourceConfig, *, keepalive: float = KEEPALIVE
+        self,
+        name: str,
+        identity: str,
+        config: SourceConfig,
+        *,
+        keepalive: float = KEEPALIVE,
+        reporter: Reporter | None = None,
     ) -> None:
-        """Raises InvalidSourceError for a target that cannot be reached."""
+        """`reporter` tells the peer what is served of it. Raises InvalidSourceError for a target that cannot be reached."""
         self.name = name
         self.identity = identity
         self._config = config
+        self._reporter = reporter
         self._target, self._options = target(config)
         self._options += [
             ("grpc.max_receive_message_length", config.max_msg_size or MAX_BYTES),
@@ -68,21 +80,65 @@ class GrpcSource:
             else grpc.aio.secure_channel(self._target, credentials, self._options)
         )
         try:
-            method = channel.unary_stream(
-                _METHOD,
-                request_serializer=sync_pb2.SyncFlagsRequest.SerializeToString,
-                response_deserializer=sync_pb2.SyncFlagsResponse.FromString,
-            )
-            request = sync_pb2.SyncFlagsRequest(
-                provider_id=self._config.provider_id, selector=self._config.selector
-            )
-            async with contextlib.aclosing(self._read(method(request, metadata=metadata))) as heard:
+            async with (
+                self._telling(channel),
+                aclosing(self._read(self._call(channel, metadata))) as heard,
+            ):
                 async for each in heard:
                     yield each
         except grpc.aio.AioRpcError as error:
             raise self._fault(error) from None
         finally:
             await channel.close(None)
+
+    def _call(self, channel: grpc.aio.Channel, metadata: list[tuple[str, str]]) -> Any:
+        method = channel.unary_stream(
+            _METHOD,
+            request_serializer=sync_pb2.SyncFlagsRequest.SerializeToString,
+            response_deserializer=sync_pb2.SyncFlagsResponse.FromString,
+        )
+        request = sync_pb2.SyncFlagsRequest(
+            provider_id=self._config.provider_id, selector=self._config.selector
+        )
+        if self._reporter is not None:
+            metadata = [*metadata, (MARK, "1")]
+        return method(request, metadata=metadata)
+
+    @asynccontextmanager
+    async def _telling(self, channel: grpc.aio.Channel) -> AsyncIterator[None]:
+        """Receipts are sent for as long as the block lasts, and a goodbye where it is our own doing that it ends."""
+        if self._reporter is None:
+            yield
+            return
+        ask = partial(self._ask, channel)
+        telling = asyncio.create_task(self._reporter.run(ask))
+        stopping = True
+        try:
+            yield
+        except (grpc.aio.AioRpcError, SourceFault):
+            stopping = False
+            raise
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+            if stopping:
+                await self._reporter.leave(ask)
+
+    async def _ask(self, channel: grpc.aio.Channel, path: str, request: bytes) -> bytes:
+        """One call beside the stream. Raises AskFailed."""
+        try:
+            # A token's file is read again: a stream may outlive the token that it was opened with.
+            metadata = await asyncio.to_thread(self._metadata)
+            answer: bytes = await channel.unary_unary(path, None, None)(
+                request, metadata=metadata, timeout=_ASK_SECONDS
+            )
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise NotOffered("it does not take receipts") from None
+            raise AskFailed(self._fault(error).message) from None
+        except SourceFault as fault:
+            raise AskFailed(fault.message) from None
+        return answer
 
     async def _read(self, call: Any) -> AsyncGenerator[Heard, None]:
         waiting, limit = self._config.timeout, True
@@ -109,12 +165,7 @@ class GrpcSource:
                 reading.exception()
 
     def _secrets(self) -> tuple[grpc.ChannelCredentials | None, list[tuple[str, str]]]:
-        config = self._config
-        metadata = [(key.lower(), value) for key, value in config.headers.items()]
-        if config.selector and config.selector.isascii():
-            metadata.append((SELECTOR_HEADER, config.selector))
-        if (shown := authorization(config)) is not None:
-            metadata.append(("authorization", shown))
+        config, metadata = self._config, self._metadata()
         if not config.tls:
             return None, metadata
         try:
@@ -128,6 +179,15 @@ class GrpcSource:
             cause = f"{error.filename}: {error.strerror}"
             raise SourceFault("Credentials", f"{self.name}: {cause}") from None
         return credentials, metadata
+
+    def _metadata(self) -> list[tuple[str, str]]:
+        config = self._config
+        metadata = [(key.lower(), value) for key, value in config.headers.items()]
+        if config.selector and config.selector.isascii():
+            metadata.append((SELECTOR_HEADER, config.selector))
+        if (shown := authorization(config)) is not None:
+            metadata.append(("authorization", shown))
+        return metadata
 
     def _fault(self, error: grpc.aio.AioRpcError) -> SourceFault:
         code = error.code().name

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from evaluator.sync.config import SourceConfig
+    from evaluator.sync.receipts import Receipts
     from evaluator.sync.source import SyncSource
 
 _random: Final = secrets.SystemRandom().random
@@ -23,14 +24,15 @@ def open_sources(
     *,
     clock: Callable[[], float],
     random: Callable[[], float] = _random,
+    receipts: Receipts | None = None,
 ) -> tuple[SyncSource, ...]:
     """A source for each, in order, each under a name of its own; nothing is asked of any yet.
 
-    `clock` is Unix seconds, `random` numbers from 0 to 1. What a kind of source needs is only loaded where there is one.
+    `clock` is Unix seconds, `random` numbers from 0 to 1; `receipts` are sent to whoever takes them. What a kind of source needs is only loaded where there is one.
     Raises InvalidSourceError.
     """
     return tuple(
-        _open(name, config, clock, random)
+        _open(name, config, clock, random, receipts)
         for name, config in zip(names(configs), configs, strict=True)
     )
 
@@ -50,7 +52,11 @@ def names(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
 
 
 def _open(
-    name: str, config: SourceConfig, clock: Callable[[], float], random: Callable[[], float]
+    name: str,
+    config: SourceConfig,
+    clock: Callable[[], float],
+    random: Callable[[], float],
+    receipts: Receipts | None,
 ) -> SyncSource:
     identity = f"{config.provider} {name} {config.selector}"
     if config.provider in FILES:
@@ -59,7 +65,8 @@ def _open(
     if config.provider is Provider.GRPC:
         from evaluator.sync.grpc import GrpcSource  # noqa: PLC0415
 
-        return GrpcSource(name, identity, config)
+        reporter = None if receipts is None else receipts.of(name, config.selector)
+        return GrpcSource(name, identity, config, reporter=reporter)
     from evaluator.sync.schedule import Schedule  # noqa: PLC0415
 
     schedule = Schedule(config, random)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from evaluator.settings import InvalidSettingError, Settings, from_env, load
+from evaluator.settings.model import PodName
 from evaluator.settings.options import OPTIONS, Kind
 from evaluator.sync.config import Provider, SourceConfig
 
@@ -166,3 +167,13 @@ def test_every_option_that_is_taken_has_a_place() -> None:
     }
     assert kept <= set(Settings.__dataclass_fields__)
     assert all(option.choices for option in OPTIONS if option.kind is Kind.CHOICE)
+
+
+def test_the_pod_is_known_by_what_its_manifest_tells() -> None:
+    told = {"POD_NAME": "a-1", "POD_NAMESPACE": "shop", "POD_UID": "u", "NODE_NAME": "n"}
+    assert load({}, told).settings.pod == PodName(name="a-1", namespace="shop", uid="u", node="n")
+
+
+@pytest.mark.parametrize(("flags", "receipts"), [({}, "on"), ({"receipts": ["off"]}, "off")])
+def test_receipts_are_sent_unless_they_are_off(flags: dict[str, list[str]], receipts: str) -> None:
+    assert load(flags, {}).settings.receipts == receipts
