@@ -90,6 +90,11 @@ class Guard:
         self._reviewing: set[tuple[str, Place]] = set()
         self._open: Counter[tuple[str, Hashable]] = Counter()
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything is being reviewed."""
+        return bool(self._tasks)
+
     # -- before a stream -----------------------------------------------------------------------------------------------
 
     def stream(self, method: Method, handler: StreamHandler) -> StreamHandler:

@@ -168,6 +168,11 @@ class Deliveries:
         """What is delivered of the object there, if anybody ever asked for it."""
         return self._delivered.get(place)
 
+    @property
+    def building(self) -> bool:
+        """Whether a large set is being built."""
+        return self._building is not None
+
     def deliveries(self) -> Iterator[tuple[Place, Delivered]]:
         """All of them."""
         yield from tuple(self._delivered.items())

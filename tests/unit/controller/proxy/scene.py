@@ -1,0 +1,163 @@
+"""A proxy without ports or a cluster: objects are told, streams are opened, and tokens are whoever they say they are."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
+
+from controller.api import shard
+from controller.api.configuration import FLAG_KIND, KIND
+from controller.proxy.access import Access, User
+from controller.proxy.catalog import KINDS
+from controller.proxy.server import Options, Proxy
+from controller.proxy.watch import Intake
+from controller.runtime.setbacks import Failed
+from evaluator.http.routes import Call, RpcError
+from evaluator.wire.messages import OLD_SERVICE, SERVICE
+from tests.unit.evaluator.server.fakes import FakeStream
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SYNC = SERVICE + "SyncFlags"
+FETCH = SERVICE + "FetchAllFlags"
+OLD_SYNC = OLD_SERVICE + "SyncFlags"
+_numbers = itertools.count(1)
+
+
+@dataclass
+class FakeReviews:
+    """A token is its user's name; `rights` says which places each may read."""
+
+    rights: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
+    down: bool = False
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+
+    async def user(self, token: str) -> User | None:
+        await asyncio.sleep(0)
+        self.asked.append((token,))
+        self._reach()
+        return User(token.partition("#")[0]) if token.partition("#")[0] in self.rights else None
+
+    async def may_read(self, user: User, namespace: str, name: str) -> bool:
+        await asyncio.sleep(0)
+        self.asked.append((user.name, namespace, name))
+        self._reach()
+        return (namespace, name) in self.rights[user.name]
+
+    def _reach(self) -> None:
+        if self.down:
+            raise Failed("ApiServerUnavailable", "down")
+
+
+def flags(value: str = "v", **metadata: Any) -> dict[str, Any]:
+    """A document with one flag that says `value`."""
+    flag = {"state": "ENABLED", "variants": {"on": value}, "defaultVariant": "on"}
+    return {"flags": {"hello": flag}, **({"metadata": metadata} if metadata else {})}
+
+
+def large(value: str) -> dict[str, Any]:
+    """A document that is built in a thread."""
+    padding = {"variants": {"on": "x" * 30_000}, "defaultVariant": "on", "state": "ENABLED"}
+    document = flags(value)
+    document["flags"]["padding"] = padding
+    return document
+
+
+class Scene:
+    """One proxy."""
+
+    def __init__(self, auth: str = "off", *, synced: bool = True, **options: Any) -> None:
+        loop = asyncio.get_running_loop()
+        self.reviews = FakeReviews()
+        self.now = 1_000.0
+        self.access = Access(self.reviews, clock=lambda: self.now, unix_time=lambda: self.now)
+        limits = {"max_streams": 100, "max_streams_per_host": 100, "stream_seconds": 0, **options}
+        self.proxy = Proxy(
+            Options(context={"region": "eu"}, auth=auth, **limits), self.access, loop
+        )
+        self.intake = Intake(self.proxy.catalog, self.proxy.deliveries)
+        self.routes = self.proxy.routes()
+        self._hosts = itertools.count(1)
+        if synced:
+            self.sync()
+
+    def sync(self) -> None:
+        for kind in KINDS:
+            self.intake.listed(kind, "")
+
+    def learn(self, place: str, document: Any, kind: str = KIND, **meta: Any) -> None:
+        """An object's new content; `spec=` says it otherwise than by flagSpec."""
+        namespace, _, name = place.partition("/")
+        number = next(_numbers)
+        body = {
+            "apiVersion": "core.openfeature.dev/v1beta1",
+            "metadata": {"namespace": namespace, "name": name, "uid": f"{kind}-{place}", "generation": number,
+                         "resourceVersion": str(number), "creationTimestamp": "2026-01-01T00:00:00Z", **meta},
+            "spec": document if "shards" in document or "digest" in document else {"flagSpec": document},
+        }  # fmt: skip
+        self.intake.learn(kind, json.loads(json.dumps(body)))
+
+    def shard(self, place: str, document: Mapping[str, Any]) -> None:
+        namespace, _, name = place.partition("/")
+        self.learn(f"{namespace}/{name}", {"digest": name, "flagSpec": document}, shard.KIND)
+
+    def forget(self, place: str, kind: str = KIND) -> None:
+        self.intake.forget(kind, *place.split("/"))
+
+    def open(
+        self,
+        selector: str,
+        token: str = "",
+        *,
+        path: str = SYNC,
+        host: str = "",
+        writable: bool = True,
+    ) -> FakeStream:
+        """A stream; one that is refused at once has ended with that."""
+        headers = (("authorization", f"Bearer {token}"),) if token else ()
+        peer = f"{host or f'10.0.0.{next(self._hosts)}'}:1234"
+        message = sync_pb2.SyncFlagsRequest(selector=selector).SerializeToString()
+        stream = FakeStream(writable=writable)
+        try:
+            self.routes.streams[path](Call(path, headers, peer), message, stream)
+        except RpcError as error:
+            stream.close(error.code, error.message)
+        return stream
+
+    async def rest(self) -> None:
+        """Until nothing is under way: no review, no thread, no slice of the hub."""
+        deliveries, guard = self.proxy.deliveries, self.proxy.guard
+        quiet = 0
+        for _ in range(5_000):
+            await asyncio.sleep(0.001 if deliveries.building else 0)
+            quiet = 0 if deliveries.building or guard.busy else quiet + 1
+            if quiet > 20:
+                return
+        raise AssertionError("it never comes to rest")
+
+
+def said(stream: FakeStream) -> list[str]:
+    """What the flag `hello` said, message by message."""
+    return [_value(each) for each in stream.sent]
+
+
+def keys(stream: FakeStream) -> list[set[str]]:
+    """The flags, message by message."""
+    return [set(_document(each)["flags"]) for each in stream.sent]
+
+
+def _value(message: bytes) -> str:
+    return str(_document(message)["flags"]["hello"]["variants"]["on"])
+
+
+def _document(message: bytes) -> Any:
+    return json.loads(sync_pb2.SyncFlagsResponse.FromString(message).flag_configuration)
+
+
+FEATURE_FLAG = FLAG_KIND

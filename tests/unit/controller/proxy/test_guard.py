@@ -1,0 +1,213 @@
+"""Who is let in, by what the cluster says of a token and of what its user may read."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+
+import pytest
+
+from controller.proxy.access import User
+from evaluator.http.routes import Call, Code
+from evaluator.wire.messages import GET_METADATA
+
+from .scene import FETCH, SYNC, Scene, flags, said
+
+A, B = ("a", "web"), ("b", "web")
+
+
+def scene(auth: str = "enforce") -> Scene:
+    """Two tenants, each with a flag set; `ann` may read that of a, `bob` that of b."""
+    made = Scene(auth)
+    made.reviews.rights = {"ann": {A}, "bob": {B}}
+    made.learn("a/web", flags("of a", flagSetId="a-id"))
+    made.learn("b/web", flags("of b", flagSetId="b-id"))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("token", "selector", "code"),
+    [
+        ("", "a/web", Code.UNAUTHENTICATED),
+        ("eve", "a/web", Code.UNAUTHENTICATED),
+        ("x" * 20_000, "a/web", Code.UNAUTHENTICATED),
+        ("bob", "a/web", Code.PERMISSION_DENIED),
+        ("bob", "a/none", Code.PERMISSION_DENIED),
+    ],
+    ids=["no token", "unknown token", "token too long", "another tenant", "what is not there"],
+)
+@pytest.mark.parametrize("path", [SYNC, FETCH], ids=["stream", "fetch"])
+async def test_enforce_refuses(token: str, selector: str, code: Code, path: str) -> None:
+    made = scene()
+    stream = made.open(selector, token, path=path)
+    await made.rest()
+    assert stream.ended is not None
+    assert (stream.ended[0], stream.sent) == (code, [])
+
+
+async def test_enforce_serves_who_may_read_once_that_is_known() -> None:
+    made = scene()
+    stream = made.open("a/web", "ann")
+    assert (stream.sent, stream.ended) == ([], None)
+    await made.rest()
+    again = made.open("a/web", "ann")
+    assert (said(stream), said(again)) == (["of a"], ["of a"])
+    assert made.reviews.asked == [("ann",), ("ann", "a", "web")]
+
+
+async def test_many_at_once_with_one_token_are_one_review() -> None:
+    made = scene()
+    streams = [made.open("a/web", "ann") for _ in range(50)]
+    await made.rest()
+    assert all(said(each) == ["of a"] for each in streams)
+    assert Counter(made.reviews.asked) == {("ann",): 1, ("ann", "a", "web"): 1}
+
+
+async def test_a_stream_that_hangs_up_during_the_review_leaves_nothing() -> None:
+    made = scene()
+    made.open("a/web", "ann").hang_up()
+    await made.rest()
+    guard = made.proxy.guard
+    assert (made.proxy.hub.streams, guard.waiting.taken, guard.seats.taken) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("wanted", ["a-id", "b-id"])
+async def test_a_flag_set_id_is_looked_up_only_where_the_caller_may_read(wanted: str) -> None:
+    made = scene()
+    stream = made.open(f"flagSetId={wanted}", "ann")
+    await made.rest()
+    assert (said(stream), stream.ended) == ((["of a"] if wanted == "a-id" else []), None)
+
+
+async def test_another_tenants_claim_to_a_flag_set_id_takes_nothing_away() -> None:
+    made = scene()
+    made.learn("c/web", flags("stolen", flagSetId="a-id"), creationTimestamp="2020-01-01T00:00:00Z")
+    stream = made.open("flagSetId=a-id", "ann")
+    await made.rest()
+    made.learn("d/web", flags("too", flagSetId="a-id"), creationTimestamp="2019-01-01T00:00:00Z")
+    made.learn("a/web", flags("of a, newer", flagSetId="a-id"))
+    await made.rest()
+    assert said(stream) == ["of a", "of a, newer"]
+
+
+async def test_whoever_waits_for_a_flag_set_id_gets_it_when_it_comes() -> None:
+    made = scene()
+    stream = made.open("flagSetId=new", "ann")
+    await made.rest()
+    made.learn("a/web", flags("of a", flagSetId="new"))
+    await made.rest()
+    assert said(stream) == ["of a"]
+
+
+async def test_warn_serves_everybody_at_once_and_names_whom_enforce_would_refuse() -> None:
+    made = scene("warn")
+    streams = [made.open("a/web", token) for token in ("", "eve", "bob", "ann")]
+    assert all(said(each) == ["of a"] for each in streams)
+    await made.rest()
+    looks = {"no_token": 1, "invalid_token": 1, "forbidden": 1, "allowed": 1}
+    assert made.proxy.guard.looks == looks
+    told = sorted(news.message for _, news in made.proxy.notices.take())
+    assert [each.split()[0] for each in told] == ["10.0.0.1", "10.0.0.2", "bob"]
+    assert made.proxy.notices.take() == []
+
+
+async def test_off_looks_at_nothing() -> None:
+    made = scene("off")
+    assert said(made.open("a/web", "eve")) == ["of a"]
+    await made.rest()
+    assert (made.reviews.asked, made.proxy.guard.looks) == ([], {})
+
+
+async def test_with_the_api_server_down_who_was_let_in_still_is_and_nobody_else() -> None:
+    made = scene()
+    made.open("a/web", "ann")
+    await made.rest()
+    made.reviews.down, made.now = True, made.now + 1_000
+    known, unknown = made.open("a/web", "ann"), made.open("b/web", "bob")
+    await made.rest()
+    assert unknown.ended is not None
+    assert (said(known), unknown.ended[0]) == (["of a"], Code.UNAVAILABLE)
+    made.now += 4_000
+    late = made.open("a/web", "ann")
+    await made.rest()
+    assert late.ended is not None
+    assert late.ended[0] is Code.UNAVAILABLE
+
+
+async def test_a_token_is_good_no_longer_than_it_says() -> None:
+    made = scene()
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": made.now + 30}).encode()).decode()
+    token = f"ann#.{claims}.signature"
+    made.open("a/web", token)
+    await made.rest()
+    made.reviews.down, made.now = True, made.now + 31
+    stream = made.open("a/web", token)
+    await made.rest()
+    assert stream.ended is not None
+    assert stream.ended[0] is Code.UNAVAILABLE
+
+
+async def test_a_right_that_is_withdrawn_ends_the_streams_it_opened() -> None:
+    made = scene()
+    ann, bob = made.open("a/web", "ann"), made.open("b/web", "bob")
+    await made.rest()
+    made.reviews.rights["ann"].clear()
+    made.now += 61
+    await made.proxy.end_revoked()
+    assert ann.ended is not None
+    assert (ann.ended[0], bob.ended) == (Code.PERMISSION_DENIED, None)
+
+
+async def test_an_api_server_that_does_not_answer_withdraws_nothing() -> None:
+    made = scene()
+    stream = made.open("a/web", "ann")
+    await made.rest()
+    made.reviews.down, made.now = True, made.now + 10_000
+    await made.proxy.end_revoked()
+    assert stream.ended is None
+
+
+async def test_a_refusal_is_asked_again_soon() -> None:
+    made = scene()
+    made.open("b/web", "ann")
+    await made.rest()
+    made.reviews.rights["ann"].add(B)
+    made.now += 6
+    stream = made.open("b/web", "ann")
+    await made.rest()
+    assert said(stream) == ["of b"]
+
+
+async def test_what_is_remembered_of_tokens_is_bounded() -> None:
+    made = scene()
+    made.access = type(made.access)(made.reviews, clock=lambda: 0.0, unix_time=lambda: 0.0, most=10)
+    for number in range(100):
+        assert await made.access.user(f"ann#{number}") is not None
+    call = Call(SYNC, (("authorization", "Bearer ann#0"),), "")
+    newest = Call(SYNC, (("authorization", "Bearer ann#99"),), "")
+    assert (made.access.known(call), made.access.known(newest)) == (None, User("ann"))
+
+
+async def test_metadata_is_for_whoever_has_a_token() -> None:
+    made = scene()
+    known, unknown = (made.open("", token, path=GET_METADATA) for token in ("ann", ""))
+    await made.rest()
+    assert unknown.ended is not None
+    assert (len(known.sent), unknown.ended[0]) == (1, Code.UNAUTHENTICATED)
+
+
+def test_a_bound_token_tells_its_pod() -> None:
+    key = "authentication.kubernetes.io/pod-"
+    extra = ((f"{key}name", ("web-1",)), (f"{key}uid", ("u1",)))
+    caller = User("system:serviceaccount:shop:web", extra=extra).caller
+    assert (caller.namespace, caller.service_account) == ("shop", "web")
+    assert (caller.pod, caller.pod_uid, caller.verified) == ("web-1", "u1", True)
+
+
+async def test_no_error_quotes_a_token() -> None:
+    made = scene()
+    stream = made.open("a/web", "secret-token")
+    await made.rest()
+    assert stream.ended is not None
+    assert "secret-token" not in stream.ended[1]
