@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup demo test test-clients test-faults check unit oracles plane dev-cluster fuzz bench lock clean
+.PHONY: setup demo test test-clients test-faults test-cluster-slow check unit oracles plane dev-cluster fuzz bench lock clean
 
 setup: .venv/.ready ## the whole environment, in .venv
 
@@ -47,6 +47,9 @@ oracles: .oracles/v2/.ready .oracles/v3/.ready ## the published Python cores, ea
 
 plane: setup ## etcd, kube-apiserver and kubectl for the tests, built once (minutes)
 	@$(BIN)/python -m tests.cluster.assets >/dev/null
+
+test-cluster-slow: setup plane ## what takes minutes: a quiet minute, twenty kills
+	$(BIN)/python -m pytest -m slow tests/cluster
 
 dev-cluster: setup ## a control plane, the controller and the example's repository, until Ctrl-C
 	@$(BIN)/python -m tests.cluster.dev

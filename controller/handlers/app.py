@@ -130,8 +130,8 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.posting.enabled = False
     settings.peering.standalone = True
     settings.watching.reconnect_backoff = 0.2
-    settings.networking.error_backoffs = (0.1, 0.2, 0.5, 1, 1, 2, 2, 5, 5)
-    settings.queueing.error_delays = (0.2, 0.5, 1, 2, 5)
+    settings.networking.error_backoffs = (0.1, 0.2, 0.5, 1, 1, 1, 2, 2, 2)
+    settings.queueing.error_delays = (0.2, 0.5, 1, 2)
     # A worker waits as long for another event of the same object before it goes: it costs memory and no time.
     settings.queueing.idle_timeout = 0.1
     settings.process.ultimate_exiting_timeout = 10

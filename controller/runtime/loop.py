@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 SLOW_SECONDS: Final = 2.0
 """A reconcile that takes longer says `Reconciling` meanwhile."""
+MOST_UNWRITTEN: Final = 30.0
+"""Seconds: an API server that was away for an hour must not find what happened meanwhile untold for another."""
 REMEMBERED: Final = 4096
 """Objects that went and are known to have gone."""
 
@@ -154,7 +156,7 @@ class Loop:
                 await self._look(key)
             except Setback as setback:
                 log.warning("%s: its status was not written: %s", key, setback.message)
-                self.queue.put_after_failure(key)
+                self.queue.put_after_failure(key, MOST_UNWRITTEN)
             except Exception:
                 log.exception("%s: the loop itself failed", key)
                 self.queue.put_after_failure(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
@@ -71,10 +72,10 @@ class KeyedQueue(Generic[Key]):
             heapq.heapify(self._heap)
         self._changed.set()
 
-    def put_after_failure(self, key: Key) -> float:
-        """Look at `key` again after its backoff, in seconds, which is returned."""
+    def put_after_failure(self, key: Key, most: float = math.inf) -> float:
+        """Look at `key` again after its backoff, in seconds, which is returned; `most` of them."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        delay = self._backoff.delay(failures, self._random())
+        delay = min(most, self._backoff.delay(failures, self._random()))
         self.put(key, delay)
         return delay
 

@@ -53,6 +53,11 @@ _COMPLAINTS = (
     (UNADVERTISED, r"unadvertised object"),
     ("RevisionGone", r"couldn't find remote ref|not our ref"),
 )
+_TELLING = re.compile(
+    # What ssh says bears no such word, and git's own word about it says nothing.
+    r"^(fatal|error|remote):|" + "|".join(pattern for _, pattern in _COMPLAINTS),
+    re.IGNORECASE,
+)
 _BROKEN = re.compile(
     r"bad object|corrupt|loose object|inflate|unable to read|not a git repository: |bad config"
     r"|did not send all necessary objects|unresolved deltas|shallow file"
@@ -183,6 +188,6 @@ def shown_complaint(text: str, credentials: Credentials | None) -> str:
     for hidden in credentials.secrets if credentials is not None else ():
         text = text.replace(hidden, "***")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    chosen = [line for line in lines if re.match(r"(fatal|error|remote):", line)] or lines
+    chosen = [line for line in lines if _TELLING.search(line)] or lines
     joined = "; ".join(chosen[-4:]) or "git gave no reason"
     return "".join(c if c.isprintable() else " " for c in joined)[:500]

@@ -119,6 +119,14 @@ class Namespace:
             found = self.get(kind, name)
         return found
 
+    @staticmethod
+    def wait_until(true: Callable[[], bool]) -> None:
+        """Until something that is no object's state is true."""
+        until = time.monotonic() + PATIENCE
+        while not true():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
     def wait_gone(self, kind: str, name: str = "flags") -> None:
         """Until there is no such object."""
         until = time.monotonic() + PATIENCE

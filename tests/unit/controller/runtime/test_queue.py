@@ -196,3 +196,8 @@ async def test_no_key_is_ever_with_two_workers_and_none_is_lost(
         queue.done(key)
     clock.now += 10
     assert set(ready(queue)) == wanted
+
+
+def test_a_wait_after_a_failure_may_be_bounded() -> None:
+    queue: KeyedQueue[str] = KeyedQueue(lambda: 0.0, lambda: 0.0, Backoff(first=1.0, most=900.0))
+    assert [queue.put_after_failure("a", 3.0) for _ in range(4)] == [1.0, 2.0, 3.0, 3.0]

@@ -1,0 +1,180 @@
+"""Whom a FlagSet works with: Flux's sources, other FlagSets, stock flagd's kind; and what a user writes without any FlagSet."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.artifacts.archive import pack
+from tests.cluster.api import MERGE, path_of
+from tests.cluster.objects import condition, configuration, current, flag_set, flags
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.cluster.objects import Namespace
+    from tests.cluster.spines import Spine
+
+FLUX: dict[str, Any] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "gitrepositories.source.toolkit.fluxcd.io"},
+    "spec": {
+        "group": "source.toolkit.fluxcd.io",
+        "scope": "Namespaced",
+        "names": {
+            "kind": "GitRepository",
+            "listKind": "GitRepositoryList",
+            "plural": "gitrepositories",
+            "singular": "gitrepository",
+        },
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
+            }
+        ],
+    },
+}
+"""As much of Flux's definition as `status.artifact` needs."""
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """(URL, digest) of an artifact as Flux serves it."""
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "flags.json").write_text(flags(banner="on"))
+    content = pack(tmp_path / "tree")
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served" / "a.tar.gz").write_bytes(content)
+
+    class Files(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments, directory=str(tmp_path / "served"))
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+            """Nothing is printed."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Files) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        yield f"http://127.0.0.1:{server.server_port}/a.tar.gz", digest
+        server.shutdown()
+
+
+def test_a_source_of_flux_whose_kind_comes_later_is_read(
+    space: Namespace, archive: tuple[str, str]
+) -> None:
+    url, digest = archive
+    reference = {"sourceRef": {"kind": "GitRepository", "name": "flags"}}
+    space.apply(flag_set() | {"spec": reference})
+    waiting = space.wait_reason("flagset", "ArtifactFailed")
+    assert condition(waiting, "Reconciling")["status"] == "True"
+    space.kubectl("apply", "--server-side", "-f", "-", given=json.dumps(FLUX))
+    space.kubectl("wait", "--for=condition=Established", f"crd/{FLUX['metadata']['name']}")
+    made = {"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository"}
+    space.apply({**made, "metadata": {"name": "flags"}, "spec": {}})
+    artifact = {"path": "a", "url": url, "revision": "main@sha1:" + "a" * 40, "digest": digest}
+    told = {"status": {"artifact": {**artifact, "lastUpdateTime": "2026-01-01T00:00:00Z"}}}
+    path = f"{path_of('gitrepository', space.name, 'flags')}/status"
+    space.api.ask("PATCH", path, told, MERGE)
+    found = space.wait_ready("flagset")
+    assert found["status"]["lastAppliedRevision"] == artifact["revision"]
+    assert space.served() == {"banner": "on"}
+
+
+def test_a_source_in_another_namespace_is_not_read(space: Namespace) -> None:
+    reference = {"kind": "FlagSource", "name": "flags", "namespace": "default"}
+    space.apply(flag_set(sourceRef=reference))
+    found = space.wait_reason("flagset", "AccessDenied")
+    assert "default" in condition(found, "Ready")["message"]
+
+
+def test_what_depends_on_another_set_waits_for_it(spine: Spine) -> None:
+    spine.apply(flag_set(name="second", dependsOn=[{"name": "first"}]))
+    spine.wait_reason("flagset", "DependencyNotReady", "second")
+    spine.apply(flag_set(name="first"))
+    spine.wait_ready("flagset", "second")
+
+
+def test_stock_flagd_s_kind_is_written_where_it_is_asked_for(spine: Spine) -> None:
+    kinds = ["FeatureFlagConfiguration", "FeatureFlag"]
+    spine.apply(flag_set(target={"name": "checkout", "kinds": kinds}))
+    found = spine.wait_ready("featureflag", "checkout")
+    assert found["spec"]["flagSpec"] == spine.get("ffc", "checkout")["spec"]["flagSpec"]
+    spine.wait_gone("ffc")
+    told = spine.wait_ready("flagset")["status"]["target"]
+    assert [(each["kind"], each["name"]) for each in told] == [(k, "checkout") for k in kinds]
+
+
+def test_a_commit_that_changes_no_flag_writes_no_flags(spine: Spine) -> None:
+    before = spine.wait_ready("ffc")
+    commit = spine.push("a word about flags", README__md="flags")
+    spine.wait_applied(commit)
+    after = spine.get("ffc")
+    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    history = spine.get("flagset")["status"]["history"]
+    assert [each["subject"] for each in history] == ["a word about flags", "first"]
+    assert history[0]["changes"] == "no flags changed"
+
+
+def test_the_history_says_who_changed_what(spine: Spine) -> None:
+    spine.wait_applied(spine.push("banner off", flags__json=flags(banner="off", cart="on")))
+    newest = spine.get("flagset")["status"]["history"][0]
+    assert newest["author"] == "Ada <ada@example.com>"
+    assert newest["subject"] == "banner off"
+    assert newest["changes"] == "1 added, 1 changed: banner, cart"
+
+
+def test_an_atomic_set_is_held_as_a_whole(spine: Spine) -> None:
+    spine.apply(flag_set(failurePolicy="Atomic"))
+    good = spine.wait_ready("flagset")["status"]["lastAppliedRevision"]
+    spine.push("breaks the banner", flags__json=flags(banner="nonsense", cart="on"))
+    found = spine.wait_reason("flagset", "BuildFailed")
+    assert found["status"]["lastAppliedRevision"] == good
+    assert spine.served() == {"banner": "on"}
+
+
+def test_a_warning_passes_where_validation_is_lenient(spine: Spine) -> None:
+    document = json.loads(flags(banner="on"))
+    document["flags"]["banner"]["targeting"] = {"$ref": "nowhere"}
+    spine.push("a reference to nothing", flags__json=json.dumps(document))
+    spine.wait("flagset", lambda it: it["status"].get("heldFlags") == 1)
+    spine.apply(flag_set(validation="Lenient"))
+    found = spine.wait_ready("flagset")
+    assert found["status"]["problems"][0]["severity"] == "warning"
+    assert found["status"]["heldFlags"] == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"flagSpec": {"flags": {"banner": {"defaultVariant": "lost"}}}}, "InvalidFlags"),
+        ({"featureFlagSpec": "{no json"}, "InvalidFlags"),
+        ({"shards": [{"name": "missing", "digest": "sha256:0"}]}, "ShardsMissing"),
+    ],
+    ids=["a flag is malformed", "no JSON", "a shard is missing"],
+)
+def test_a_malformed_object_hurts_itself_alone(
+    space: Namespace, spec: dict[str, Any], reason: str
+) -> None:
+    space.apply(configuration(**spec))
+    good = configuration("good", flagSpec=json.loads(flags(banner="on")))
+    space.apply(good)
+    space.wait_ready("ffc", "good")
+    found = space.wait_reason("ffc", reason)
+    assert current(found)

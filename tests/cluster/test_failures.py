@@ -1,0 +1,255 @@
+"""What must hold while things break: the API server, the controller, Git, credentials, watches, and other people's hands."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cluster.api import MERGE, Refused, path_of
+from tests.cluster.controllers import ControllerProcess, controller
+from tests.cluster.cutting import cutter
+from tests.cluster.objects import Namespace, condition, flag_set, flag_source, flags
+from tests.cluster.spines import spine_in
+
+if TYPE_CHECKING:
+    from tests.cluster.plane import Plane
+    from tests.cluster.spines import Spine
+
+
+def test_work_goes_on_after_the_api_server_was_killed(
+    spare: Plane, spare_namespace: str, tmp_path: Path
+) -> None:
+    with spine_in(spare, spare_namespace, tmp_path) as spine, controller(spare, tmp_path / "a"):
+        spine.wait_ready("flagset")
+        spare.end("kube-apiserver", signal.SIGKILL)
+        commit = spine.repository.commit("banner off", flags__json=flags(banner="off"))
+        spare.run("kube-apiserver")
+        spare.wait_ready()
+        spine.poke("flagsource")
+        spine.wait_applied(commit)
+        spine.delete("flagset")
+        spine.wait_gone("ffc")
+        spine.apply(flag_set(name="another"))
+        spine.wait_ready("flagset", "another")
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_controller_that_is_killed_again_and_again_ends_where_it_should(
+    spare: Plane, spare_namespace: str, tmp_path: Path, kills: int
+) -> None:
+    """At any moment of a reconcile: whoever comes after takes it up, nothing is written twice, and nothing half is served."""
+    process = ControllerProcess(spare, tmp_path / "a", "--no-leader-election")
+    chance = random.Random(7)
+    with spine_in(spare, spare_namespace, tmp_path) as spine:
+        commit = ""
+        for number in range(kills):
+            process.start()
+            kinds = {f"flag-{number}": "on", "banner": "off" if number % 2 else "on"}
+            commit = spine.push(f"number {number}", flags__json=flags(**kinds))
+            time.sleep(chance.random() * 0.6)
+            process.end(signal.SIGKILL)
+            assert whole(spine)
+        process.start()
+        found = spine.wait_applied(commit)
+        assert spine.served() == {f"flag-{kills - 1}": "on", "banner": "off"}
+        subjects = [each["revision"] for each in found["status"]["history"]]
+        assert len(subjects) == len(set(subjects))
+        process.end(signal.SIGKILL)
+
+
+def whole(spine: Spine) -> bool:
+    """Whether what is served, if anything, is all of one commit."""
+    found = spine.get("ffc")
+    if not found:
+        return True
+    served = found["spec"]["flagSpec"]
+    told = found["metadata"]["annotations"]["flagstaff.dev/revision"].rpartition(":")[2]
+    content = spine.repository.git("show", f"{told}:flags.json")
+    return bool(json.loads(content)["flags"].keys() == served["flags"].keys())
+
+
+def test_while_watches_are_cut_every_second_nothing_is_missed(
+    spare: Plane, spare_namespace: str, tmp_path: Path
+) -> None:
+    port = int(spare.url.rpartition(":")[2])
+    with cutter(port, 1.0) as between, spine_in(spare, spare_namespace, tmp_path) as spine:
+        process = ControllerProcess(spare, tmp_path / "a", "--no-leader-election")
+        redirect(process, between.port)
+        process.start()
+        number = 0
+        while between.cuts < 5:
+            number += 1
+            spine.wait_applied(spine.push(flags__json=flags(**{f"flag-{number}": "on"})))
+        spine.delete("ffc")
+        spine.wait_ready("ffc")
+        between.closed.set()
+        between.cut()
+        spine.delete("flagset")
+        spine.wait_gone("ffc")
+        between.closed.clear()
+        spine.wait_until(lambda: 'kind="FlagSet",name="flags"' not in process.ask("/metrics"))
+        process.end(signal.SIGKILL)
+
+
+def redirect(process: ControllerProcess, port: int) -> None:
+    """Have a controller go through another port."""
+    path = Path(process.command[process.command.index("--kubeconfig") + 1])
+    found = json.loads(path.read_text())
+    found["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
+    path.write_text(json.dumps(found))
+
+
+def test_a_git_server_that_is_down_changes_nothing_and_is_tried_again(spine: Spine) -> None:
+    spine.server.redirect_to = "http://127.0.0.1:1"
+    commit = spine.push(flags__json=flags(banner="off"))
+    found = spine.wait("flagsource", lambda it: condition(it, "Ready")["status"] == "False")
+    assert condition(found, "Reconciling")["reason"] == "ProgressingWithRetry"
+    assert condition(found, "ArtifactInStorage")["status"] == "True"
+    assert condition(spine.get("flagset"), "Ready")["status"] == "True"
+    assert spine.served() == {"banner": "on"}
+    spine.server.redirect_to = ""
+    # By itself: the backoff began with less than a second.
+    spine.wait_applied(commit)
+    reasons = [each["reason"] for each in spine.events() if each["count"] > 1]
+    assert not reasons
+
+
+def test_revoked_credentials_keep_what_is_served(spine: Spine) -> None:
+    spine.server.login = "ada:correct-horse"
+    spine.poke("flagsource")
+    found = spine.wait_reason("flagsource", "AuthenticationFailed")
+    assert condition(found, "ArtifactInStorage")["status"] == "True"
+    assert spine.served() == {"banner": "on"}
+    spine.server.login = ""
+    spine.wait_ready("flagsource")
+
+
+def test_a_force_push_is_followed(spine: Spine) -> None:
+    spine.wait_applied(spine.push(flags__json=flags(banner="off")))
+    spine.repository.git("reset", "-q", "--hard", "HEAD~1")
+    commit = spine.push("another way", flags__json=flags(banner="on", cart="on"))
+    spine.wait_applied(commit)
+    assert spine.served() == {"banner": "on", "cart": "on"}
+
+
+def test_a_deleted_branch_keeps_what_is_served_and_is_named(spine: Spine) -> None:
+    spine.repository.git("checkout", "-q", "-b", "other")
+    spine.repository.git("branch", "-q", "-D", "main")
+    spine.poke("flagsource")
+    found = spine.wait_reason("flagsource", "ReferenceNotFound")
+    assert "main" in condition(found, "Ready")["message"]
+    assert spine.served() == {"banner": "on"}
+    spine.repository.git("checkout", "-q", "-b", "main")
+    spine.wait_ready("flagsource")
+
+
+def test_deletion_completes_with_git_down(spine: Spine) -> None:
+    spine.server.redirect_to = "http://127.0.0.1:1"
+    spine.poke("flagsource")
+    spine.wait("flagsource", lambda it: condition(it, "Ready")["status"] == "False")
+    for kind in ("flagsource", "flagset"):
+        spine.delete(kind)
+        spine.wait_gone(kind)
+    spine.wait_gone("ffc")
+
+
+def test_a_namespace_that_is_deleted_goes_with_all_that_is_in_it(spine: Spine) -> None:
+    spine.api.ask("DELETE", f"/api/v1/namespaces/{spine.name}")
+    spine.wait_until(lambda: not spine.api.find(f"/api/v1/namespaces/{spine.name}"))
+
+
+def test_many_writers_at_once_lose_no_commit_and_no_field(spine: Spine) -> None:
+    """Each write of theirs makes every version that we know an old one."""
+    stop = threading.Event()
+    hands = [threading.Thread(target=scribble, args=(spine, stop, name)) for name in "abcd"]
+    for each in hands:
+        each.start()
+    try:
+        for default in ("off", "on", "off"):
+            spine.wait_applied(spine.push(flags__json=flags(banner=default)))
+    finally:
+        stop.set()
+        for each in hands:
+            each.join()
+    assert spine.served() == {"banner": "off"}
+    notes = spine.get("flagset")["metadata"]["annotations"]
+    assert {"a", "b", "c", "d"} <= notes.keys()
+
+
+def scribble(spine: Spine, stop: threading.Event, name: str) -> None:
+    """Write notes at every object, as fast as the API server takes them."""
+    number = 0
+    while not stop.is_set():
+        number += 1
+        body = {"metadata": {"annotations": {name: str(number)}}}
+        for kind in ("flagsource", "flagset", "ffc"):
+            try:
+                spine.api.ask("PATCH", path_of(kind, spine.name, "flags"), body, MERGE)
+            except Refused:
+                continue
+
+
+def test_an_object_that_is_edited_while_we_write_it_ends_as_git_has_it(spine: Spine) -> None:
+    commit = ""
+    for number in range(10):
+        default = "off" if number % 2 else "on"
+        commit = spine.push(flags__json=flags(banner=default))
+        edit: dict[str, Any] = {"flags": {"banner": {"defaultVariant": "on"}, "mine": None}}
+        spine.patch("ffc", {"spec": {"flagSpec": edit}})
+    spine.wait_applied(commit)
+    spine.wait("ffc", lambda _: spine.served() == {"banner": "off"})
+    spine.wait_ready("flagset")
+
+
+def test_a_malformed_flag_set_is_told_of_and_its_siblings_go_on(
+    spare: Plane, spare_namespace: str, tmp_path: Path
+) -> None:
+    """Objects from before a schema was narrowed, as they are after an upgrade."""
+    crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/flagsets.flagstaff.dev"
+    with spine_in(spare, spare_namespace, tmp_path) as spine:
+        before = spine.api.ask("GET", crd)["spec"]
+        version = {**before["versions"][0]}
+        version["schema"] = {
+            "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        }
+        spine.api.ask("PATCH", crd, {"spec": {"versions": [version]}}, MERGE)
+        try:
+            malformed(spine)
+            with controller(spare, tmp_path / "a", "--no-leader-election"):
+                spine.wait_ready("flagset")
+                for name in ("number", "list"):
+                    found = spine.wait_reason("flagset", "InvalidSpec", name)
+                    assert "spec.sourceRef" in condition(found, "Ready")["message"]
+        finally:
+            spine.api.ask("PATCH", crd, {"spec": {"versions": before["versions"]}}, MERGE)
+
+
+def malformed(space: Namespace) -> None:
+    """FlagSets that no reader could expect, once the API server takes them."""
+    path = path_of("flagset", space.name)
+    for name, reference in (("number", 3), ("list", ["flags"])):
+        body = flag_set(name=name) | {"spec": {"sourceRef": reference, "dependsOn": 7}}
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                space.api.ask("POST", path, body)
+            except Refused:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            else:
+                break
+
+
+def test_sources_of_one_repository_do_not_hold_up_each_other(spine: Spine) -> None:
+    for number in range(5):
+        spine.apply(flag_source(spine.url, name=f"more-{number}"))
+    for number in range(5):
+        spine.wait_ready("flagsource", f"more-{number}")

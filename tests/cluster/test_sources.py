@@ -1,0 +1,200 @@
+"""FlagSources on a real API server: credentials from Secrets, when a source is looked at, and what becomes of its artifact."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import ssl
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trustme
+
+from controller.artifacts.archive import unpack
+from tests.cluster.objects import condition, flag_source, flags, secret
+from tests.git_http import git_server
+from tests.git_ssh import ssh_host
+from tests.repositories import Repository
+
+if TYPE_CHECKING:
+    from email.message import Message
+    from pathlib import Path
+
+    from tests.cluster.objects import Namespace
+    from tests.cluster.plane import Plane
+    from tests.cluster.plugin import ControllerPorts
+    from tests.cluster.spines import Spine
+
+LOGIN = {"username": "ada", "password": "correct-horse"}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    found = Repository(tmp_path / "repository")
+    found.commit("first", flags__json=flags(banner="on"))
+    return found
+
+
+def protected(url: str) -> dict[str, Any]:
+    """A FlagSource that reads with the Secret `git`."""
+    return flag_source(f"{url}/repository/.git", git={"secretRef": {"name": "git"}})
+
+
+def test_a_password_in_a_secret_opens_a_repository(
+    space: Namespace, repository: Repository, tmp_path: Path
+) -> None:
+    with git_server(tmp_path, login="ada:correct-horse") as server:
+        space.apply(secret("git", **LOGIN), protected(server.url))
+        found = space.wait_ready("flagsource")
+    assert found["status"]["artifact"]["revision"].startswith("main@sha1:")
+
+
+def test_a_token_and_a_private_ca_in_a_secret_open_a_repository(
+    space: Namespace, repository: Repository, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    trusted = authority.cert_pem.bytes().decode()
+    with git_server(tmp_path, bearer="t0ken", tls=tls) as server:
+        space.apply(secret("git", bearerToken="t0ken", ca__crt=trusted), protected(server.url))
+        space.wait_ready("flagsource")
+
+
+def test_a_key_in_a_secret_opens_a_repository_over_ssh(
+    space: Namespace, repository: Repository, tmp_path: Path
+) -> None:
+    (tmp_path / "keys").mkdir()
+    with ssh_host(tmp_path / "keys") as host:
+        content = {"identity": host.key(), "known_hosts": host.known_hosts()}
+        source = flag_source(host.url(repository.path), git={"secretRef": {"name": "git"}})
+        space.apply(secret("git", **content), source)
+        space.wait_ready("flagsource")
+        assert host.users
+        space.apply(secret("git", **{**content, "known_hosts": host.known_hosts("stranger")}))
+        found = space.wait_reason("flagsource", "HostKeyRefused")
+    assert "Host key verification failed" in condition(found, "Ready")["message"]
+    assert host.key() not in str(found)
+
+
+def test_a_secret_that_comes_changes_or_is_wrong_is_noticed_at_once(
+    space: Namespace, repository: Repository, tmp_path: Path
+) -> None:
+    # The interval is an hour: nothing but the Secret's own change wakes the source.
+    with git_server(tmp_path, login="ada:correct-horse") as server:
+        space.apply(protected(server.url))
+        missing = space.wait_reason("flagsource", "AuthenticationFailed")
+        assert "does not exist" in condition(missing, "Ready")["message"]
+        space.apply(secret("git", username="ada", password="wrong"))
+        space.wait("flagsource", lambda it: "does not exist" not in str(condition(it, "Ready")))
+        space.apply(secret("git", **LOGIN))
+        space.wait_ready("flagsource")
+        space.apply(secret("git", username="ada", password="revoked"))
+        space.wait_reason("flagsource", "AuthenticationFailed")
+        found = space.get("flagsource")
+    assert condition(found, "ArtifactInStorage")["status"] == "True"
+    told = str(found) + str(space.events())
+    assert not any(word in told for word in ("correct-horse", "revoked", "wrong"))
+
+
+def test_a_request_is_looked_after_and_acknowledged(spine: Spine) -> None:
+    commit = spine.repository.commit("a second")
+    found = spine.poke_and_wait("flagsource")
+    assert found["status"]["artifact"]["revision"] == f"main@sha1:{commit}"
+
+
+def test_the_interval_alone_brings_a_commit(spine: Spine) -> None:
+    spine.apply(flag_source(spine.url, interval="500ms"))
+    commit = spine.repository.commit("a second", flags__json=flags(banner="off"))
+    spine.wait_applied(commit)
+
+
+@pytest.mark.parametrize("kind", ["flagsource", "flagset"])
+def test_what_is_suspended_is_left_alone_until_it_is_resumed(spine: Spine, kind: str) -> None:
+    spine.patch(kind, {"spec": {"suspend": True}})
+    commit = spine.push("a second", flags__json=flags(banner="off"))
+    if kind == "flagset":
+        spine.wait("flagsource", lambda it: commit in it["status"]["artifact"]["revision"])
+    spine.apply(flag_source(spine.url, name="other"))
+    spine.wait_ready("flagsource", "other")
+    assert spine.served() == {"banner": "on"}
+    spine.patch(kind, {"spec": {"suspend": False}})
+    spine.wait_applied(commit)
+    assert spine.served() == {"banner": "off"}
+
+
+def test_ignored_files_are_no_part_of_the_artifact(
+    spine: Spine, controller_ports: ControllerPorts
+) -> None:
+    spine.repository.commit("notes", notes__txt="of no use", **{"docs/more__md": "neither"})
+    spine.apply(flag_source(spine.url, ignore="*.txt\n/docs\n"))
+    found = spine.wait("flagsource", lambda it: it["status"].get("observedIgnore"))
+    body, _ = download(controller_ports, found["status"]["artifact"]["path"])
+    assert unpack(body).keys() == {"flags.json"}
+
+
+def test_a_folder_of_the_controller_s_machine_is_not_read(space: Namespace, tmp_path: Path) -> None:
+    space.apply(flag_source(f"file://{tmp_path}"))
+    found = space.wait_reason("flagsource", "URLInvalid")
+    assert condition(found, "Stalled")["status"] == "True"
+
+
+def test_another_process_reads_the_artifact_by_its_digest(
+    spine: Spine, controller_ports: ControllerPorts
+) -> None:
+    artifact = spine.wait_ready("flagsource")["status"]["artifact"]
+    body, headers = download(controller_ports, artifact["path"])
+    assert artifact["digest"] == f"sha256:{hashlib.sha256(body).hexdigest()}"
+    assert headers["ETag"] == f'"{artifact["digest"]}"'
+    assert len(body) == artifact["size"]
+    assert artifact["url"].endswith(artifact["path"])
+    part, told = download(controller_ports, artifact["path"], Range="bytes=0-9")
+    assert (part, told["Content-Range"]) == (body[:10], f"bytes 0-9/{len(body)}")
+    with pytest.raises(urllib.error.HTTPError, match="304"):
+        download(controller_ports, artifact["path"], If_None_Match=headers["ETag"])
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        download(controller_ports, artifact["path"].replace(spine.name, "another"))
+
+
+def test_a_lost_disk_is_told_and_filled_again(
+    spine: Spine, cluster: Plane, controller_ports: ControllerPorts
+) -> None:
+    artifact = spine.wait_ready("flagsource")["status"]["artifact"]
+    stored = cluster.folder / "controller/data/artifacts/flagsource" / spine.name
+    shutil.rmtree(stored)
+    spine.server.redirect_to = "http://127.0.0.1:1"
+    found = spine.poke_and_wait("flagsource")
+    assert condition(found, "ArtifactInStorage")["status"] == "False"
+    assert spine.served() == {"banner": "on"}
+    spine.server.redirect_to = ""
+    spine.poke("flagsource")
+    again = spine.wait_ready("flagsource")
+    assert condition(again, "ArtifactInStorage")["status"] == "True"
+    assert again["status"]["artifact"]["digest"] == artifact["digest"]
+    assert download(controller_ports, artifact["path"])[0]
+
+
+def test_old_artifacts_are_not_kept_for_ever(spine: Spine, cluster: Plane) -> None:
+    for number in range(6):
+        spine.wait_applied(spine.push(flags__json=flags(**{f"banner-{number}": "on"})))
+    stored = cluster.folder / "controller/data/artifacts/flagsource" / spine.name / "flags"
+    assert len(list(stored.glob("*.tar.gz"))) == 5
+
+
+def test_artifacts_go_with_their_source(spine: Spine, cluster: Plane) -> None:
+    stored = cluster.folder / "controller/data/artifacts/flagsource" / spine.name
+    assert stored.is_dir()
+    spine.delete("flagsource")
+    spine.apply(flag_source(spine.url, name="other"))
+    spine.wait_ready("flagsource", "other")
+    spine.wait_until(lambda: not (stored / "flags").exists())
+
+
+def download(ports: ControllerPorts, path: str, **headers: str) -> tuple[bytes, Message]:
+    """An archive as another process gets it."""
+    named = {name.replace("_", "-"): text for name, text in headers.items()}
+    request = urllib.request.Request(f"http://127.0.0.1:{ports.artifacts}/{path}", headers=named)
+    with urllib.request.urlopen(request) as answer:
+        return answer.read(), answer.headers
