@@ -31,7 +31,12 @@ TRAILERS: Final = encode_block([("grpc-status", "0")])
 
 def frame(message: bytes) -> bytes:
     """`message` behind its prefix, uncompressed."""
-    return b"\0" + len(message).to_bytes(4, "big") + message
+    return prefix(message) + message
+
+
+def prefix(message: bytes) -> bytes:
+    """What stands before `message` on the wire: not compressed, and its length."""
+    return b"\0" + len(message).to_bytes(4, "big")
 
 
 def only_message(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from evaluator.http.frames import ErrorCode
-from evaluator.http.framing import START, frame, trailers, trailers_only
+from evaluator.http.framing import START, frame, prefix, trailers, trailers_only
 from evaluator.http.routes import Code
 from evaluator.http.streaming import OpenBody, OpenStream
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.http.connection import Connection
+
+SHARED: Final = 8_192
+"""Bytes from which on a message is worth a frame of its own for its prefix."""
 
 
 class Carrier(Protocol):
@@ -59,7 +62,12 @@ class ServerStream(OpenStream):
         if not self._started:
             self._started = True
             self._peer.connection.send_headers(self._id, START)
-        self._peer.connection.send_body(self._id, frame(message))
+        if len(message) > SHARED:
+            # Behind its prefix, not joined to it: what waits for slow peers is one copy for all of them.
+            self._peer.connection.send_body(self._id, prefix(message))
+            self._peer.connection.send_body(self._id, message)
+        else:
+            self._peer.connection.send_body(self._id, frame(message))
         self._peer.wrote()
 
     def close(self, code: Code = Code.OK, message: str = "") -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from evaluator.http import frames
@@ -203,6 +205,26 @@ def test_a_stream_that_flow_control_holds_back_skips_to_the_newest() -> None:
     rest = states(subscriptions.line.feed(window))
     assert rest[-1] == b"49"
     assert len(rest) == 2
+
+
+def test_a_large_message_waits_once_for_however_many_slow_streams() -> None:
+    everybody = [Subscriptions() for _ in range(20)]
+    streams = [each.subscribe(1).stream for each in everybody]
+    message = bytes(2**20)
+    tracemalloc.start()
+    for stream in streams:
+        stream.send(message)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 6 * len(message)
+
+
+def test_a_large_message_arrives_as_it_was_sent() -> None:
+    subscriptions = Subscriptions()
+    subscriptions.line.feed(WIDE + frame(frames.WINDOW_UPDATE, 0, 0, frames.UINT32.pack(2**30)))
+    subscriptions.subscribe(1).stream.send(message := bytes(range(256)) * 400)
+    sent = wire.parsed(subscriptions.line.pipe.take())
+    assert b"".join(body for kind, _, _, body in sent if kind == frames.DATA) == framed(message)
 
 
 def test_a_stream_that_the_transport_holds_back_skips_to_the_newest() -> None:

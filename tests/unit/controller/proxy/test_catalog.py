@@ -1,0 +1,100 @@
+"""Which object is served under a name or a flagSetId, in whatever order they come and go; and what is said of conflicts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.api.configuration import FLAG_KIND, KIND
+from controller.proxy.catalog import Catalog
+from controller.proxy.notices import Notices
+
+PLACES = st.tuples(st.sampled_from("ab"), st.sampled_from("xy"))
+
+
+def body(
+    place: tuple[str, str], flag_set_id: str = "", created: int = 1, number: int = 1
+) -> dict[str, Any]:
+    metadata = {"flagSetId": flag_set_id} if flag_set_id else {}
+    return {
+        "apiVersion": "core.openfeature.dev/v1beta1",
+        "metadata": {"namespace": place[0], "name": place[1], "uid": f"{place}{created}", "generation": number,
+                     "creationTimestamp": f"2026-01-{created:02}T00:00:00Z"},
+        "spec": {"flagSpec": {"flags": {}, "metadata": metadata}},
+    }  # fmt: skip
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from([KIND, FLAG_KIND]),
+        PLACES,
+        st.sampled_from(["", "one", "two", None]),
+        st.integers(1, 5),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(EVENTS)
+def test_claims_are_those_of_the_objects_that_are_served_the_oldest_in_front(events: Any) -> None:
+    catalog = Catalog()
+    there: dict[tuple[str, tuple[str, str]], tuple[str, int]] = {}
+    for number, (kind, place, claim, created) in enumerate(events, 1):
+        if claim is None:
+            catalog.forget(kind, *place)
+            there.pop((kind, place), None)
+        else:
+            catalog.learn(kind, body(place, claim, created, number))
+            there[kind, place] = claim, created
+    served = {place: there.get((KIND, place)) or there[FLAG_KIND, place] for _, place in there}
+    for wanted in ("one", "two"):
+        expected = sorted((c, place) for place, (claim, c) in served.items() if claim == wanted)
+        assert [each.place for each in catalog.claims(wanted)] == [place for _, place in expected]
+
+
+def test_a_conflict_is_said_once_to_both_sides_and_again_after_it_was_settled() -> None:
+    catalog = Catalog()
+    notices = Notices(catalog)
+    catalog.learn(KIND, body(("a", "x")))
+    catalog.learn(FLAG_KIND, body(("a", "x")))
+    said = [(resource.key.kind, news.reason) for resource, news in notices.take()]
+    assert (said, notices.take()) == ([(FLAG_KIND, "Shadowed"), (KIND, "Shadows")], [])
+    catalog.forget(FLAG_KIND, "a", "x")
+    assert notices.take() == []
+    catalog.learn(FLAG_KIND, body(("a", "x")))
+    assert len(notices.take()) == 2
+
+
+def test_a_taken_flag_set_id_names_no_other_tenants_object() -> None:
+    catalog = Catalog()
+    catalog.learn(KIND, body(("a", "secret"), "id", created=1))
+    catalog.learn(KIND, body(("b", "x"), "id", created=2))
+    [(resource, news)] = Notices(catalog).take()
+    assert (resource.namespace, news.reason) == ("b", "FlagSetIdTaken")
+    assert "secret" not in news.message
+
+
+def test_only_annotations_of_ours_are_kept() -> None:
+    catalog = Catalog()
+    told = body(("a", "x"))
+    told["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "…", "flagstaff.dev/observed-at": "t"}  # fmt: skip
+    catalog.learn(KIND, told)
+    seen = catalog.served(("a", "x"))
+    assert seen is not None
+    assert seen.meta.annotations == {"flagstaff.dev/observed-at": "t"}
+
+
+def test_the_flag_set_id_of_a_sharded_set_stands_in_its_shards() -> None:
+    catalog = Catalog()
+    told = body(("a", "x"))
+    told["spec"] = {"shards": [{"name": "s", "digest": "s"}]}
+    catalog.learn(KIND, told)
+    part = body(("a", "s"))
+    part["spec"] = {"digest": "s", "flagSpec": {"flags": {}, "metadata": {"flagSetId": "id"}}}
+    catalog.learn("FlagShard", part)
+    assert [each.place for each in catalog.claims("id")] == [("a", "x")]
+    catalog.forget("FlagShard", "a", "s")
+    assert catalog.claims("id") == []
