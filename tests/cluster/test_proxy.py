@@ -93,3 +93,122 @@ def test_a_selector_is_taken_in_each_form_and_place(
     message = next(stream)
     stream.cancel()
     assert (value(message), dict(message.sync_context)) == ("one", {"region": "eu"})
+
+
+def test_a_stream_waits_for_its_object_and_ends_with_it_and_it_may_come_back(
+    cluster: Plane, namespace: str, stub: Any
+) -> None:
+    selector = f"{namespace}/shop"
+    with pytest.raises(grpc.RpcError) as absent:
+        stub.FetchAllFlags(sync_pb2.FetchAllFlagsRequest(selector=selector), timeout=PATIENCE)
+    stream = subscribe(stub, selector)
+    apply(cluster, manifest(namespace, "shop", flags("one")))
+    first = value(next(stream))
+    cluster.kubectl("delete", "featureflagconfiguration", "shop", "-n", namespace)
+    with pytest.raises(grpc.RpcError) as gone:
+        next(stream)
+    codes = (absent.value.code(), gone.value.code())
+    assert (first, codes) == ("one", (grpc.StatusCode.NOT_FOUND,) * 2)
+    again = subscribe(stub, selector)
+    apply(cluster, manifest(namespace, "shop", flags("two")))
+    assert value(next(again)) == "two"
+    again.cancel()
+
+
+def test_streams_end_with_the_namespace_of_their_object(
+    cluster: Plane, namespace: str, stub: Any
+) -> None:
+    inner = f"{namespace}-inner"
+    cluster.kubectl("create", "namespace", inner)
+    apply(cluster, manifest(inner, "shop", flags("one")))
+    stream = subscribe(stub, f"{inner}/shop")
+    next(stream)
+    cluster.kubectl("delete", "namespace", inner, "--wait=false")
+    with pytest.raises(grpc.RpcError) as gone:
+        next(stream)
+    assert gone.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+def test_conflicts_and_subscribers_without_a_token_are_said_on_the_objects(
+    cluster: Plane, namespace: str, served: ProxyProcess, stub: Any
+) -> None:
+    apply(
+        cluster,
+        manifest(namespace, "shop", flags("configuration")),
+        manifest(namespace, "shop", flags("flag"), kind="FeatureFlag"),
+    )
+    stream = subscribe(stub, f"{namespace}/shop")
+    assert value(next(stream)) == "configuration"
+    stream.cancel()
+    told = ("Shadowed", "Shadows", "UnauthenticatedSubscriber")
+    within(lambda: set(told) <= reasons(cluster, namespace))
+    labels = f'{{kind="FeatureFlag",name="shop",namespace="{namespace}",reason="Shadowed"}}'
+    assert served.metric(f"flagstaff_proxy_conflict{labels}") == 1
+
+
+def reasons(cluster: Plane, namespace: str) -> set[str]:
+    found = cluster.kubectl("get", "events", "-n", namespace, "-o", "jsonpath={.items[*].reason}")
+    return set(found.split())
+
+
+@pytest.fixture(scope="module")
+def enforcing(cluster: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
+    folder = tmp_path_factory.mktemp("enforcing")
+    with proxy(cluster, folder, "--auth", "enforce", name="enforcing") as process:
+        yield process
+
+
+def tenant(cluster: Plane, namespace: str) -> tuple[tuple[str, str]]:
+    """A service account that may read the flags of its namespace: the metadata that its pods send."""
+    cluster.kubectl("create", "serviceaccount", "app", "-n", namespace)
+    cluster.kubectl(
+        "create", "role", "flags", "-n", namespace, "--verb=get",
+        "--resource=featureflagconfigurations.core.openfeature.dev",
+    )  # fmt: skip
+    cluster.kubectl(
+        "create", "rolebinding", "flags", "-n", namespace, "--role=flags", f"--serviceaccount={namespace}:app",
+    )  # fmt: skip
+    token = cluster.kubectl("create", "token", "app", "-n", namespace).strip()
+    return (("authorization", f"Bearer {token}"),)
+
+
+def test_under_enforce_a_tenant_reads_its_own_flags_and_no_others(
+    cluster: Plane, namespace: str, enforcing: ProxyProcess
+) -> None:
+    other = f"{namespace}-other"
+    cluster.kubectl("create", "namespace", other)
+    for each in (namespace, other):
+        apply(
+            cluster, manifest(each, "shop", flags(each) | {"metadata": {"flagSetId": f"id-{each}"}})
+        )
+    shown = tenant(cluster, namespace)
+    with grpc.insecure_channel(enforcing.target) as channel:
+        stub: Any = sync_pb2_grpc.FlagSyncServiceStub(channel)
+        for selector in (f"{namespace}/shop", f"flagSetId=id-{namespace}"):
+            stream = subscribe(stub, selector, metadata=shown)
+            assert value(next(stream)) == namespace
+            stream.cancel()
+        fetch = sync_pb2.FetchAllFlagsRequest
+        codes = []
+        for selector, metadata in (
+            (f"{other}/shop", shown),
+            (f"flagSetId=id-{other}", shown),
+            (f"{namespace}/shop", ()),
+            (f"{namespace}/shop", (("authorization", "Bearer forged"),)),
+        ):
+            with pytest.raises(grpc.RpcError) as refused:
+                stub.FetchAllFlags(fetch(selector=selector), metadata=metadata, timeout=PATIENCE)
+            codes.append(refused.value.code().name)
+    cluster.kubectl("delete", "namespace", other, "--wait=false")
+    assert codes == ["PERMISSION_DENIED", "NOT_FOUND", "UNAUTHENTICATED", "UNAUTHENTICATED"]
+
+
+def test_the_proxys_account_may_do_nothing_else(cluster: Plane) -> None:
+    account = "--as=system:serviceaccount:flagstaff-system:flagstaff-proxy"
+    for verb, what in (
+        ("get", "secrets"), ("list", "secrets"), ("update", "featureflagconfigurations"),
+        ("patch", "featureflagconfigurations/status"), ("delete", "flagshards"), ("create", "pods"),
+    ):  # fmt: skip
+        assert (
+            cluster.kubectl("auth", "can-i", verb, what, account, "-A", check=False).strip() == "no"
+        )

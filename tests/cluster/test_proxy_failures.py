@@ -1,0 +1,238 @@
+"""What subscribers get while the API server is away, a watch is lost, a proxy dies or leaves, and a certificate is replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+import trustme
+from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
+
+from tests.clients.evaluator import evaluator
+from tests.cluster.assets import find
+from tests.cluster.plane import Plane, running
+from tests.cluster.plugin import install
+from tests.cluster.proxies import ProxyProcess, apply, flags, manifest, proxy, within
+from tests.cluster.relay import Relay, relay
+
+from .test_proxy import subscribe, value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NAMESPACE = "shop"
+
+
+class World:
+    """A control plane of its own, and a proxy that sees it through a network that can break."""
+
+    def __init__(
+        self, plane: Plane, network: Relay, process: ProxyProcess, channel: grpc.Channel
+    ) -> None:
+        self.plane = plane
+        self.network = network
+        self.proxy = process
+        self.stub: Any = sync_pb2_grpc.FlagSyncServiceStub(channel)
+
+    def restart_api_server(self) -> None:
+        """It forgets its recent events: a watch from before is answered 410."""
+        self.plane.end("kube-apiserver", signal.SIGKILL)
+        self.plane.run("kube-apiserver")
+        self.plane.wait_ready()
+
+
+@pytest.fixture(scope="module")
+def plane(cluster: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
+    """One that may be hurt; `cluster` is asked for since there is none without it."""
+    assets = find()
+    assert assets == cluster.assets
+    with running(cluster.assets, tmp_path_factory.mktemp("plane")) as made:
+        install(made)
+        made.kubectl("create", "namespace", NAMESPACE)
+        yield made
+
+
+@pytest.fixture
+def world(plane: Plane, tmp_path: Path) -> Iterator[World]:
+    url = plane.url
+    with relay(int(url.rpartition(":")[2])) as network:
+        plane.url = f"https://127.0.0.1:{network.port}"
+        process = ProxyProcess(plane, tmp_path)
+        plane.url = url
+        process.start()
+        with grpc.insecure_channel(process.target) as channel:
+            yield World(plane, network, process, channel)
+        process.end(signal.SIGKILL)
+
+
+def put(world: World, name: str, text: str) -> None:
+    apply(world.plane, manifest(NAMESPACE, name, flags(text)))
+
+
+def test_with_the_api_server_away_flags_are_served_and_their_age_is_told(world: World) -> None:
+    put(world, "outage", "one")
+    stream = subscribe(world.stub, f"{NAMESPACE}/outage")
+    assert value(next(stream)) == "one"
+    world.network.cut()
+    within(lambda: not world.proxy.readyz()[1]["watches"][0]["connected"])
+    late = subscribe(world.stub, f"{NAMESPACE}/outage")
+    assert (value(next(late)), world.proxy.readyz()[0]) == ("one", 200)
+    age = 'flagstaff_watch_age_seconds{kind="featureflagconfigurations"}'
+    within(lambda: world.proxy.metric(age) > 1)
+    put(world, "outage", "two")
+    world.network.mend()
+    assert [value(next(each)) for each in (stream, late)] == ["two", "two"]
+    within(lambda: world.proxy.readyz()[1]["watches"][0]["connected"])
+
+
+def test_a_watch_that_cannot_be_resumed_finds_what_changed_what_came_and_what_went(
+    world: World,
+) -> None:
+    for name in ("changed", "deleted"):
+        put(world, name, "before")
+    streams = {
+        name: subscribe(world.stub, f"{NAMESPACE}/{name}") for name in ("changed", "deleted", "new")
+    }
+    assert [value(next(streams[name])) for name in ("changed", "deleted")] == ["before"] * 2
+    world.network.cut()
+    put(world, "changed", "after")
+    put(world, "new", "after")
+    world.plane.kubectl("delete", "featureflagconfiguration", "deleted", "-n", NAMESPACE)
+    world.restart_api_server()
+    world.network.mend()
+    assert [value(next(streams[name])) for name in ("changed", "new")] == ["after"] * 2
+    with pytest.raises(grpc.RpcError) as gone:
+        next(streams["deleted"])
+    assert gone.value.code() is grpc.StatusCode.NOT_FOUND
+    assert "listed anew" in world.proxy.said()
+
+
+def test_an_object_that_was_made_again_meanwhile_is_sent(world: World) -> None:
+    put(world, "again", "one")
+    stream = subscribe(world.stub, f"{NAMESPACE}/again")
+    next(stream)
+    world.network.cut()
+    world.plane.kubectl("delete", "featureflagconfiguration", "again", "-n", NAMESPACE)
+    put(world, "again", "two")
+    world.network.mend()
+    codes = []
+    try:
+        heard = value(next(stream))
+    except grpc.RpcError as error:
+        codes.append(error.code())
+        heard = value(next(subscribe(world.stub, f"{NAMESPACE}/again")))
+    assert heard == "two"
+    assert codes in ([], [grpc.StatusCode.NOT_FOUND])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["leaves", "dies"])
+def test_when_a_proxy_goes_its_subscribers_are_served_by_another(
+    plane: Plane, tmp_path: Path, number: signal.Signals
+) -> None:
+    name = f"moving-{number.name.lower()}"
+    apply(plane, manifest(NAMESPACE, name, flags("1")))
+    with (
+        proxy(plane, tmp_path / "a", "--drain-seconds", "1") as first,
+        proxy(plane, tmp_path / "b") as second,
+        relay(first.sync) as service,
+    ):
+        source = {
+            "uri": f"127.0.0.1:{service.port}",
+            "selector": f"{NAMESPACE}/{name}",
+            "provider": "grpc",
+        }
+        with evaluator("--sources", json.dumps([source]), cwd=tmp_path) as follower:
+            follower.said("flags served")
+            service.target = second.sync
+            first.end(number)
+            within(lambda: second.metric("flagstaff_proxy_streams") == 1)
+            apply(plane, manifest(NAMESPACE, name, flags("2")))
+            follower.said("flags served")
+
+
+def test_a_proxy_that_is_asked_to_go_says_so_and_ends_well(plane: Plane, tmp_path: Path) -> None:
+    apply(plane, manifest(NAMESPACE, "leaving", flags("1")))
+    with (
+        proxy(plane, tmp_path, "--drain-delay", "2", "--drain-seconds", "1") as process,
+        grpc.insecure_channel(process.target) as channel,
+    ):
+        stream = subscribe(sync_pb2_grpc.FlagSyncServiceStub(channel), f"{NAMESPACE}/leaving")
+        next(stream)
+        assert process.process is not None
+        process.process.send_signal(signal.SIGTERM)
+        within(lambda: process.readyz()[0] == 503)
+        apply(plane, manifest(NAMESPACE, "leaving", flags("2")))
+        assert value(next(stream)) == "2"
+        with pytest.raises(grpc.RpcError) as moved:
+            next(stream)
+        assert moved.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert process.process.wait(20) == 0
+
+
+def test_a_certificate_that_is_replaced_is_shown_to_who_comes_next(
+    plane: Plane, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+
+    def issue() -> str:
+        issued = authority.issue_cert("localhost", "127.0.0.1")
+        key.write_bytes(issued.private_key_pem.bytes())
+        certificate.write_bytes(issued.cert_chain_pems[0].bytes())
+        return certificate.read_text()
+
+    def shown(port: int) -> str:
+        return ssl.get_server_certificate(("127.0.0.1", port)).strip()
+
+    apply(plane, manifest(NAMESPACE, "secret", flags("1")))
+    issue()
+    with proxy(plane, tmp_path, "--tls-cert", str(certificate), "--tls-key", str(key)) as process:
+        credentials = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
+        with grpc.secure_channel(f"localhost:{process.sync}", credentials) as channel:
+            stream = subscribe(sync_pb2_grpc.FlagSyncServiceStub(channel), f"{NAMESPACE}/secret")
+            assert value(next(stream)) == "1"
+            second = issue().strip()
+            within(lambda: shown(process.sync) == second)
+            apply(plane, manifest(NAMESPACE, "secret", flags("2")))
+            assert value(next(stream)) == "2"
+
+
+def test_a_thousand_streams_of_a_proxy_that_is_killed_all_end_at_the_newest_value(
+    plane: Plane, tmp_path: Path
+) -> None:
+    apply(plane, manifest(NAMESPACE, "many", flags("1")))
+    process = ProxyProcess(plane, tmp_path, "--sync-port", "0")
+    process.start()
+    port = process.sync
+    with contextlib.ExitStack() as stack:
+        service = stack.enter_context(relay(port))
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        channels = [
+            stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{service.port}", options))
+            for _ in range(5)
+        ]
+        assert heard(channels) == ["1"] * 1000
+        process.end(signal.SIGKILL)
+        apply(plane, manifest(NAMESPACE, "many", flags("2")))
+        process.start()
+        service.target = process.sync
+        assert heard(channels) == ["2"] * 1000
+    process.end(signal.SIGKILL)
+
+
+def heard(channels: list[grpc.Channel]) -> list[str]:
+    """What a thousand streams hear first."""
+    request = sync_pb2.SyncFlagsRequest(selector=f"{NAMESPACE}/many")
+    stubs: list[Any] = [sync_pb2_grpc.FlagSyncServiceStub(each) for each in channels]
+    streams = [
+        stub.SyncFlags(request, timeout=60, wait_for_ready=True)
+        for stub in stubs
+        for _ in range(200)
+    ]
+    return [value(next(each)) for each in streams]
