@@ -25,6 +25,11 @@ OBSERVED_AT: Final = "flagstaff.dev/observed-at"
 """Annotation of a FeatureFlagConfiguration: when its revision was first seen, RFC 3339 with milliseconds."""
 LEASE_PREFIX: Final = "flagstaff-proxy-"
 """The name of a proxy's Lease before its identity."""
+PROXY_LABEL: Final = {
+    "app.kubernetes.io/part-of": "flagstaff",
+    "app.kubernetes.io/component": "proxy",
+}
+"""On what a proxy writes."""
 
 MOST_LAGGARDS: Final = 20
 """That one proxy names."""

@@ -14,7 +14,7 @@ import json
 import secrets
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from controller.runtime.setbacks import Failed
 from evaluator.http.routes import header
@@ -193,7 +193,7 @@ class Access:
         self._readers: OrderedDict[str, User] = OrderedDict()
         """Whom a topic's reader stands for."""
         self._most = most
-        self._aside: set[asyncio.Future[User | None]] = set()
+        self._aside: set[asyncio.Future[Any]] = set()
 
     def known(self, call: Call) -> User | None:
         """Whose token the call bears, if that is known now."""
@@ -214,7 +214,26 @@ class Access:
         found = self._users.latest(key)
         return NOBODY if found is None or found.value is None else found.value.caller
 
-    def _ended(self, aside: asyncio.Future[User | None]) -> None:
+    def may_read_now(self, call: Call, place: Place) -> bool | None:
+        """Whether who calls may read the flags there; None: it is not known now, and asked meanwhile."""
+        token = bearer(call)
+        if token is None:
+            return False
+        self.caller(call)
+        key = self._hash(token)
+        fresh, found = self._users.known(key), self._users.latest(key)
+        if found is None or found.value is None:
+            return None if fresh is None else False
+        about = (found.value.reader, place)
+        verdict = self._verdicts.known(about)
+        if verdict is None and self._verdicts.asking < MOST_ASIDE:
+            aside = asyncio.ensure_future(self.may_read(found.value, place))
+            self._aside.add(aside)
+            aside.add_done_callback(self._ended)
+        verdict = verdict or self._verdicts.latest(about)
+        return None if verdict is None else verdict.value
+
+    def _ended(self, aside: asyncio.Future[Any]) -> None:
         self._aside.discard(aside)
         if not aside.cancelled():
             # It is asked again with the next call.

@@ -131,6 +131,8 @@ class Membership:
         self._members: dict[bytes, _Member] = {}
         """Those that are silent are the first, in the order in which they were heard of."""
         self._silent: dict[bytes, None] = {}
+        self._instances: dict[str, bytes] = {}
+        """Under which id a process was heard of last: it may be a claim first, and another name once its token is known."""
         self._left: dict[bytes, tuple[Identity, int, float]] = {}
         """Who said goodbye on which connection, and when in ticks."""
 
@@ -163,6 +165,7 @@ class Membership:
         ):
             return
         self._left.pop(key, None)
+        self._rename(who, key)
         joined = now if known is None else known.joined_at
         following = _Member(who, _settled(known, report), self._awake, now, joined)
         if known is None or known.silent or _differs(known, following):
@@ -259,8 +262,20 @@ class Membership:
             since,
         )
 
+    def _rename(self, who: Identity, key: bytes) -> None:
+        if not who.instance:
+            return
+        before = self._instances.get(who.instance)
+        earlier = None if before is None or before == key else self._members.get(before)
+        if before is not None and earlier is not None and not earlier.who.verified:
+            self._forget(before)
+        self._instances[who.instance] = key
+
     def _forget(self, key: bytes) -> None:
-        if self._members.pop(key, None) is not None:
+        member = self._members.pop(key, None)
+        if member is not None:
+            if self._instances.get(member.who.instance) == key:
+                del self._instances[member.who.instance]
             self._silent.pop(key, None)
             self.version += 1
 

@@ -6,20 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controller.proxy.catalog import Catalog
+from controller.proxy.following import Following
 from controller.proxy.guard import ENFORCE, Guard
 from controller.proxy.notices import Notices
 from controller.proxy.seats import Seats
 from controller.proxy.topics import Deliveries
-from evaluator.http.routes import Code, Routes
+from evaluator.http.routes import Code, Routes, merged
 from evaluator.wire.hub import Hub
 from evaluator.wire.messages import GET_METADATA, METHODS
 from evaluator.wire.servicer import SyncService
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from controller.proxy.access import Access
+    from controller.proxy.members import Pods
     from evaluator.http.routes import Call, MessageStream
 
 ENFORCED_STREAM_SECONDS = 3600
@@ -43,7 +45,15 @@ class Options:
 class Proxy:
     """What one process serves, on the loop that it is made on."""
 
-    def __init__(self, options: Options, access: Access, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        options: Options,
+        access: Access,
+        loop: asyncio.AbstractEventLoop,
+        pods: Pods,
+        clock: Callable[[], float],
+    ) -> None:
+        """`clock` is Unix seconds."""
         self.access = access
         self.catalog = Catalog()
         self.notices = Notices(self.catalog)
@@ -69,16 +79,18 @@ class Proxy:
             loop,
             deadline_seconds=options.stream_seconds or aging,
         )
-        self.service.visits = self.guard
+        self.following = Following(self.deliveries, access, self.guard, pods, clock)
+        self.service.visits = self.following
 
     def routes(self) -> Routes:
-        """flagd.sync.v1 and sync.v1, for those who may."""
+        """flagd.sync.v1, sync.v1 and flagstaff.delivery.v1, for those who may."""
         streams = {
             method.path: self.guard.stream(method, self.service.handler(method))
             for method in METHODS
         }
         # A stream of one message: a token may have to be reviewed first.
-        return Routes(streams={**streams, GET_METADATA: self.guard.known(self._metadata)})
+        sync = Routes(streams={**streams, GET_METADATA: self.guard.known(self._metadata)})
+        return merged(sync, self.following.receipts.routes())
 
     async def end_revoked(self) -> None:
         """End the streams of those who may no longer read what they were sent."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import secrets
 import signal
 import time
 from dataclasses import dataclass, field
@@ -16,20 +17,25 @@ from controller.api.meta import API_VERSION
 from controller.kube.client import Cluster
 from controller.kube.reflector import Kind, Reflector
 from controller.kube.reviews import ClusterReviews
+from controller.proxy import fleet
 from controller.proxy.access import VERDICT_SECONDS, Access
 from controller.proxy.catalog import KINDS
 from controller.proxy.metrics import Metrics
+from controller.proxy.pods import PodWatch
+from controller.proxy.recording import Recorder
 from controller.proxy.server import Options, Proxy
 from controller.proxy.watch import Intake
 from controller.runtime import management
+from controller.runtime.queue import KeyedQueue
 from controller.wiring.local import now
 from evaluator.http.listener import Listener
-from evaluator.http.routes import Limits
+from evaluator.http.routes import Limits, merged
 from evaluator.http.tls import TlsFiles
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from controller.proxy.catalog import Place
     from controller.settings import ProxySettings
 
 log = logging.getLogger(__name__)
@@ -57,6 +63,8 @@ class ProxyProcess:
     intake: Intake
     metrics: Metrics
     sync: Listener
+    pods: list[Reflector]
+    recorder: Recorder
     sync_port: int = field(default=0, init=False)
     management_port: int = field(default=0, init=False)
     draining: bool = field(default=False, init=False)
@@ -84,8 +92,9 @@ class ProxyProcess:
     async def work(self) -> None:
         """Watch, say what is to be said, and look after who may read what, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for reflector in self.reflectors:
+            for reflector in (*self.reflectors, *self.pods):
                 group.create_task(reflector.run())
+            group.create_task(self.recorder.run())
             group.create_task(self._notice())
             group.create_task(self._revoke())
 
@@ -128,8 +137,11 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
         stack.push_async_callback(cluster.close)
         process = _joined(settings, cluster, loop)
         stack.callback(process.proxy.close)
+        managed = management.routes(process.readiness, process.metrics.text)
         manager = Listener(
-            management.routes(process.readiness, process.metrics.text), Limits(), name="management"
+            merged(managed, fleet.routes(process.proxy.following.receipts)),
+            Limits(),
+            name="management",
         )
         process.management_port = await manager.start(settings.host, settings.management_port)
         stack.push_async_callback(manager.drain, _MANAGEMENT_DRAIN)
@@ -149,7 +161,10 @@ def _joined(
         max_streams_per_host=settings.max_streams_per_host,
         stream_seconds=settings.stream_seconds,
     )
-    proxy = Proxy(options, access, loop)
+    pods = PodWatch(namespaces=frozenset(settings.namespaces or ("",)))
+    proxy = Proxy(options, access, loop, pods, _unix_time)
+    receipts = proxy.following.receipts
+    pods.gone = receipts.pod_gone
     intake = Intake(proxy.catalog, proxy.deliveries, namespaces=settings.namespaces)
     reflectors = [
         Reflector(
@@ -166,7 +181,23 @@ def _joined(
     metrics = Metrics(proxy.hub, proxy.deliveries, proxy.guard, views)
     sync = Listener(proxy.routes(), LIMITS, name="sync")
     metrics.connections = lambda: sync.connections
-    return ProxyProcess(settings, cluster, proxy, reflectors, intake, metrics, sync)
+    watches = [
+        Reflector(
+            cluster.api,
+            Kind("v1", "Pod", "pods", namespace, content=False),
+            pods,
+            clock=loop.time,
+            random=random.random,
+        )
+        for namespace in settings.namespaces or ("",)
+    ]
+    # Another process of the same pod is another proxy: what the first one knew goes with its Lease.
+    identity = f"{settings.identity}-{secrets.token_hex(3)}"
+    queue: KeyedQueue[Place] = KeyedQueue(loop.time, random.random)
+    recorder = Recorder(receipts, cluster, identity, settings.namespace, now, queue)
+    return ProxyProcess(
+        settings, cluster, proxy, reflectors, intake, metrics, sync, watches, recorder
+    )
 
 
 def _unix_time() -> float:
@@ -197,5 +228,6 @@ async def run_proxy(settings: ProxySettings, say: Callable[[str], None]) -> None
         await process.drain()
         working.cancel()
         await asyncio.gather(working, stopping, return_exceptions=True)
+        await process.recorder.close()
     if not working.cancelled():
         working.result()

@@ -66,8 +66,6 @@ class Make(Protocol):
 
 
 Tell: TypeAlias = "Callable[[Payload | Missing], None]"
-Followed: TypeAlias = "Callable[[Hashable, Call], Callable[[], None]]"
-"""(the backend's topic, the call that asked for it) to what is called at the end."""
 
 
 class Backend(Protocol):
@@ -135,8 +133,6 @@ class SyncService:
         self.timers = timers
         self.streams = 0
         """Open SyncFlags streams."""
-        self.followed: Followed | None = None
-        """Told of each SyncFlags stream that opens; what it returns is called once that has ended."""
         self.visits: Visits = _Unwatched()
         """Told of every stream; set before there is one."""
         self._backend = backend
@@ -201,8 +197,6 @@ class SyncService:
             )
         if method.lasting:
             self.streams += 1
-            if self.followed is not None:
-                subscriber.over = self.followed(topic, call)
             if self._deadlines is not None:
                 self._deadlines.restart(subscriber)
         subscriber.subscribe()
@@ -222,7 +216,6 @@ class SyncService:
             if self._deadlines is not None:
                 self._deadlines.forget(subscriber)
             self._ended(reason, self.timers.time() - subscriber.since)
-            subscriber.over()
         if not self.hub.listeners(key) and (cancel := self._watches.pop(key, None)):
             cancel()
             self.hub.drop(key)
@@ -237,10 +230,6 @@ class _Maker:
     def __call__(self, document: bytes, context: Mapping[str, Any], /) -> Payload:
         message = self.method.write(document, context)
         return Payload(message, digest(message))
-
-
-def _nothing() -> None:
-    """Nobody asked to be told."""
 
 
 class _Stream:
@@ -264,7 +253,6 @@ class _Stream:
         self.key = key
         self.visit = visit
         self.since = service.timers.time()
-        self.over: Callable[[], None] = _nothing
         self._service = service
         self._stream = stream
         self._subscription: Subscription | None = None

@@ -14,6 +14,7 @@ from controller.api import shard
 from controller.api.configuration import FLAG_KIND, KIND
 from controller.proxy.access import Access, User
 from controller.proxy.catalog import KINDS
+from controller.proxy.pods import PodWatch
 from controller.proxy.server import Options, Proxy
 from controller.proxy.watch import Intake
 from controller.runtime.setbacks import Failed
@@ -78,8 +79,13 @@ class Scene:
         self.now = 1_000.0
         self.access = Access(self.reviews, clock=lambda: self.now, unix_time=lambda: self.now)
         limits = {"max_streams": 100, "max_streams_per_host": 100, "stream_seconds": 0, **options}
+        self.pods = PodWatch()
         self.proxy = Proxy(
-            Options(context={"region": "eu"}, auth=auth, **limits), self.access, loop
+            Options(context={"region": "eu"}, auth=auth, **limits),
+            self.access,
+            loop,
+            self.pods,
+            lambda: self.now,
         )
         self.intake = Intake(self.proxy.catalog, self.proxy.deliveries)
         self.routes = self.proxy.routes()

@@ -66,7 +66,9 @@ def call(path: str = REPORT, **headers: str) -> Call:
 
 
 def report(receipts: Receipts, pod: str = "checkout-1", **fields: Any) -> ReportResponse:
-    member = Member(instance="i", namespace="shop", pod=pod, pod_uid=f"u-{pod}", connected_at_ms=7)
+    member = Member(
+        instance=f"i-{pod}", namespace="shop", pod=pod, pod_uid=f"u-{pod}", connected_at_ms=7
+    )
     said = {"member": member, "selector": "shop/flags", "digest": DIGEST, "served_for_ms": 9000}
     request = ReportRequest(**cast("dict[str, Any]", said | fields))
     answer = receipts.routes().unary[REPORT](call(), request.SerializeToString())
@@ -205,3 +207,22 @@ def test_a_deleted_pod_is_no_member(receipts: Receipts) -> None:
     report(receipts)
     receipts.pod_gone("u-checkout-1")
     assert counted(receipts) == [(PLACE, 0, 0)]
+
+
+def test_a_process_whose_token_became_known_is_one_member(receipts: Receipts, world: World) -> None:
+    report(receipts, pod="", member=Member(instance="i"))
+    world.caller = Token()
+    report(receipts, member=Member(instance="i"))
+    assert [each["name"] for each in receipts.fleet()["flagSets"][0]["members"]] == [
+        "shop/checkout-1"
+    ]
+
+
+def test_nobody_displaces_a_member_with_a_token_by_naming_its_process(
+    receipts: Receipts, world: World
+) -> None:
+    world.caller = Token()
+    report(receipts, member=Member(instance="i"))
+    world.caller = None
+    report(receipts, member=Member(instance="i", pod="other"))
+    assert counted(receipts) == [(PLACE, 2, 2)]

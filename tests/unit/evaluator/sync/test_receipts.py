@@ -211,14 +211,14 @@ class Proxy:
     offers: bool = True
     headers: list[Call] = field(default_factory=list)
     reports: list[ReportRequest] = field(default_factory=list)
-    left: list[LeaveRequest] = field(default_factory=list)
+    goodbyes: list[LeaveRequest] = field(default_factory=list)
     backend: FakeBackend = field(default_factory=FakeBackend)
     heard: asyncio.Event = field(default_factory=asyncio.Event)
 
     def report(self, call: Call, message: bytes) -> bytes:
         self.headers.append(call)
         if call.path == LEAVE:
-            self.left.append(LeaveRequest.FromString(message))
+            self.goodbyes.append(LeaveRequest.FromString(message))
             return LeaveResponse().SerializeToString()
         self.reports.append(ReportRequest.FromString(message))
         self.heard.set()
@@ -226,9 +226,12 @@ class Proxy:
             raise RpcError(Code.UNAVAILABLE, "not known yet")
         return ReportResponse(next_ms=5000).SerializeToString()
 
-    def followed(self, _: Hashable, call: Call) -> Callable[[], None]:
+    def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
         self.headers.append(call)
-        return lambda: None
+        return topic, lasting
+
+    def left(self, visit: object) -> None:
+        """Nothing is counted."""
 
     async def until(self, digest: str) -> None:
         async with asyncio.timeout(10):
@@ -243,7 +246,7 @@ async def evaluator(proxy: Proxy, token: str) -> AsyncIterator[Store]:
     service = SyncService(
         proxy.backend, Hub(asyncio.get_running_loop()), asyncio.get_running_loop()
     )
-    service.followed = proxy.followed
+    service.visits = proxy
     offered = Routes(unary={REPORT: proxy.report, LEAVE: proxy.report} if proxy.offers else {})
     listener = Listener(merged(service.routes(), offered), Limits(), name="sync")
     port = await listener.start("127.0.0.1", 0)
@@ -274,7 +277,7 @@ async def test_receipts_and_a_goodbye_go_over_the_connection_of_the_stream(tmp_p
         proxy.backend.serve("shop/flags", document("off", "sha256:next"))
         await proxy.until("sha256:next")
     assert proxy.reports[-1].replaced
-    assert proxy.left[0].member == proxy.reports[-1].member
+    assert proxy.goodbyes[0].member == proxy.reports[-1].member
     assert len({call.peer for call in proxy.headers}) == 1
     assert (MARK, "1") in next(
         call.headers for call in proxy.headers if call.path.endswith("SyncFlags")

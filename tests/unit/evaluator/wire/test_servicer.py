@@ -316,20 +316,3 @@ def test_a_payload_knows_its_content(scene: Scene) -> None:
     first, second = make(flags(1), {}), make(flags(1), {})
     assert isinstance(first, Payload)
     assert first == second != make(flags(2), {})
-
-
-def test_who_follows_a_topic_is_told_from_its_beginning_to_its_end() -> None:
-    backend, open_topics = FakeBackend(), []
-
-    def followed(topic: Hashable, call: Call) -> Callable[[], None]:
-        open_topics.append((topic, call.peer))
-        return lambda: open_topics.remove((topic, call.peer))
-
-    service = SyncService(backend, Hub(FakeScheduler()), FakeTimers())
-    service.followed = followed
-    call, stream = Call(SERVICE + "SyncFlags", (), "peer"), FakeStream()
-    request = v1.SyncFlagsRequest(selector="a").SerializeToString()
-    service.routes().streams[call.path](call, request, stream)
-    assert open_topics == [("a", "peer")]
-    service.close()
-    assert open_topics == []

@@ -1,0 +1,108 @@
+"""Receipts joined to the rest of a proxy: which flag set they are about, who may send them, and which streams send none."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from controller.api.receipt import OBSERVED_AT
+from controller.proxy.guard import ENFORCE
+from controller.proxy.receipts import Content, Receipts
+from controller.proxy.selector import Named
+from evaluator.http.routes import Code, RpcError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from controller.proxy.access import Access, Caller
+    from controller.proxy.catalog import Place
+    from controller.proxy.guard import Guard
+    from controller.proxy.members import Pods
+    from controller.proxy.selector import Topic
+    from controller.proxy.topics import Deliveries
+    from evaluator.http.routes import Call
+
+_MODE_REFUSAL: Final = (
+    "receipts need a bearer token of a pod that may get this FeatureFlagConfiguration"
+)
+
+
+class Following:
+    """Implements `Visits` around the guard's."""
+
+    def __init__(
+        self,
+        deliveries: Deliveries,
+        access: Access,
+        guard: Guard,
+        pods: Pods,
+        clock: Callable[[], float],
+    ) -> None:
+        """`clock` is Unix seconds."""
+        self._deliveries = deliveries
+        self._access = access
+        self._guard = guard
+        self._ends: dict[object, Callable[[], None]] = {}
+        self.receipts = Receipts(
+            place=self.place, content=self.content, caller=self.caller, pods=pods, clock=clock
+        )
+
+    # -- streams -------------------------------------------------------------------------------------------------------
+
+    def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
+        """A stream is about to start; the guard may refuse it."""
+        visit = self._guard.entered(call, topic, lasting=lasting)
+        place = self._place_of(topic) if lasting else None
+        if place is not None:
+            self._ends[visit] = self.receipts.followed(place, call)
+        return visit
+
+    def left(self, visit: object) -> None:
+        """It has ended."""
+        self._guard.left(visit)
+        end = self._ends.pop(visit, None)
+        if end is not None:
+            end()
+
+    # -- receipts ------------------------------------------------------------------------------------------------------
+
+    def place(self, selector: str, call: Call) -> Place | None:
+        """Which object a selector means to a caller. Raises RpcError for a caller who may not read it."""
+        topic = cast("Topic", self._deliveries.topic(selector, call))
+        place = self._deliveries.place_of(topic)
+        if place is not None and self._guard.mode == ENFORCE:
+            allowed = self._access.may_read_now(call, place)
+            if allowed is None:
+                raise RpcError(Code.UNAVAILABLE, "it is being asked whose token this is; try again")
+            if not allowed or not self._access.caller(call).pod:
+                raise RpcError(Code.PERMISSION_DENIED, _MODE_REFUSAL)
+        return place
+
+    def caller(self, call: Call) -> Caller:
+        """Who calls, as far as the cluster has said so by now."""
+        return self._access.caller(call)
+
+    def content(self, place: Place) -> Content | None:
+        """What is delivered there, as it is known now."""
+        seen, delivered = self._deliveries.catalog.served(place), self._deliveries.delivered(place)
+        if seen is None:
+            return None
+        built = None if delivered is None else delivered.built
+        return Content(
+            owner=seen.meta,
+            digest="" if built is None else built.digest,
+            observed_at=_moment(seen.meta.annotations.get(OBSERVED_AT)),
+        )
+
+    def _place_of(self, topic: Any) -> Place | None:
+        if isinstance(topic, Named):
+            return topic.namespace, topic.name
+        return self._deliveries.place_of(topic)
+
+
+def _moment(text: str | None) -> float | None:
+    """RFC 3339 as Unix seconds; None for what is none."""
+    try:
+        return None if text is None else datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None

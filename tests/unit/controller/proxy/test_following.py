@@ -1,0 +1,101 @@
+"""Receipts, what is delivered and who may read it, joined as in a proxy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.api.receipt import OBSERVED_AT
+from evaluator.http.routes import Call, Code, RpcError
+from evaluator.wire.delivery import REPORT
+from evaluator.wire.delivery_pb2 import Member, ReportRequest
+
+from .scene import Scene, flags
+
+if TYPE_CHECKING:
+    from controller.proxy.receipts import Receipts
+
+PLACE = ("shop", "flags")
+
+
+def report(scene: Scene, digest: str, token: str = "", pod: str = "a") -> None:
+    headers = (("authorization", f"Bearer {token}"),) if token else ()
+    member = Member(instance=f"i-{pod}", namespace="shop", pod=pod, pod_uid=f"u-{pod}")
+    request = ReportRequest(member=member, selector="shop/flags", digest=digest)
+    scene.routes.unary[REPORT](Call(REPORT, headers, "peer"), request.SerializeToString())
+
+
+def receipts(scene: Scene) -> Receipts:
+    return scene.proxy.following.receipts
+
+
+def counts(scene: Scene) -> list[tuple[Any, int, int]]:
+    return list(receipts(scene).counts())
+
+
+def digest(scene: Scene) -> str:
+    content = scene.proxy.following.content(PLACE)
+    assert content is not None
+    return content.digest
+
+
+async def test_what_is_delivered_is_what_members_should_serve() -> None:
+    scene = Scene()
+    scene.learn("shop/flags", flags("one"))
+    scene.open("shop/flags")
+    report(scene, digest(scene))
+    assert counts(scene) == [(PLACE, 1, 1)]
+    scene.learn("shop/flags", flags("two"))
+    receipts(scene).tick(1.0)
+    assert counts(scene) == [(PLACE, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("told", "moment"),
+    [("2026-01-01T00:00:00.250Z", 1767225600.25), ("yesterday", None), (None, None)],
+)
+async def test_when_a_change_was_observed_is_told_by_the_object(
+    told: str | None, moment: float | None
+) -> None:
+    scene = Scene()
+    scene.learn("shop/flags", flags("one"), annotations={} if told is None else {OBSERVED_AT: told})
+    content = scene.proxy.following.content(PLACE)
+    assert content is not None
+    assert content.observed_at == moment
+
+
+async def test_streams_without_the_mark_are_counted_apart_until_they_end() -> None:
+    scene = Scene()
+    scene.learn("shop/flags", flags("one"))
+    stream = scene.open("shop/flags")
+    flock = receipts(scene).flock(PLACE)
+    assert flock is not None
+    assert (flock.streams, flock.empty) == (1, False)
+    stream.hang_up()
+    assert flock.streams == 0
+
+
+async def test_a_deleted_object_has_no_digest_and_its_members_serve_something_else() -> None:
+    scene = Scene()
+    scene.learn("shop/flags", flags("one"))
+    scene.open("shop/flags")
+    report(scene, digest(scene))
+    scene.forget("shop/flags")
+    receipts(scene).tick(1.0)
+    assert counts(scene) == [(PLACE, 0, 1)]
+    assert scene.proxy.following.content(PLACE) is None
+
+
+@pytest.mark.parametrize("token", ["", "nobodys", "reads-but-is-no-pod", "may-not-read"])
+async def test_where_tokens_are_enforced_only_pods_that_may_read_send_receipts(token: str) -> None:
+    scene = Scene("enforce")
+    scene.learn("shop/flags", flags("one"))
+    scene.reviews.rights = {"reads-but-is-no-pod": {PLACE}, "may-not-read": set()}
+    for _ in range(3):
+        with pytest.raises(RpcError):
+            report(scene, "", token)
+        await scene.rest()
+    with pytest.raises(RpcError) as refused:
+        report(scene, "", token)
+    assert (refused.value.code, counts(scene)) == (Code.PERMISSION_DENIED, [])

@@ -1,0 +1,40 @@
+"""Which Pods there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controller.proxy.pods import PodWatch
+
+
+def pod(name: str, uid: str) -> dict[str, Any]:
+    return {"metadata": {"namespace": "shop", "name": name, "uid": uid}}
+
+
+def test_nothing_is_known_until_all_namespaces_were_told() -> None:
+    pods = PodWatch(namespaces=frozenset({"a", "b"}))
+    pods.learn("Pod", pod("p", "1"))
+    pods.listed("Pod", "a")
+    assert pods.exists("1") is None
+    pods.listed("Pod", "b")
+    assert (pods.exists("1"), pods.exists("2")) == (True, False)
+
+
+def test_one_that_goes_is_told() -> None:
+    gone: list[str] = []
+    pods = PodWatch(gone.append)
+    pods.listed("Pod", "")
+    pods.learn("Pod", pod("p", "1"))
+    pods.learn("Pod", pod("p", "1"))
+    pods.forget("Pod", "shop", "p")
+    pods.forget("Pod", "shop", "p")
+    assert (gone, pods.exists("1")) == (["1"], False)
+
+
+def test_one_that_was_made_again_under_its_name_is_another() -> None:
+    gone: list[str] = []
+    pods = PodWatch(gone.append)
+    pods.listed("Pod", "")
+    pods.learn("Pod", pod("p", "1"))
+    pods.learn("Pod", pod("p", "2"))
+    assert (gone, pods.exists("2")) == (["1"], True)

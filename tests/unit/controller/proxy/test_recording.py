@@ -1,0 +1,202 @@
+"""What is written of receipts: no more than a second's worth, nothing when idle, and all of it again when it was dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.api.meta import ObjectKey, Resource
+from controller.api.receipt import receipt_name
+from controller.proxy import recording
+from controller.proxy.receipts import Content
+from controller.proxy.recording import Recorder
+from controller.runtime.queue import KeyedQueue
+from controller.runtime.setbacks import Failed
+
+from .test_receipts import OWNER, PLACE, World, report
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from controller.proxy.receipts import Place
+
+
+@dataclass
+class Cluster:
+    """Keeps what is written; `down` refuses all of it."""
+
+    applied: list[dict[str, Any]] = field(default_factory=list)
+    deleted: list[tuple[str, str]] = field(default_factory=list)
+    down: bool = False
+    refused: int = 0
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def apply(
+        self, manifest: Mapping[str, Any], *, manager: str
+    ) -> tuple[dict[str, Any], str]:
+        del manager
+        self.heard.set()
+        if self.down:
+            self.refused += 1
+            raise Failed("ApiServerUnavailable", "down")
+        self.applied.append(dict(manifest))
+        return {}, ""
+
+    async def delete(
+        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = ""
+    ) -> None:
+        del api_version, namespace, uid
+        self.heard.set()
+        self.deleted.append((kind, name))
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [each for each in self.applied if each["kind"] == kind]
+
+    async def until(self, enough: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not enough():
+                self.heard.clear()
+                await self.heard.wait()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "PACE", 0.2)
+    monkeypatch.setattr(recording, "TICK", 0.05)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@contextlib.asynccontextmanager
+async def running(world: World, cluster: Cluster) -> AsyncIterator[Recorder]:
+    queue: KeyedQueue[Place] = KeyedQueue(asyncio.get_running_loop().time, lambda: 0.0)
+    recorder = Recorder(
+        world.receipts(), cluster, "proxy-1", "flagstaff-system", lambda: datetime(2026, 1, 1, tzinfo=UTC), queue
+    )  # fmt: skip
+    task = asyncio.create_task(recorder.run())
+    # It takes its place before anything is told.
+    await asyncio.sleep(0)
+    try:
+        yield recorder
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_receipt_is_owned_by_what_it_is_about(world: World, cluster: Cluster) -> None:
+    async with running(world, cluster) as recorder:
+        report(recorder.receipts)
+        await cluster.until(lambda: bool(cluster.of("FlagReceipt")))
+    (written,) = cluster.of("FlagReceipt")
+    assert written["metadata"]["name"] == receipt_name("flags", "proxy-1")
+    assert written["metadata"]["ownerReferences"][0]["uid"] == "uid"
+    assert written["spec"] == {"configuration": "flags", "proxy": "proxy-1"}
+    assert written["status"]["digest"] == "sha256:new"
+
+
+async def test_a_burst_of_receipts_is_one_write_and_heartbeats_are_none(
+    world: World, cluster: Cluster
+) -> None:
+    async with running(world, cluster) as recorder:
+        for _ in range(20):
+            for number in range(10):
+                report(recorder.receipts, pod=f"p{number}")
+            await asyncio.sleep(0.03)
+    assert len(cluster.of("FlagReceipt")) == 1
+
+
+async def test_writes_of_one_flag_set_are_apart(world: World, cluster: Cluster) -> None:
+    clock = asyncio.get_running_loop().time
+    async with running(world, cluster) as recorder:
+        began, number = clock(), 0
+        while clock() - began < 1.0:
+            report(recorder.receipts, pod=f"p{number}")
+            number += 1
+            await asyncio.sleep(0.01)
+    assert 2 <= len(cluster.of("FlagReceipt")) <= 6
+
+
+async def test_one_that_failed_is_written_again(world: World, cluster: Cluster) -> None:
+    cluster.down = True
+    async with running(world, cluster) as recorder:
+        report(recorder.receipts)
+        await cluster.until(lambda: cluster.refused > 1)
+        cluster.down = False
+        await cluster.until(lambda: bool(cluster.of("FlagReceipt")))
+
+
+async def test_without_an_owner_nothing_is_written(world: World, cluster: Cluster) -> None:
+    world.content = None
+    async with running(world, cluster) as recorder:
+        report(recorder.receipts)
+        await asyncio.sleep(0.3)
+    assert cluster.of("FlagReceipt") == []
+
+
+@pytest.mark.parametrize(("kind", "writes"), [("FeatureFlag", 0), ("FeatureFlagConfiguration", 1)])
+async def test_receipts_are_of_feature_flag_configurations(
+    world: World, cluster: Cluster, kind: str, writes: int
+) -> None:
+    world.content = Content(Resource(ObjectKey(kind, *PLACE), "uid", 1, "1"), "sha256:new")
+    async with running(world, cluster) as recorder:
+        report(recorder.receipts)
+        await asyncio.sleep(0.3)
+    assert len(cluster.of("FlagReceipt")) == writes
+
+
+async def test_an_object_that_was_made_again_has_a_receipt_again(
+    world: World, cluster: Cluster
+) -> None:
+    async with running(world, cluster) as recorder:
+        report(recorder.receipts)
+        await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 1)
+        world.content = Content(Resource(OWNER.key, "another", 1, "1"), "sha256:new", 990.0)
+        await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 2)
+    assert cluster.of("FlagReceipt")[1]["metadata"]["ownerReferences"][0]["uid"] == "another"
+
+
+async def test_once_nobody_follows_the_receipt_is_removed(world: World, cluster: Cluster) -> None:
+    async with running(world, cluster) as recorder:
+        report(recorder.receipts)
+        await cluster.until(lambda: bool(cluster.of("FlagReceipt")))
+        recorder.receipts.pod_gone("u-checkout-1")
+        await cluster.until(lambda: bool(cluster.deleted))
+    assert cluster.deleted == [("FlagReceipt", receipt_name("flags", "proxy-1"))]
+
+
+async def test_the_lease_is_renewed_and_given_up(
+    world: World, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "RENEW", 0.05)
+    async with running(world, cluster) as recorder:
+        await cluster.until(lambda: len(cluster.of("Lease")) >= 2)
+        await recorder.close()
+    assert cluster.of("Lease")[0]["spec"]["renewTime"] == "2026-01-01T00:00:00.000000Z"
+    assert cluster.deleted == [("Lease", "flagstaff-proxy-proxy-1")]
+
+
+async def test_a_proxy_that_was_taken_for_dead_writes_all_of_it_again(
+    world: World, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "RENEW", 0.05)
+    monkeypatch.setattr(recording, "DURATION", 0.1)
+    async with running(world, cluster) as recorder:
+        report(recorder.receipts)
+        await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 1)
+        cluster.down = True
+        await asyncio.sleep(0.3)
+        cluster.down = False
+        await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 2)
