@@ -300,7 +300,7 @@ Resolver: TypeAlias = (
 def resolve_all(
     flags: CompiledFlagSet, context: Mapping[str, Json], now: int
 ) -> Iterator[tuple[str, Resolution]]:
-    """Evaluate every flag, of any type, in key order; disabled ones and code defaults are among them."""
+    """Evaluate every flag, of any type, in key order, as it is asked for; disabled ones and code defaults are among them."""
     for key in flags.keys_in_order:
         yield key, resolve(flags, key, None, context, now)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from evaluator.http import connect, grpc_web
-from evaluator.http.routes import Code, Headers, Request, Response, RpcError, Streamed, header
+from evaluator.http.routes import Answer, Code, Headers, Request, Response, RpcError, header
 from evaluator.http.statuses import refusal
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _WEB = {
 class Endpoint(Protocol):
     """One handler, spoken to in one protocol and codec."""
 
-    def answer(self, request: Request) -> Response | Streamed:
+    def answer(self, request: Request) -> Answer:
         """The answer; errors are answers too."""
 
     def refuse(self, error: RpcError) -> Response:
@@ -64,7 +64,7 @@ class Calls:
             path: _Method(_posts(routes, path, limit), _gets(routes, path, limit)) for path in paths
         }
 
-    def answer(self, request: Request) -> Response | Streamed | None:
+    def answer(self, request: Request) -> Answer | None:
         """The answer to a request for an RPC's path; None if it is none."""
         method = self._methods.get(request.path)
         if method is None:

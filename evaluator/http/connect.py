@@ -9,13 +9,23 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
 from evaluator.http.framing import expand, frame, only_message
-from evaluator.http.routes import Call, Code, Headers, Request, Response, RpcError, Streamed
+from evaluator.http.routes import (
+    Call,
+    Code,
+    Deferred,
+    Headers,
+    Request,
+    Response,
+    RpcError,
+    Streamed,
+)
 from evaluator.http.statuses import refusal
-from evaluator.http.streaming import CallStream, Framing, call_unary
+from evaluator.http.streaming import CallStream, Framing, UnaryFraming, call_unary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,6 +79,11 @@ def end_of_stream(code: Code, message: str) -> bytes:
 ENVELOPES: Final = Framing(frame, end_of_stream)
 
 
+@lru_cache(maxsize=64)
+def _unary(headers: Headers) -> UnaryFraming:
+    return UnaryFraming(lambda message: Response(200, message, headers), error_response)
+
+
 def timeout_seconds(value: str) -> float:
     """Seconds of a `connect-timeout-ms`: at most ten digits. Raises RpcError INVALID_ARGUMENT for anything else."""
     if not (value.isascii() and value.isdigit() and len(value) <= _TIMEOUT_DIGITS):
@@ -95,17 +110,17 @@ class PostUnary:
     """Of the response."""
     limit: int
 
-    def answer(self, request: Request) -> Response:
+    def answer(self, request: Request) -> Response | Deferred[Response]:
         """The response, or the error as one."""
         try:
             encoding = _checked(request.headers, _UNARY_FIELDS).get("content-encoding")
             message = request.body
             if encoding is not None and message:
                 message = expand(message, encoding, self.limit, Code.INVALID_ARGUMENT)
-            call = Call(request.path, request.headers, request.peer)
-            return Response(200, call_unary(self.handler, call, message), self.headers)
         except RpcError as error:
             return error_response(error)
+        call = Call(request.path, request.headers, request.peer)
+        return call_unary(self.handler, call, message, _unary(self.headers))
 
     def refuse(self, error: RpcError) -> Response:
         """The response to a call that is not made."""
@@ -119,7 +134,7 @@ class GetUnary:
     codecs: Mapping[str, UnaryHandler]
     limit: int
 
-    def answer(self, request: Request) -> Response:
+    def answer(self, request: Request) -> Response | Deferred[Response]:
         """The response, or the error as one; 415 for a codec that we lack."""
         try:
             _checked(request.headers, _UNARY_FIELDS)
@@ -127,11 +142,12 @@ class GetUnary:
             codec = query.get("encoding", b"").decode("latin-1")
             if codec not in self.codecs:
                 return refusal(415)
-            call = Call(request.path, request.headers, request.peer)
-            answer = call_unary(self.codecs[codec], call, query_message(query, self.limit))
-            return Response(200, answer, (("content-type", f"application/{codec}"),))
+            message = query_message(query, self.limit)
         except RpcError as error:
             return error_response(error)
+        call = Call(request.path, request.headers, request.peer)
+        framing = _unary((("content-type", f"application/{codec}"),))
+        return call_unary(self.codecs[codec], call, message, framing)
 
 
 def parse_query(query: str) -> dict[str, bytes]:

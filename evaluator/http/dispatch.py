@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
 from evaluator.http.calls import Calls
 from evaluator.http.routes import (
+    Answer,
+    Deferred,
     Headers,
     HttpHandler,
     Limits,
@@ -20,6 +23,8 @@ from evaluator.http.routes import (
 from evaluator.http.statuses import BODILESS, refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from evaluator.http.cors import Cors
 
 _log = logging.getLogger(__name__)
@@ -49,6 +54,25 @@ def _check_status(status: int) -> None:
         raise ValueError(f"a response of {status} has no body to stream")
 
 
+def _with(response: Response, more: Headers) -> Response:
+    return Response(response.status, response.body, response.headers + more)
+
+
+def _failed(request: Request) -> Response:
+    """What the caller is told of an exception at hand, which is logged: one handler's failure is not the port's."""
+    _log.exception("%s %s failed", request.method, request.path)
+    return refusal(500)
+
+
+def _later(deferred: Deferred[Response], request: Request) -> Generator[None, None, Response]:
+    try:
+        response = yield from deferred.steps
+        check_headers(response.headers)
+    except Exception:  # noqa: BLE001 - _failed logs it
+        return _failed(request)
+    return response
+
+
 class Dispatch:
     """Routes for requests that are not gRPC: RPC paths first, then plain ones, exact before the longest prefix."""
 
@@ -67,7 +91,7 @@ class Dispatch:
             under.setdefault(key, {})[method] = handler
         self._prefixes = sorted(prefixes.items(), key=lambda item: len(item[0]), reverse=True)
 
-    def answer(self, request: Request) -> Response | Streamed:
+    def answer(self, request: Request) -> Answer:
         """What the handler says, or 404, 405, 415; 500 for a handler that failed, which is logged. Raises nothing."""
         if self._cors is None:
             return self._calls.answer(request) or self._plain(request)
@@ -75,31 +99,33 @@ class Dispatch:
         if preflight is not None:
             return preflight
         answer = self._calls.answer(request) or self._plain(request)
-        headers = answer.headers + self._cors.headers(request.headers)
-        if isinstance(answer, Response):
-            return Response(answer.status, answer.body, headers)
-        return Streamed(answer.status, headers, answer.start, answer.ending, answer.seconds)
+        more = self._cors.headers(request.headers)
+        if isinstance(answer, Streamed):
+            return replace(answer, headers=answer.headers + more)
+        if isinstance(answer, Deferred):
+            return answer.then(lambda response: _with(response, more))
+        return _with(answer, more)
 
     def too_large(self, path: str, headers: Headers) -> Response:
         """The response to a request whose body is over the limit."""
         refused = self._calls.too_large(path, headers)
         if self._cors is None:
             return refused
-        said = refused.headers + self._cors.headers(headers)
-        return Response(refused.status, refused.body, said)
+        return _with(refused, self._cors.headers(headers))
 
-    def _plain(self, request: Request) -> Response | Streamed:
+    def _plain(self, request: Request) -> Answer:
         found = self._find(request)
         if isinstance(found, Response):
             return found
         try:
             response = found(request)
+            if isinstance(response, Deferred):
+                return Deferred(_later(response, request))
             check_headers(response.headers)
             if isinstance(response, Streamed):
                 _check_status(response.status)
-        except Exception:  # noqa: BLE001 - logged; one handler's failure is not the port's
-            _log.exception("%s %s failed", request.method, request.path)
-            return refusal(500)
+        except Exception:  # noqa: BLE001 - _failed logs it
+            return _failed(request)
         return response
 
     def _find(self, request: Request) -> HttpHandler | Response:

@@ -19,6 +19,7 @@ from evaluator.http.framing import (
 from evaluator.http.routes import (
     Call,
     Code,
+    Deferred,
     Headers,
     Request,
     Response,
@@ -26,7 +27,7 @@ from evaluator.http.routes import (
     Streamed,
     header,
 )
-from evaluator.http.streaming import CallStream, Framing, call_unary
+from evaluator.http.streaming import CallStream, Framing, UnaryFraming, call_unary
 
 if TYPE_CHECKING:
     from evaluator.http.routes import StreamHandler, UnaryHandler
@@ -76,15 +77,17 @@ class WebUnary:
     framing: Framing
     limit: int
 
-    def answer(self, request: Request) -> Response:
+    def answer(self, request: Request) -> Response | Deferred[Response]:
         """Message and trailers, or trailers alone."""
         try:
             message = read_message(request, self.framing, self.limit)
-            call = Call(request.path, request.headers, request.peer)
-            answer = call_unary(self.handler, call, message)
         except RpcError as error:
             return self.refuse(error)
-        body = self.framing.message(answer) + self.framing.ending(Code.OK, "")
+        call = Call(request.path, request.headers, request.peer)
+        return call_unary(self.handler, call, message, UnaryFraming(self._answered, self.refuse))
+
+    def _answered(self, message: bytes) -> Response:
+        body = self.framing.message(message) + self.framing.ending(Code.OK, "")
         return Response(200, body, self.headers)
 
     def refuse(self, error: RpcError) -> Response:

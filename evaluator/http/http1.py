@@ -16,11 +16,13 @@ import httptools
 from evaluator.http.chunked import ChunkedBody
 from evaluator.http.dispatch import split_target
 from evaluator.http.peer import BATCH_BYTES, QUIET_SECONDS, Peer, Port
-from evaluator.http.routes import Code, Headers, Request, Response, Streamed, header
+from evaluator.http.routes import Code, Deferred, Headers, Request, Response, Streamed, header
 from evaluator.http.statuses import BODILESS, reason_phrase, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from evaluator.http.slices import Job, Result
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -58,7 +60,7 @@ class Http1Peer(Peer):
     """One HTTP/1.1 connection. Methods named on_* are httptools' callbacks."""
 
     __slots__ = (
-        "_answering", "_body", "_expects", "_fields", "_head_size", "_keep", "_keeps", "_large", "_method", "_parser", "_phase", "_queue", "_refused", "_since",
+        "_answering", "_body", "_expects", "_fields", "_head_size", "_job", "_keep", "_keeps", "_large", "_method", "_parser", "_phase", "_queue", "_refused", "_since",
         "_size", "_spliced", "_stream", "_target", "_version",
     )  # fmt: skip
 
@@ -69,6 +71,8 @@ class Http1Peer(Peer):
         """Requests to answer, each with the `connection` header that its response shall have, and whether it can read chunks."""
         self._stream: ChunkedBody | None = None
         """The response that is being sent, if it lasts."""
+        self._job: Job[Response] | None = None
+        """The response that is being made, if it is deferred."""
         self._answering = False
         self._large: Response | None = None
         """What a request whose body is too large is told, behind the queue."""
@@ -101,7 +105,7 @@ class Http1Peer(Peer):
 
         One that was reading a response that lasts has most likely gone: nothing else would tell before we next write.
         """
-        if self.ended is None and self._queue and self._stream is None:
+        if self.ended is None and (self._job or (self._queue and self._stream is None)):
             self._keep = False
             # TLS ends both halves at once: the peer will not read what it is owed.
             return self.transport.can_write_eof()
@@ -231,27 +235,43 @@ class Http1Peer(Peer):
         self._answering = True
         out: list[bytes] = []
         size, port = 0, self.port
-        while self._queue and not self.paused and self._stream is None:
+        while self._queue and not (self.paused or self._busy):
             request, connection, chunked = self._queue.popleft()
             if port.draining:
                 self._queue.clear()
                 self._keep, self._refused, connection = False, 0, "close"
-            answer = port.dispatch.answer(request)
+            answer, head_only = port.dispatch.answer(request), request.method == "HEAD"
+            if isinstance(answer, Response):
+                out.append(encode(answer, port.date, connection=connection, head_only=head_only))
+                size += len(out[-1])
+                if size <= BATCH_BYTES:
+                    continue
+            self.write(b"".join(out))
+            out, size = [], 0
             if isinstance(answer, Streamed):
-                self.write(b"".join(out))
-                out, size = self._begin_stream(request.method, answer, connection, chunked), 0
-                continue
-            head_only = request.method == "HEAD"
-            out.append(encode(answer, port.date, connection=connection, head_only=head_only))
-            size += len(out[-1])
-            if size > BATCH_BYTES:
-                self.write(b"".join(out))
-                out, size = [], 0
+                out = self._begin_stream(request.method, answer, connection, chunked)
+            elif isinstance(answer, Deferred):
+                self._make(answer, connection, head_only=head_only)
         self._answering = False
-        if self._stream is None:
+        if not self._busy:
             self._conclude(out)
         elif self._queue:
             self.transport.pause_reading()
+
+    @property
+    def _busy(self) -> bool:
+        """Whether the response to the last request that was begun is still to end."""
+        return self._stream is not None or self._job is not None
+
+    def _make(self, answer: Deferred[Response], connection: str, *, head_only: bool) -> None:
+        """Have a response made, and write it then."""
+
+        def made(result: Result[Response]) -> None:
+            self._job = None
+            self.write(encode(result(), self.port.date, connection=connection, head_only=head_only))
+            self._go_on()
+
+        self._job = self.port.slices.start(answer, made)
 
     def _conclude(self, out: list[bytes]) -> None:
         """Write `out`, and what follows a queue that is answered."""
@@ -289,6 +309,9 @@ class Http1Peer(Peer):
     def body_ended(self) -> None:
         """Go on with the request behind it."""
         self._stream = None
+        self._go_on()
+
+    def _go_on(self) -> None:
         self.active = self._since = self.clock()
         if not (self.paused or self.transport.is_closing()):
             self.transport.resume_reading()
@@ -312,6 +335,8 @@ class Http1Peer(Peer):
         """The connection is gone, and a response that lasts with it (asyncio calls this)."""
         super().connection_lost(exc)
         self._queue.clear()
+        if self._job is not None:
+            self._job.cancel()
         if self._stream is not None:
             self._stream.lost()
 
@@ -322,11 +347,13 @@ class Http1Peer(Peer):
         super().cut()
 
     def check(self, now: float) -> None:
-        """End a response past its deadline; 408 for a slow request; a connection that asks for nothing goes."""
+        """End a response past its deadline; 408 for a slow request; a connection that asks for nothing and is owed nothing goes."""
         limits, stream = self.port.limits, self._stream
         if stream is not None:
             if stream.deadline is not None and now >= stream.deadline:
                 stream.end(Code.DEADLINE_EXCEEDED, "deadline exceeded")
+        elif self._job is not None:
+            return
         elif self._phase is _Phase.IDLE:
             patience = (
                 min(QUIET_SECONDS, limits.idle_seconds)

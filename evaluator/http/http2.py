@@ -7,8 +7,8 @@ unanswered, so that a peer that reads nothing makes us keep small requests and n
 from __future__ import annotations
 
 from collections import deque
-from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.http.connection import (
     BodyTooLarge,
@@ -26,14 +26,25 @@ from evaluator.http.framing import START, TRAILERS, frame, only_message, trailer
 from evaluator.http.hpack import encode_block
 from evaluator.http.multiplexed import DataBody, ServerStream
 from evaluator.http.peer import BATCH_BYTES, QUIET_SECONDS, Peer, Port
-from evaluator.http.routes import Code, Headers, Request, Response, RpcError, Streamed
+from evaluator.http.routes import (
+    Code,
+    Deferred,
+    Headers,
+    Request,
+    Response,
+    RpcError,
+    Streamed,
+)
 from evaluator.http.rpc import Meaning, Plain, Streaming, Unary, choose, deadline
+from evaluator.http.slices import MOST_DEFERRED
 from evaluator.http.statuses import BODILESS, refusal
 from evaluator.http.streaming import OpenStream, failed
 from evaluator.http.streams import BODIES_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from evaluator.http.slices import Job, Result
 
 _KNOWN: Final = 64
 _KNOWN_BYTES: Final = 4_096
@@ -48,7 +59,7 @@ class Http2Peer(Peer):
     """One HTTP/2 connection."""
 
     __slots__ = (
-        "_batching", "_block_since", "_bodies", "_heard", "_known", "_left_at", "_parted", "_streams", "_waiting",
+        "_batching", "_block_since", "_bodies", "_heard", "_jobs", "_known", "_left_at", "_parted", "_streams", "_waiting",
         "connection",
     )  # fmt: skip
 
@@ -59,6 +70,8 @@ class Http2Peer(Peer):
         """Requests to answer."""
         self._streams: dict[int, OpenStream] = {}
         """Responses that last; whoever was offered the transport last stands last."""
+        self._jobs: dict[int, Job[Any]] = {}
+        """Responses that are being made."""
         self._bodies: dict[int, float] = {}
         """Since when we wait for a body."""
         self._known: dict[int, tuple[Headers, Meaning]] = {}
@@ -106,6 +119,8 @@ class Http2Peer(Peer):
                 self._bodies.pop(stream_id, None)
                 if stream_id in self._streams:
                     self._streams[stream_id].lost()
+                elif stream_id in self._jobs:
+                    self._jobs.pop(stream_id).cancel()
             case Writable(stream_id):
                 if stream_id in self._streams:
                     self._streams[stream_id].offer()
@@ -122,6 +137,9 @@ class Http2Peer(Peer):
 
     def _lose(self) -> None:
         self._waiting.clear()
+        for job in self._jobs.values():
+            job.cancel()
+        self._jobs.clear()
         for stream in tuple(self._streams.values()):
             stream.lost()
 
@@ -136,9 +154,15 @@ class Http2Peer(Peer):
         )
         if waiting:
             self.active = self._heard
-        while waiting and not self.paused and connection.waiting_bytes <= most:
+        jobs = self._jobs
+        while (
+            waiting
+            and not self.paused
+            and connection.waiting_bytes <= most
+            and len(jobs) < MOST_DEFERRED
+        ):
             size = 0
-            while waiting and size < BATCH_BYTES:
+            while waiting and size < BATCH_BYTES and len(jobs) < MOST_DEFERRED:
                 event = waiting.popleft()
                 if connection.is_open(event.stream_id):
                     size += self._serve(event)
@@ -182,15 +206,41 @@ class Http2Peer(Peer):
     def _unary(self, event: RequestReceived, rpc: Unary) -> int:
         try:
             request = only_message(event.body, rpc.encoding, self.port.limits.body_bytes)
-            response = frame(rpc.handler(rpc.call, request))
-        except RpcError as error:
-            self._end(event.stream_id, error)
-        except Exception:  # noqa: BLE001 - failed logs it
-            self._end(event.stream_id, failed(rpc.call.path))
-        else:
-            self.connection.send_response(event.stream_id, START, response, TRAILERS)
-            return len(response)
+            answer = rpc.handler(rpc.call, request)
+        except Exception as error:  # noqa: BLE001 - _fail logs it
+            return self._fail(event.stream_id, rpc, error)
+        if isinstance(answer, Deferred):
+            self._defer(event.stream_id, answer, partial(self._made, rpc))
+            return 0
+        return self._send(event.stream_id, answer)
+
+    def _made(self, rpc: Unary, stream_id: int, result: Result[bytes]) -> int:
+        try:
+            answer = result()
+        except Exception as error:  # noqa: BLE001 - _fail logs it
+            return self._fail(stream_id, rpc, error)
+        return self._send(stream_id, answer)
+
+    def _send(self, stream_id: int, message: bytes) -> int:
+        self.connection.send_response(stream_id, START, frame(message), TRAILERS)
+        return len(message)
+
+    def _fail(self, stream_id: int, rpc: Unary, error: Exception) -> int:
+        self._end(stream_id, error if isinstance(error, RpcError) else failed(rpc.call.path))
         return 0
+
+    def _defer(
+        self, stream_id: int, answer: Deferred[Any], respond: Callable[[int, Result[Any]], int]
+    ) -> None:
+        """Have an answer made; `respond` to it then, and go on with what has waited for its place."""
+
+        def made(result: Result[Any]) -> None:
+            del self._jobs[stream_id]
+            respond(stream_id, result)
+            self._answer()
+            self._part()
+
+        self._jobs[stream_id] = self.port.slices.start(answer, made)
 
     def _open(self, event: RequestReceived, rpc: Streaming) -> None:
         stream_id, call = event.stream_id, rpc.call
@@ -220,6 +270,13 @@ class Http2Peer(Peer):
         head_only = plain.method == "HEAD"
         if isinstance(answer, Response):
             return self._respond(event.stream_id, answer, head_only=head_only)
+        if isinstance(answer, Deferred):
+            self._defer(
+                event.stream_id,
+                answer,
+                lambda at, result: self._respond(at, result(), head_only=head_only),
+            )
+            return 0
         self._begin(event.stream_id, answer, head_only=head_only)
         return 0
 

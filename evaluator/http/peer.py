@@ -8,6 +8,8 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
+from evaluator.http.slices import Slices
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -32,6 +34,7 @@ class Port:
     date: str
     """The `date` header, renewed every second."""
     peers: set[Peer] = field(default_factory=set)
+    slices: Slices = field(default_factory=Slices)
     draining: bool = False
     emptied: asyncio.Event | None = None
     """Set, while draining, once the last connection is gone."""
@@ -79,8 +82,8 @@ class Peer(asyncio.Protocol):
         self.port.peers.add(self)
 
     def write(self, output: bytes) -> None:
-        """Give `output` to the transport, which may pause us at once."""
-        if output and not self.transport.is_closing():
+        """Give `output` to the transport, which may pause us at once. Nothing follows our last word."""
+        if output and self.ended is None and not self.transport.is_closing():
             self.transport.write(output)
 
     def finish(self) -> None:

@@ -1,15 +1,18 @@
 """The seam between frames and handlers: a table from (protocol, path) to a handler that knows nothing of frames.
 
-Unary handlers are plain functions, called in place on the loop: they must return within microseconds. What lasts longer is a
-stream, which is told when it may write and never waits.
+Unary handlers are plain functions, called in place on the loop: they must return within microseconds, or defer their answer. What
+lasts longer is a stream, which is told when it may write and never waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol, TypeAlias
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 Headers: TypeAlias = tuple[tuple[str, str], ...]
 """Names in lower case, in order of arrival; repeated names stay apart."""
@@ -121,6 +124,51 @@ class Streamed:
     """How long the caller waits for the end; DEADLINE_EXCEEDED then."""
 
 
+@dataclass(frozen=True, slots=True)
+class Deferred(Generic[T]):
+    """An answer that takes milliseconds: it is made a few steps at a time, others being answered in between.
+
+    If whoever asked is gone before the end, `steps` is closed.
+    """
+
+    steps: Generator[None, None, T]
+    """Yields after at most some hundred microseconds; returns the answer, or raises what a handler may raise."""
+
+    def then(self, finish: Callable[[T], R]) -> Deferred[R]:
+        """`finish` of the same answer."""
+        return Deferred(self._finished(finish))
+
+    def watched(
+        self, well: Callable[[T], None], ill: Callable[[BaseException], None]
+    ) -> Deferred[T]:
+        """The same answer, one of the two told of its end: GeneratorExit is that nobody waits for it any more."""
+        return Deferred(self._watched(well, ill))
+
+    def _watched(
+        self, well: Callable[[T], None], ill: Callable[[BaseException], None]
+    ) -> Generator[None, None, T]:
+        try:
+            answer = yield from self.steps
+        except BaseException as error:
+            ill(error)
+            raise
+        well(answer)
+        return answer
+
+    def _finished(self, finish: Callable[[T], R]) -> Generator[None, None, R]:
+        return finish((yield from self.steps))
+
+
+def at_once(steps: Generator[None, None, T]) -> T:
+    """The answer of steps that are few."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            answer: T = end.value
+            return answer
+
+
 class MessageStream(Protocol):
     """A server stream, open. All calls happen on the loop; none blocks.
 
@@ -148,13 +196,16 @@ class MessageStream(Protocol):
         """End the stream with a status; harmless if it has ended."""
 
 
-UnaryHandler: TypeAlias = Callable[[Call, bytes], bytes]
+UnaryHandler: TypeAlias = Callable[[Call, bytes], bytes | Deferred[bytes]]
 """(call, request message) -> response message; raises RpcError. Anything else raised is answered INTERNAL and logged."""
 
 StreamHandler: TypeAlias = Callable[[Call, bytes, MessageStream], None]
 """Starts a server stream: keeps the MessageStream, sets its callbacks, returns at once; raises RpcError to refuse."""
 
-HttpHandler: TypeAlias = Callable[[Request], Response | Streamed]
+Answer: TypeAlias = Response | Streamed | Deferred[Response]
+"""What a plain request may come to."""
+
+HttpHandler: TypeAlias = Callable[[Request], Answer]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,19 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from evaluator.http.routes import ByteStream, Call, Code, Headers, RpcError, Streamed
+from evaluator.http.routes import (
+    ByteStream,
+    Call,
+    Code,
+    Deferred,
+    Headers,
+    Response,
+    RpcError,
+    Streamed,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from evaluator.http.routes import StreamHandler, UnaryHandler
 
@@ -172,14 +181,39 @@ class FramedStream:
             self._body.close(self._framing.ending(code, message))
 
 
-def call_unary(handler: UnaryHandler, call: Call, message: bytes) -> bytes:
-    """The handler's answer. Raises RpcError and nothing else."""
+@dataclass(frozen=True, slots=True)
+class UnaryFraming:
+    """How a protocol writes the one message of a call into a response, or why there is none."""
+
+    answered: Callable[[bytes], Response]
+    refused: Callable[[RpcError], Response]
+
+
+def call_unary(
+    handler: UnaryHandler, call: Call, message: bytes, framing: UnaryFraming
+) -> Response | Deferred[Response]:
+    """The handler's answer as a response, whatever becomes of the call. Raises nothing."""
     try:
-        return handler(call, message)
-    except RpcError:
-        raise
-    except Exception as error:
-        raise failed(call.path) from error
+        answer = handler(call, message)
+    except RpcError as error:
+        return framing.refused(error)
+    except Exception:  # noqa: BLE001 - failed logs it
+        return framing.refused(failed(call.path))
+    if isinstance(answer, Deferred):
+        return Deferred(_later(answer, call, framing))
+    return framing.answered(answer)
+
+
+def _later(
+    answer: Deferred[bytes], call: Call, framing: UnaryFraming
+) -> Generator[None, None, Response]:
+    try:
+        message = yield from answer.steps
+    except RpcError as error:
+        return framing.refused(error)
+    except Exception:  # noqa: BLE001 - failed logs it
+        return framing.refused(failed(call.path))
+    return framing.answered(message)
 
 
 @dataclass(frozen=True, slots=True)

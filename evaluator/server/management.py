@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from evaluator.http.routes import Response, Routes
+from evaluator.http.routes import Deferred, Response, Routes
 from evaluator.server.introspection import source, staleness
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.http.routes import Headers, Request
+    from evaluator.http.routes import Headers, HttpHandler, Request
     from evaluator.server.metrics import Metrics
     from evaluator.store import Store
 
@@ -30,10 +30,10 @@ def routes(store: Store, metrics: Metrics, clock: Callable[[], float]) -> Routes
         status = 200 if is_ready(store) else 412
         return Response(status, orjson.dumps(readiness(store, clock())), JSON)
 
-    def scrape(_: Request) -> Response:
-        return Response(200, metrics.text(), PROMETHEUS)
+    def scrape(_: Request) -> Deferred[Response]:
+        return Deferred(metrics.text()).then(lambda text: Response(200, text, PROMETHEUS))
 
-    paths = {"/healthz": healthz, "/readyz": readyz, "/metrics": scrape}
+    paths: dict[str, HttpHandler] = {"/healthz": healthz, "/readyz": readyz, "/metrics": scrape}
     return Routes(
         http={(method, path): run for path, run in paths.items() for method in ("GET", "HEAD")}
     )

@@ -18,7 +18,7 @@ from evaluator.server.condition import Condition
 from evaluator.server.requests import Requests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from prometheus_client.core import Metric
 
@@ -54,6 +54,12 @@ class Tally:
 
 Encoded: TypeAlias = tuple[bytes, Tally]
 """An answer's bytes, and where it is counted."""
+
+Answers: TypeAlias = "Mapping[tuple[str, str], Tally]"
+"""One flag's, by variant and reason."""
+
+STEP: Final = 16
+"""Flags whose metrics are written in a row."""
 
 MAX_REMEMBERED: Final = 200_000
 """Answers kept encoded, per protocol: far more than a flag set of the largest size gives in practice."""
@@ -96,9 +102,10 @@ class Metrics(Collector):
         answers = self._answers.setdefault(key, {})
         return answers.setdefault((resolution.variant or "", reason), Tally())
 
-    def text(self) -> bytes:
-        """Everything, in Prometheus' text format 0.0.4."""
-        return self._evaluations_text().encode() + generate_latest(self._registry)
+    def text(self) -> Generator[None, None, bytes]:
+        """Everything, in Prometheus' text format 0.0.4; a step is a few flags."""
+        evaluations = yield from self._evaluations_text()
+        return b"".join((*evaluations, generate_latest(self._registry)))
 
     def collect(self) -> Iterator[Metric]:
         """Everything, as families."""
@@ -116,38 +123,28 @@ class Metrics(Collector):
                 if variant and variant not in variants:
                     del self._answers[key][variant, reason]
 
-    def _evaluations_text(self) -> str:
-        """`_evaluations` as text. Written by hand: there may be ten thousand flags, and the loop waits for it."""
+    def _evaluations_text(self) -> Generator[None, None, list[bytes]]:
+        """`_evaluations` as text. Written by hand: there may be ten thousand flags."""
         impressions, reasons = [_head(*IMPRESSIONS)], [_head(*REASONS)]
-        for key, answers in list(self._answers.items()):
-            flag = f'{{feature_flag_key="{_escaped(key)}",feature_flag_provider_name="{PROVIDER}"'
-            by_reason: dict[str, int] = {}
-            for (variant, reason), tally in list(answers.items()):
-                impressions.append(
-                    f'{IMPRESSIONS[0]}_total{flag},feature_flag_reason="{reason}",'
-                    f'feature_flag_result_variant="{_escaped(variant)}"}} {tally.count}.0\n'
-                )
-                by_reason[reason] = by_reason.get(reason, 0) + tally.count
-            reasons.extend(
-                f'{REASONS[0]}_total{flag},feature_flag_reason="{reason}",ExceptionTypeKeyName=""}} {count}.0\n'
-                for reason, count in by_reason.items()
-            )
-        reasons.extend(
+        for number, (key, answers) in enumerate(list(self._answers.items()), 1):
+            impressions.append("".join(_impressions(key, answers)))
+            reasons.append("".join(_reasons(key, answers)))
+            if not number % STEP:
+                yield
+        errors = "".join(
             f'{REASONS[0]}_total{{feature_flag_key="",feature_flag_provider_name="{PROVIDER}",'
             f'feature_flag_reason="{reason}",ExceptionTypeKeyName="{error}"}} {tally.count}.0\n'
-            for (reason, error), tally in list(self._errors.items())
+            for (reason, error), tally in self._errors.items()
         )
-        return "".join((*impressions, *reasons))
+        return [part.encode() for part in (*impressions, *reasons, errors)]
 
     def _evaluations(self) -> Iterator[Metric]:
         impressions = CounterMetricFamily(*IMPRESSIONS, labels=IMPRESSION_LABELS)
         reasons = CounterMetricFamily(*REASONS, labels=REASON_LABELS)
         for key, answers in list(self._answers.items()):
-            by_reason: dict[str, int] = {}
             for (variant, reason), tally in list(answers.items()):
                 impressions.add_metric((key, variant, PROVIDER, reason), tally.count)
-                by_reason[reason] = by_reason.get(reason, 0) + tally.count
-            for reason, count in by_reason.items():
+            for reason, count in _by_reason(dict(answers)).items():
                 reasons.add_metric((key, PROVIDER, reason, ""), count)
         for (reason, error), tally in list(self._errors.items()):
             reasons.add_metric(("", PROVIDER, reason, error), tally.count)
@@ -162,6 +159,28 @@ class _Families(Collector):
     def collect(self) -> Iterator[Metric]:
         for families in self._families:
             yield from families()
+
+
+def _impressions(key: str, answers: Answers) -> Iterator[str]:
+    flag = f'{IMPRESSIONS[0]}_total{{feature_flag_key="{_escaped(key)}",feature_flag_provider_name="{PROVIDER}"'
+    for (variant, reason), tally in answers.items():
+        yield (
+            f'{flag},feature_flag_reason="{reason}",'
+            f'feature_flag_result_variant="{_escaped(variant)}"}} {tally.count}.0\n'
+        )
+
+
+def _reasons(key: str, answers: Answers) -> Iterator[str]:
+    flag = f'{REASONS[0]}_total{{feature_flag_key="{_escaped(key)}",feature_flag_provider_name="{PROVIDER}"'
+    for reason, count in _by_reason(answers).items():
+        yield f'{flag},feature_flag_reason="{reason}",ExceptionTypeKeyName=""}} {count}.0\n'
+
+
+def _by_reason(answers: Answers) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for (_, reason), tally in answers.items():
+        found[reason] = found.get(reason, 0) + tally.count
+    return found
 
 
 def _head(name: str, what: str) -> str:

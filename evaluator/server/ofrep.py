@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
 
 import orjson
 
 from evaluator.flags.model import ABSENT
-from evaluator.http.routes import Response, Routes, header
+from evaluator.http.routes import Deferred, Response, Routes, at_once, header
 from evaluator.resolve import ErrorCode, resolve, resolve_all
 from evaluator.server import ofrep_events
 from evaluator.server.context import read_too_deep
+from evaluator.server.evaluation import FEW, STEP
 from evaluator.server.metrics import remember
 from evaluator.server.selection import InvalidSelectorError, selection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
+    from evaluator.flags.model import Json
     from evaluator.http.routes import Headers, HttpHandler, Request
     from evaluator.resolve import Resolution, Resolver
     from evaluator.server.context import ContextSources
@@ -84,7 +87,7 @@ class Ofrep:
         self._bodies: dict[Resolution, Encoded] = {}
         self.close = store.subscribe(self._forget)
 
-    def single(self, request: Request) -> Response:
+    def single(self, request: Request) -> Response | Deferred[Response]:
         """POST …/flags/{key}."""
         key = request.path[len(PREFIX) + 1 :]
         if not key:
@@ -97,12 +100,12 @@ class Ofrep:
         if snapshot is None:
             return _json(404, _error_body(key, ErrorCode.FLAG_NOT_FOUND, {}))
         resolution = self._resolver(snapshot.compiled, key, None, context, int(self._clock()))
-        body = self._body(key, resolution)
+        body = self._body(self._bodies, key, resolution)
         if resolution.error_code is None:
             return Response(200, body, JSON)
         return Response(ERRORS[_known(resolution.error_code)][0], body, JSON)
 
-    def bulk(self, request: Request) -> Response:
+    def bulk(self, request: Request) -> Response | Deferred[Response]:
         """POST …/flags: every flag, disabled and failing ones included."""
         try:
             selected = selection_of(request)
@@ -110,30 +113,51 @@ class Ofrep:
         except _BadRequest as error:
             return _json(400, {"errorCode": error.code, "errorDetails": str(error)})
         snapshot = selected.of(self._store)
-        bodies: list[bytes] = []
-        if snapshot is not None:
-            resolved = resolve_all(snapshot.compiled, context, int(self._clock()))
-            bodies = [self._body(key, found) for key, found in resolved]
         rest: dict[str, Any] = {"metadata": dict(selected.metadata)}
         if self._changes is not None:
             rest["eventStreams"] = self._changes.advertised(selected)
-        body = b'{"flags":[' + b",".join(bodies) + b"]," + orjson.dumps(rest)[1:]
-        etag = f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
+        steps = self._all(request, snapshot, context, rest)
+        few = snapshot is None or len(snapshot.compiled) <= FEW
+        return at_once(steps) if few else Deferred(steps)
+
+    def _all(
+        self,
+        request: Request,
+        snapshot: Snapshot | None,
+        context: Mapping[str, Json],
+        rest: Mapping[str, Any],
+    ) -> Generator[None, None, Response]:
+        """All flags of what was served when it was asked for, whatever is served by the end."""
+        pieces, digest = [b'{"flags":['], hashlib.blake2b(b'{"flags":[', digest_size=16)
+        resolved: Iterator[tuple[str, Resolution]] = iter(())
+        if snapshot is not None:
+            resolved = resolve_all(snapshot.compiled, context, int(self._clock()))
+        bodies, between = self._bodies, b""
+        while some := [self._body(bodies, key, found) for key, found in islice(resolved, STEP)]:
+            piece = between + b",".join(some)
+            pieces.append(piece)
+            digest.update(piece)
+            between = b","
+            yield
+        pieces.append(b"]," + orjson.dumps(rest)[1:])
+        digest.update(pieces[-1])
+        etag = f'"{digest.hexdigest()}"'
         if matches(header(request.headers, "if-none-match"), etag) and _agrees(request, snapshot):
             return Response(304, b"", (("etag", etag),))
-        return Response(200, body, (*JSON, ("etag", etag)))
+        return Response(200, b"".join(pieces), (*JSON, ("etag", etag)))
 
-    def _body(self, key: str, resolution: Resolution) -> bytes:
-        known = self._bodies.get(resolution)
+    def _body(self, bodies: dict[Resolution, Encoded], key: str, resolution: Resolution) -> bytes:
+        known = bodies.get(resolution)
         if known is None:
             known = (_encode(key, resolution), self._metrics.tally(key, resolution))
             if resolution.error_code is None:
-                remember(self._bodies, resolution, known)
+                remember(bodies, resolution, known)
         known[1].count += 1
         return known[0]
 
     def _forget(self, _: Snapshot) -> None:
-        self._bodies.clear()
+        # Anew, not emptied: an answer that is being made still fills the old one.
+        self._bodies = {}
 
 
 def selection_of(request: Request) -> Selection:

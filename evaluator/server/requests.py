@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prometheus_client.core import HistogramMetricFamily
 
-from evaluator.http.routes import Code, Response, RpcError, Streamed
+from evaluator.http.routes import Code, Deferred, Response, RpcError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from evaluator.http.routes import (
+        Answer,
         Call,
         HttpHandler,
         Request,
@@ -125,21 +127,25 @@ class Requests:
         well = Outcome(protocol, "POST", path, 200, "0")
         series = Series()
 
-        def failed(code: Code, started: float) -> None:
-            ill = self._of(scheme, well._replace(code=str(int(code))))
+        def failed(started: float, error: BaseException) -> None:
+            ill = self._of(scheme, well._replace(code=str(int(code_of(error)))))
             ill.pending += 1
             ill.record(clock() - started, 0)
 
-        def measured(call: Call, message: bytes) -> bytes:
+        def answered(started: float, answer: bytes) -> None:
+            series.pending += 1
+            if series.pending >= series.stride:
+                series.record(clock() - started, len(answer))
+
+        def measured(call: Call, message: bytes) -> bytes | Deferred[bytes]:
             started = clock()
             try:
                 answer = run(call, message)
-            except RpcError as error:
-                failed(error.code, started)
+            except Exception as error:
+                failed(started, error)
                 raise
-            except Exception:
-                failed(Code.INTERNAL, started)
-                raise
+            if isinstance(answer, Deferred):
+                return answer.watched(partial(answered, started), partial(failed, started))
             series.pending += 1
             if series.pending >= series.stride:
                 series.record(clock() - started, len(answer))
@@ -156,24 +162,30 @@ class Requests:
             outcome = Outcome("ofrep", method, route, status, "")
             return by_status.setdefault(status, self._of(scheme, outcome))
 
-        def measured(request: Request) -> Response | Streamed:
-            started = clock()
-            try:
-                response = run(request)
-            except Exception:
-                series = of(500)
-                series.pending += 1
-                series.record(clock() - started, 0)
-                raise
-            if response.__class__ is Streamed:
-                return response
+        def failed(started: float, error: BaseException) -> None:
+            series = of(status_of(error))
+            series.pending += 1
+            series.record(clock() - started, 0)
+
+        def answered(started: float, response: Response) -> None:
             found = by_status.get(response.status)
             series = of(response.status) if found is None else found
             series.pending += 1
             if series.pending >= series.stride:
-                size = len(response.body) if isinstance(response, Response) else 0
-                series.record(clock() - started, size)
-            return response
+                series.record(clock() - started, len(response.body))
+
+        def measured(request: Request) -> Answer:
+            started = clock()
+            try:
+                answer = run(request)
+            except Exception as error:
+                failed(started, error)
+                raise
+            if isinstance(answer, Deferred):
+                return answer.watched(partial(answered, started), partial(failed, started))
+            if isinstance(answer, Response):
+                answered(started, answer)
+            return answer
 
         return measured
 
@@ -206,6 +218,18 @@ class Requests:
         for protocol, series in by_protocol.items():
             evaluation.add_metric((protocol,), buckets(SECONDS, series.times), series.seconds)
         yield from (seconds, size, evaluation)
+
+
+def code_of(error: BaseException) -> Code:
+    """What a call ended with that did not end well; GeneratorExit: its caller is gone."""
+    if isinstance(error, RpcError):
+        return error.code
+    return Code.CANCELLED if isinstance(error, GeneratorExit) else Code.INTERNAL
+
+
+def status_of(error: BaseException) -> int:
+    """The same of a request; 499 is what others record where nobody waited for the response."""
+    return 499 if isinstance(error, GeneratorExit) else 500
 
 
 def template(path: str) -> str:

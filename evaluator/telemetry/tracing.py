@@ -13,10 +13,10 @@ from opentelemetry import propagate
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from evaluator.flags.catalog import FLAG_SET_ID
-from evaluator.http.routes import Code, RpcError
+from evaluator.http.routes import Code, Deferred
 from evaluator.resolve import resolve
 from evaluator.server.metrics import PROVIDER
-from evaluator.server.requests import template
+from evaluator.server.requests import code_of, status_of, template
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,13 +25,12 @@ if TYPE_CHECKING:
 
     from evaluator.flags.model import Json
     from evaluator.http.routes import (
+        Answer,
         Call,
         Headers,
         HttpHandler,
         Request,
-        Response,
         Routes,
-        Streamed,
         UnaryHandler,
     )
     from evaluator.resolve import CompiledFlagSet, FlagType, Resolution
@@ -78,20 +77,24 @@ class Tracing:
         name = method[0].lower() + method[1:]
         fixed = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
 
-        def traced(call: Call, message: bytes) -> bytes:
+        def end(span: Span, code: Code) -> None:
+            span.set_attribute("rpc.grpc.status_code", int(code))
+            if code in OUR_FAULT:
+                span.set_status(Status(StatusCode.ERROR))
+            span.end()
+
+        def traced(call: Call, message: bytes) -> bytes | Deferred[bytes]:
             span = tracer.start_span(name, parent(call.headers), SpanKind.SERVER, attributes=fixed)
-            code = Code.INTERNAL
             try:
                 answer = self._within(span, lambda: run(call, message))
-                code = Code.OK
-            except RpcError as error:
-                code = error.code
+            except Exception as error:
+                end(span, code_of(error))
                 raise
-            finally:
-                span.set_attribute("rpc.grpc.status_code", int(code))
-                if code in OUR_FAULT:
-                    span.set_status(Status(StatusCode.ERROR))
-                span.end()
+            if isinstance(answer, Deferred):
+                return answer.watched(
+                    lambda _: end(span, Code.OK), lambda error: end(span, code_of(error))
+                )
+            end(span, Code.OK)
             return answer
 
         return traced
@@ -100,20 +103,28 @@ class Tracing:
         tracer = self._provider.get_tracer("flagd.ofrep")
         fixed = {"http.request.method": at[0], "http.route": template(at[1])}
 
-        def traced(request: Request) -> Response | Streamed:
+        def end(span: Span, status: int) -> None:
+            span.set_attribute("http.response.status_code", status)
+            if status >= 500:
+                span.set_status(Status(StatusCode.ERROR))
+            span.end()
+
+        def traced(request: Request) -> Answer:
             span = tracer.start_span(
                 "flagd.ofrep", parent(request.headers), SpanKind.SERVER, attributes=fixed
             )
-            status = 500
             try:
-                response = self._within(span, lambda: run(request))
-                status = response.status
-            finally:
-                span.set_attribute("http.response.status_code", status)
-                if status >= 500:
-                    span.set_status(Status(StatusCode.ERROR))
-                span.end()
-            return response
+                answer = self._within(span, lambda: run(request))
+            except Exception as error:
+                end(span, status_of(error))
+                raise
+            if isinstance(answer, Deferred):
+                return answer.watched(
+                    lambda response: end(span, response.status),
+                    lambda error: end(span, status_of(error)),
+                )
+            end(span, answer.status)
+            return answer
 
         return traced
 

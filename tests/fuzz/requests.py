@@ -19,12 +19,22 @@ from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2
 from evaluator.http import connect, framing, grpc_web
 from evaluator.http.cors import Cors
 from evaluator.http.dispatch import Dispatch, split_target
-from evaluator.http.routes import Code, Limits, Request, Response, RpcError, Streamed, merged
+from evaluator.http.routes import (
+    Code,
+    Deferred,
+    Limits,
+    Request,
+    Response,
+    RpcError,
+    Streamed,
+    at_once,
+    merged,
+)
 from evaluator.server import evaluation, json_rpc, messages, ofrep
 from evaluator.server.events import EventStreams
 from evaluator.server.ofrep_events import ChangeStreams
 from tests.fuzz.target import Target, Wrong, nothing_fails, same
-from tests.unit.evaluator.server.fakes import ALL, FakeTimers, call, world
+from tests.unit.evaluator.server.fakes import ALL, FakeTimers, call, settled, world
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,14 +126,20 @@ def request(content: bytes) -> None:
     """Every request has an answer, of a status that we know, and no handler fails."""
     asked = read(content)
     with nothing_fails():
-        answer = dispatch().answer(asked)
+        answer = answered(asked)
         if isinstance(answer, Streamed):
             stream(answer)
     if answer.status not in STATUSES:
         raise Wrong(f"status {answer.status}")
     if isinstance(answer, Response) and ("content-type", "application/json") in answer.headers:
         orjson.loads(answer.body)
-    same(dispatch().answer(asked).status, answer.status, "asked again")
+    same(answered(asked).status, answer.status, "asked again")
+
+
+def answered(asked: Request) -> Response | Streamed:
+    """The answer, also where it is deferred."""
+    answer = dispatch().answer(asked)
+    return at_once(answer.steps) if isinstance(answer, Deferred) else answer
 
 
 def stream(answer: Streamed) -> None:
@@ -165,17 +181,17 @@ def agreement(content: bytes) -> None:
 def outcome(handler: Any, message: bytes) -> Any:
     """The answer's bytes, or the error's code."""
     try:
-        return handler(call(), message)
+        return settled(handler(call(), message))
     except RpcError as error:
         return error.code
 
 
 def by_ofrep(content: bytes) -> None:
     """Each flag singly and in bulk."""
-    bulk = served().ofrep.bulk(Request("POST", ofrep.PREFIX, "", (), content, ""))
+    bulk = settled(served().ofrep.bulk(Request("POST", ofrep.PREFIX, "", (), content, "")))
     for entry in orjson.loads(bulk.body).get("flags", ()):
         path = f"{ofrep.PREFIX}/{entry['key']}"
-        single = served().ofrep.single(Request("POST", path, "", (), content, ""))
+        single = settled(served().ofrep.single(Request("POST", path, "", (), content, "")))
         same(orjson.loads(single.body), entry, f"{entry['key']}, asked for alone")
 
 

@@ -25,7 +25,7 @@ from tests.unit.evaluator.http.wire import GREETING, parsed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from evaluator.http.routes import Request, Response, Streamed
+    from evaluator.http.routes import Answer, Request
 
 LIMITS = Limits(body_bytes=2_048, header_bytes=16_384, streams_per_connection=20)
 RAW = 255
@@ -46,7 +46,7 @@ class Recorded:
     def __init__(self) -> None:
         self.asked: list[Request] = []
 
-    def answer(self, request: Request) -> Response | Streamed:
+    def answer(self, request: Request) -> Answer:
         self.asked.append(request)
         return dispatch().answer(request)
 

@@ -13,6 +13,7 @@ from controller.proxy.receipts import Content, Place, Receipts
 from evaluator.http.routes import Call, Code, RpcError
 from evaluator.wire.delivery import LEAVE, MARK, REPORT
 from evaluator.wire.delivery_pb2 import LeaveRequest, Member, ReportRequest, ReportResponse
+from tests.unit.evaluator.server.fakes import settled
 
 PLACE = ("shop", "flags")
 DIGEST = "sha256:new"
@@ -72,7 +73,7 @@ def report(receipts: Receipts, pod: str = "checkout-1", **fields: Any) -> Report
     said = {"member": member, "selector": "shop/flags", "digest": DIGEST, "served_for_ms": 9000}
     request = ReportRequest(**cast("dict[str, Any]", said | fields))
     answer = receipts.routes().unary[REPORT](call(), request.SerializeToString())
-    return ReportResponse.FromString(answer)
+    return ReportResponse.FromString(settled(answer))
 
 
 def counted(receipts: Receipts) -> list[tuple[Place, int, int]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from evaluator.flags.model import ABSENT, Flag, FlagSet, State
-from evaluator.http.routes import Call, Code
+from evaluator.http.routes import Call, Code, Deferred, at_once
 from evaluator.server import json_rpc
 from evaluator.server.context import ContextSources
 from evaluator.server.evaluation import Evaluation
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from evaluator.http.routes import Headers
 
 NOW = 1_700_000_000.0
+T = TypeVar("T")
+
+
+def settled(answer: T | Deferred[T]) -> T:
+    """The answer, also where it is deferred."""
+    return at_once(answer.steps) if isinstance(answer, Deferred) else answer
 
 
 def flag(

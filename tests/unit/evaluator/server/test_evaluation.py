@@ -14,7 +14,7 @@ from evaluator.server.evaluation import METHODS, Spoken, routes
 from evaluator.server.events import EventStreams
 
 from . import fakes
-from .fakes import World, call, flag, flag_set, world
+from .fakes import World, call, flag, flag_set, settled, world
 
 PB: dict[str, Any] = {"v1": v1, "v2": v2}
 KINDS = {"Boolean": True, "String": "alpha", "Int": 10, "Float": 0.5, "Object": None}
@@ -179,7 +179,7 @@ def bulk(served: World, headers: tuple[tuple[str, str], ...] = ()) -> Any:
     message = served.evaluation.resolve_all(
         call(headers), v1.ResolveAllRequest().SerializeToString()
     )
-    return v1.ResolveAllResponse.FromString(message)
+    return v1.ResolveAllResponse.FromString(settled(message))
 
 
 def test_bulk_omits_flags_whose_type_no_default_tells() -> None:
@@ -256,5 +256,5 @@ def test_the_deprecated_service_reads_v1s_answers(kind: str, expected: Any) -> N
 
 def test_the_deprecated_service_reads_v1s_bulk_without_its_metadata() -> None:
     message = routes_of(world(fakes.BOOLEAN)).unary["/schema.v1.Service/ResolveAll"](call(), b"")
-    flags = schema_v1.ResolveAllResponse.FromString(message).flags
+    flags = schema_v1.ResolveAllResponse.FromString(settled(message)).flags
     assert {key: flag.bool_value for key, flag in flags.items()} == {"boolean": True}

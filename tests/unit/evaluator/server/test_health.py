@@ -16,7 +16,7 @@ from evaluator.settings import Settings
 from evaluator.store import Store
 from evaluator.wiring import serve
 
-from .fakes import BOOLEAN, NOW, FakeStream, call, flag_set
+from .fakes import BOOLEAN, NOW, FakeStream, call, flag_set, settled
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -40,7 +40,7 @@ class World:
         self.store.swap(flag_set(BOOLEAN), now=NOW)
 
     def check(self, message: bytes = b"") -> int:
-        return read(self.routes.unary["/grpc.health.v1.Health/Check"](call(), message))
+        return read(settled(self.routes.unary["/grpc.health.v1.Health/Check"](call(), message)))
 
     def watch(self, service: str = "", *, writable: bool = True) -> FakeStream:
         stream = FakeStream(writable=writable)

@@ -14,13 +14,13 @@ from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v
 from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v2
 
 from evaluator.flags.model import ABSENT
-from evaluator.http.routes import Code, RpcError
+from evaluator.http.routes import Code, RpcError, at_once
 from evaluator.resolve import EvaluationReason, FlagType, Resolution
 from evaluator.server import json_rpc, messages
 from evaluator.server.evaluation import METHODS
 
 from . import fakes
-from .fakes import World, call, world
+from .fakes import World, call, settled, world
 
 PB: dict[str, Any] = {"v1": v1, "v2": v2}
 NUMBERS = st.integers(-(10**25), 10**25) | st.floats(allow_nan=False, allow_infinity=False)
@@ -189,7 +189,7 @@ def test_an_object_with_a_number_that_protobuf_cannot_hold_is_an_error() -> None
 
 def test_a_bulk_answer_has_every_flag_with_its_type_and_its_reason() -> None:
     served = world(fakes.BOOLEAN, fakes.FLOAT, fakes.DISABLED)
-    answer = orjson.loads(served.json.resolve_all(call(), b"{}"))
+    answer = orjson.loads(settled(served.json.resolve_all(call(), b"{}")))
     assert answer["metadata"] == {}
     assert {key: (flag["reason"], flag["variant"]) for key, flag in answer["flags"].items()} == {
         "boolean": ("STATIC", "on"),
@@ -204,8 +204,7 @@ def test_answers_in_both_formats_are_counted_together() -> None:
     served = world(fakes.BOOLEAN)
     for evaluation, message in ((served.evaluation, b"\x0a\x07boolean"), (served.json, b'{"flagKey":"boolean"}')):  # fmt: skip
         evaluation.unary("v2", FlagType.BOOLEAN)(call(), message)
-    impressions = [
-        line for line in served.metrics.text().decode().splitlines() if 'key="boolean"' in line
-    ]
+    lines = at_once(served.metrics.text()).decode().splitlines()
+    impressions = [line for line in lines if 'key="boolean"' in line]
     assert all(line.endswith(" 2.0") for line in impressions if "_total" in line)
     assert len(impressions) >= 2

@@ -16,13 +16,13 @@ from evaluator.server.management import is_ready, routes
 from evaluator.store import Store
 
 from . import fakes
-from .fakes import NOW, World, call, flag, flag_set, world
+from .fakes import NOW, World, call, flag, flag_set, settled, world
 from .test_ofrep import post
 
 
 def get(served: World, path: str, *, now: float = NOW) -> Response:
     table = routes(served.store, served.metrics, lambda: now)
-    answer = table.http["GET", path](Request("GET", path, "", (), b"", "127.0.0.1:1"))
+    answer = settled(table.http["GET", path](Request("GET", path, "", (), b"", "127.0.0.1:1")))
     assert isinstance(answer, Response)
     return answer
 

@@ -11,7 +11,7 @@ from evaluator.server.context import ContextSources
 from evaluator.server.ofrep import PREFIX, Ofrep, matches, routes
 
 from . import fakes
-from .fakes import World, flag, flag_set, world
+from .fakes import World, flag, flag_set, settled, world
 
 ANY_KEYS = [f"flag-{number}" for number in range(3)]
 
@@ -22,7 +22,7 @@ def post(
     encoded = body if isinstance(body, bytes) else orjson.dumps(body)
     path = PREFIX if key is None else f"{PREFIX}/{key}"
     request = Request("POST", path, query, headers, encoded, "127.0.0.1:1")
-    response = served.ofrep.bulk(request) if key is None else served.ofrep.single(request)
+    response = settled((served.ofrep.bulk if key is None else served.ofrep.single)(request))
     return response, orjson.loads(response.body) if response.body else None
 
 
@@ -188,7 +188,7 @@ def test_where_events_are_switched_off_none_are_advertised_or_routed() -> None:
     served = world(fakes.BOOLEAN)
     silent = Ofrep(served.store, served.metrics, ContextSources(), lambda: fakes.NOW)
     request = Request("POST", PREFIX, "", (), b"", "127.0.0.1:1")
-    assert "eventStreams" not in orjson.loads(silent.bulk(request).body)
+    assert "eventStreams" not in orjson.loads(settled(silent.bulk(request)).body)
     assert {path for _, path in routes(silent, None).http} == {PREFIX, f"{PREFIX}/", f"{PREFIX}/*"}
 
 

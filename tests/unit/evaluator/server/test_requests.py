@@ -1,16 +1,28 @@
 from __future__ import annotations
 
+import contextlib
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evaluator.http.routes import Code, Request, Response, Routes, RpcError, Streamed
+from evaluator.http.routes import (
+    Code,
+    Deferred,
+    Request,
+    Response,
+    Routes,
+    RpcError,
+    Streamed,
+    at_once,
+)
 from evaluator.server.requests import COARSE, MEASURED, SECONDS, STRIDE, Requests, buckets
 
 from .fakes import call
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from evaluator.http.routes import Call
 
 PATH = "/flagd.evaluation.v2.Service/ResolveBoolean"
@@ -174,3 +186,24 @@ def test_a_sampled_request_is_read_from_the_clock_once() -> None:
 def test_buckets_are_cumulative_and_end_with_infinity() -> None:
     assert buckets((0.5, 1.0), [1, 0, 2]) == [("0.5", 1.0), ("1.0", 1.0), ("+Inf", 3.0)]
     assert list(SECONDS) == sorted(SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(None, "0"), (RpcError(Code.NOT_FOUND, "no"), "5"), (ValueError("a bug"), "13"), (GeneratorExit(), "1")],
+)  # fmt: skip
+def test_deferred_calls_are_counted_by_how_they_end(error: BaseException | None, code: str) -> None:
+    def steps() -> Generator[None, None, bytes]:
+        yield
+        if error is not None:
+            raise error
+        return b"late"
+
+    requests = Requests(lambda: 1.0)
+    routes = requests.measured(Routes(unary={PATH: lambda *_: Deferred(steps())}))
+    deferred = routes.unary[PATH](call(), b"")
+    assert isinstance(deferred, Deferred)
+    with contextlib.suppress(BaseException):
+        at_once(deferred.steps)
+    seconds = next(iter(requests.families()))
+    assert {each.labels["rpc_grpc_status_code"] for each in seconds.samples} == {code}

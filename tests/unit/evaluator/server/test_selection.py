@@ -21,7 +21,7 @@ from evaluator.server.syncing import StoreBackend
 from evaluator.store import Store
 from evaluator.wire.servicer import Payload
 
-from .fakes import NOW, FakeStream, FakeTimers, call, flag, flag_set
+from .fakes import NOW, FakeStream, FakeTimers, call, flag, flag_set, settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -86,7 +86,7 @@ def ofrep(made: Store) -> Callable[[str, str], Any]:
         headers = (("flagd-selector", selector),)
         request = Request("POST", f"{PREFIX}{path}", "", headers, b"", "127.0.0.1:1")
         answer = answers.single(request) if path else answers.bulk(request)
-        return json.loads(answer.body)
+        return json.loads(settled(answer).body)
 
     return ask
 
@@ -108,7 +108,7 @@ def one_by_one(made: Store, selector: str) -> Found:
 
 def all_at_once(made: Store, selector: str) -> Found:
     answer = evaluation(made).resolve_all(call((("flagd-selector", selector),)), b"")
-    flags = v1.ResolveAllResponse.FromString(answer).flags
+    flags = v1.ResolveAllResponse.FromString(settled(answer)).flags
     return {key: flags[key].string_value for key in flags}
 
 

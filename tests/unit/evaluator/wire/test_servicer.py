@@ -12,7 +12,7 @@ from openfeature.schemas.protobuf.sync.v1 import sync_service_pb2 as old
 from evaluator.http.routes import Call, Code, RpcError
 from evaluator.wire.hub import Hub
 from evaluator.wire.servicer import Make, Missing, Payload, SyncService, Tell
-from tests.unit.evaluator.server.fakes import FakeStream, FakeTimers
+from tests.unit.evaluator.server.fakes import FakeStream, FakeTimers, settled
 
 from .fakes import FakeScheduler
 
@@ -301,7 +301,7 @@ def test_a_client_that_hangs_up_is_forgotten(scene: Scene) -> None:
 def test_metadata_is_the_context_unless_disabled(scene: Scene) -> None:
     path = SERVICE + "GetMetadata"
     answer = scene.routes.unary[path](Call(path, (), ""), b"")
-    assert MessageToDict(v1.GetMetadataResponse.FromString(answer)) == {
+    assert MessageToDict(v1.GetMetadataResponse.FromString(settled(answer))) == {
         "metadata": {"region": "eu"}
     }
     with pytest.raises(RpcError) as refused:
