@@ -37,7 +37,10 @@ def require_dependencies(
     for each in spec.depends_on:
         found = objects.get(ObjectKey(KIND, resource.namespace, each.name))
         if found is None:
-            raise Waiting("DependencyNotReady", f"FlagSet {each.name} is not there yet")
+            raise Waiting(
+                "DependencyNotReady",
+                f"FlagSet {each.name} is not there yet; apply it, or correct spec.dependsOn",
+            )
         if not ready(found):
             raise Waiting("DependencyNotReady", f"FlagSet {each.name} is not ready{_why(found)}")
         same = _source(found.spec) == _source(resource.spec)
@@ -61,7 +64,9 @@ def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Objects) -> 
         )
     source = objects.get(ObjectKey(reference.kind, resource.namespace, reference.name))
     if source is None:
-        raise Waiting("ArtifactFailed", f"{what} is not there yet")
+        raise Waiting(
+            "ArtifactFailed", f"{what} is not there yet; apply it, or correct spec.sourceRef"
+        )
     told = source.status.get("artifact")
     if told is None:
         raise Waiting("ArtifactFailed", f"{what} has no artifact yet{_why(source)}")

@@ -89,8 +89,14 @@ def applied(before: Mapping[str, Any], attempt: Attempt) -> str:
 def refused(attempt: Attempt, why: str, served: str) -> str:
     """Of a revision of which nothing is applied; `served` is the revision that is."""
     why = why or first_problem(attempt.composition.problems)
-    force = f"{served} stays in force" if served else "nothing is in force yet"
-    return f"{_commit(attempt)} is refused: {_sentence(why)} {force}; push a correction or revert the commit"
+    force = f"{served} stays in force" if served else "Nothing is in force yet"
+    lost = any(each.code.startswith("path-") for each in attempt.composition.problems)
+    todo = (
+        "push what spec.paths names, or correct it"
+        if lost
+        else "push a correction or revert the commit"
+    )
+    return f"{_commit(attempt)} is refused: {_sentence(why)} {force}; {todo}"
 
 
 def partial(attempt: Attempt) -> str:

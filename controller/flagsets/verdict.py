@@ -55,13 +55,16 @@ class ConfigurationReconciler:
         status = _status(verdict)
         errors = [each for each in verdict.problems if each.severity is Severity.ERROR]
         if errors:
-            message = f"{story.first_problem(errors)}. Correct it where this object is written"
+            problem = story.first_problem(errors)
+            end = "" if problem.endswith("?") else "."
+            message = f"{problem}{end} Correct it where this object is written"
             raise Stalled("InvalidFlags", message, status=status)
-        warnings = len(verdict.problems)
-        told = f"; {warnings} {'warnings' if warnings > 1 else 'warning'}, see status.problems"
         count = len(verdict.flag_set.flags)
         what = "1 flag is" if count == 1 else f"{count} flags are"
-        return Outcome(message=f"{what} sound{told if warnings else ''}", status=status)
+        if not verdict.problems:
+            return Outcome(message=f"{what} sound", status=status)
+        message = f"{what} served, with a warning: {story.first_problem(verdict.problems)}"
+        return Outcome(message=message, status=status)
 
     def forget(self, key: ObjectKey) -> None:
         """Nothing was kept."""

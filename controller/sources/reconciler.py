@@ -36,6 +36,15 @@ JITTER: Final = 0.05
 """Of the interval, to both sides: sources that were made together are looked at apart."""
 
 
+_ADVICE: Final = {
+    "AuthenticationFailed": "see to the Secret that spec.git.secretRef names",
+    "HostKeyRefused": "the known_hosts of the Secret does not tell this key; if the host is the right one, put its key there",
+    "CertificateRefused": "if the server is the right one, put its CA's certificate into the Secret, as ca.crt",
+    "RepositoryNotFound": "see to spec.git.url, and that whom the Secret names may read it",
+}
+"""What to do about what Git complains of."""
+
+
 class Storages(Protocol):
     """The artifacts of each source."""
 
@@ -181,6 +190,7 @@ class SourceReconciler:
                 AUTHOR: artifact.author,
                 COMMITTED_AT: artifact.committed_at,
                 SUBJECT: artifact.subject,
+                OBSERVED_AT: _observed(before, artifact, now),
             },
         }
         status: dict[str, Any] = {"artifact": told}
@@ -197,6 +207,14 @@ class SourceReconciler:
         )
 
 
+def _observed(before: Mapping[str, Any], artifact: Artifact, now: datetime) -> str:
+    """When the revision was first seen at the source: as this look began that found it."""
+    known = (before.get("metadata") or {}).get(OBSERVED_AT)
+    if known and before.get("revision") == artifact.revision:
+        return str(known)
+    return now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def _read(resource: Resource) -> FlagSourceSpec:
     try:
         return read(FlagSourceSpec, resource.spec)
@@ -211,6 +229,9 @@ def _promised(resource: Resource) -> Mapping[str, Any]:
 def _told(resource: Resource, setback: Setback, stored: Artifact | None) -> Setback:
     """The setback with what is true of the storage: an artifact that is not there is not promised."""
     setback.details = ()
+    # What names a Secret says all there is to do.
+    if (advice := _ADVICE.get(setback.reason)) and "Secret" not in setback.message:
+        setback.message = f"{setback.message}; {advice}"
     if stored is not None:
         message = f"stored artifact for revision {stored.revision}"
         setback.details = (Condition(IN_STORAGE, TRUE, "Succeeded", message),)

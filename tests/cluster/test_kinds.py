@@ -195,10 +195,10 @@ def test_kinds_have_short_names_and_a_category(applying: Applying, cluster: Plan
 @pytest.mark.parametrize(
     ("short", "columns"),
     [
-        ("fsrc", "NAME READY STATUS REVISION AGE"),
-        ("fset", "NAME READY STATUS REVISION FLAGS AGE"),
+        ("fsrc", "NAME READY REVISION SINCE AGE STATUS"),
+        ("fset", "NAME READY REVISION SINCE FLAGS AGE STATUS"),
         ("frcv", "NAME READY STATUS AGE"),
-        ("ffc", "NAME READY REVISION FLAGS AGE"),
+        ("ffc", "NAME READY REVISION FLAGS AGE STATUS"),
     ],
 )
 def test_a_line_says_whether_it_is_live_which_revision_and_since_when(

@@ -57,7 +57,7 @@ def test_a_source_that_failed_and_has_an_artifact_will_do() -> None:
 @pytest.mark.parametrize(
     ("status", "kind", "message"),
     [
-        (None, Waiting, "FlagSource flags is not there yet"),
+        (None, Waiting, "FlagSource flags is not there yet; apply it, or correct spec.sourceRef"),
         ({}, Waiting, "FlagSource flags has no artifact yet"),
         (
             {"conditions": [{"type": "Ready", "status": "False", "message": "no such branch"}]},

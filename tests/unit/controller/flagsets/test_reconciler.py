@@ -159,7 +159,7 @@ async def test_any_kind_of_source_will_do(kind: str) -> None:
     world = World()
     world.flag_set(sourceRef={"kind": kind, "name": "flags"})
     seen = await world.look()
-    assert (seen.result, seen.message) == ("Waiting", f"{kind} flags is not there yet")
+    assert (seen.result, seen.message) == ("Waiting", f"{kind} flags is not there yet; apply it, or correct spec.sourceRef")
     world.commit("r1", document(a=flag()), kind=kind)
     assert (await world.look()).ready[0] == "True"
 
@@ -313,7 +313,7 @@ async def test_a_first_revision_that_is_refused_writes_nothing() -> None:
     world.flag_set()
     seen = await world.look()
     assert (seen.writes, seen.reason) == ([], "BuildFailed")
-    assert "nothing is in force yet" in seen.message
+    assert "Nothing is in force yet" in seen.message
     assert seen.status["lastAttemptedRevision"] == "main@sha1:r1"
     assert "lastAppliedRevision" not in seen.status
 
@@ -747,7 +747,7 @@ async def test_a_stalled_set_is_looked_at_again_too(text: str) -> None:
 async def test_a_flag_set_waits_for_what_it_depends_on(world: World) -> None:
     world.flag_set("late", dependsOn=[{"name": "early"}])
     seen = await world.look("late")
-    assert (seen.result, seen.message) == ("Waiting", "FlagSet early is not there yet")
+    assert (seen.result, seen.message) == ("Waiting", "FlagSet early is not there yet; apply it, or correct spec.dependsOn")
     world.flag_set("early", paths=["nowhere"])
     await world.look("early")
     seen = await world.look("late")

@@ -175,7 +175,7 @@ async def test_a_first_set_that_is_too_large_for_a_feature_flag_writes_nothing()
     world.flag_set(target={"kinds": ["FeatureFlag"]})
     seen = await world.look()
     assert (seen.writes, seen.reason) == ([], "TooLarge")
-    assert "nothing is in force yet" in seen.message
+    assert "Nothing is in force yet" in seen.message
 
 
 async def test_asking_a_sharded_set_for_a_feature_flag_too_changes_nothing(world: World) -> None:

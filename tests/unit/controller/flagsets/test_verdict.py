@@ -67,7 +67,7 @@ async def test_a_problem_s_place_is_its_path_in_the_object() -> None:
 async def test_a_warning_is_told_and_is_no_failure() -> None:
     verdict = await judged(configuration({"flagSpec": {"flags": {"a": ODD}}}))
     assert isinstance(verdict, Outcome)
-    assert verdict.message == "1 flag is sound; 1 warning, see status.problems"
+    assert verdict.message.startswith("1 flag is served, with a warning: ")
     assert verdict.status["problems"][0]["severity"] == "warning"
 
 

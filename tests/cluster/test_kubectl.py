@@ -1,0 +1,214 @@
+"""What a person sees: `kubectl get` and `kubectl describe` of objects that are well, at work, and in five kinds of trouble."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cluster.golden import check, masked
+from tests.cluster.objects import (
+    condition,
+    configuration,
+    flag_set,
+    flag_source,
+    flags,
+    manifest,
+    secret,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.cluster.objects import Namespace
+    from tests.cluster.spines import Spine
+
+CHECKOUT = """\
+flags:
+  banner:
+    state: ENABLED
+    variants: {plain: Hello, christmas: Merry Christmas}
+    defaultVariant: %s
+  new-checkout:
+    state: ENABLED
+    variants: {"on": true, "off": false}
+    defaultVariant: %s
+    targeting:
+      if: [{ends_with: [{var: email}, "@example.com"]}, "on", null]
+"""
+
+
+def shown(space: Namespace, kind: str) -> str:
+    """`kubectl get`, and `kubectl describe` of each."""
+    listed = space.kubectl("get", kind)
+    return masked(
+        f"{listed}\n\n{space.kubectl('describe', kind, '--show-events=true')}", space.name
+    )
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a Git server that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/flags.git"
+
+
+def test_flag_sources(spine: Spine, silent: str) -> None:
+    spine.delete("flagset")
+    spine.wait_gone("flagset")
+    credentials = {"secretRef": {"name": "git"}}
+    expected = {
+        "branch-missing": "ReferenceNotFound",
+        "folder": "URLInvalid",
+        "no-repository": "RepositoryNotFound",
+        "no-secret": "AuthenticationFailed",
+        "secret-incomplete": "InvalidSecret",
+    }
+    spine.apply(
+        secret("git", username="ada"),
+        flag_source(spine.url, name="branch-missing", git={"ref": {"branch": "mian"}}),
+        flag_source("file:///srv/flags.git", name="folder"),
+        flag_source(f"{spine.server.url}/flgas.git", name="no-repository"),
+        flag_source(spine.url, name="no-secret", git={"secretRef": {"name": "git-token"}}),
+        flag_source(spine.url, name="secret-incomplete", git=credentials),
+        flag_source(silent, name="slow"),
+    )
+    for name, reason in expected.items():
+        spine.wait_reason("flagsource", reason, name)
+    spine.wait(
+        "flagsource", lambda it: condition(it, "Reconciling").get("status") == "True", "slow"
+    )
+    check("flagsources", lambda: shown(spine, "flagsource"))
+
+
+def test_flag_sets(spine: Spine) -> None:
+    commit = spine.push(
+        "Christmas is over",
+        flags__json=json.dumps({"flags": {}}),
+        **{
+            "good/checkout__yaml": CHECKOUT % ("plain", '"off"'),
+            "bad/checkout__yaml": CHECKOUT % ("christmas", '"on"'),
+            "worse/checkout__yaml": "flags: [",
+        },
+    )
+    spine.wait("flagsource", lambda it: commit in it["status"]["artifact"]["revision"])
+    spine.delete("flagset")
+    spine.apply(
+        flag_set(name="healthy", paths=["good"]),
+        flag_set(name="held", paths=["bad"]),
+        flag_set(name="refused", paths=["bad"], failurePolicy="Atomic"),
+    )
+    for name in ("healthy", "held", "refused"):
+        spine.wait_ready("flagset", name)
+    others = configuration("taken", flagSpec=json.loads(flags(banner="on")))
+    spine.api.apply(spine.name, others, manager="platform-team")
+    spine.apply(
+        flag_set(name="conflict", paths=["good"], target={"name": "taken"}),
+        flag_set(name="elsewhere") | {"spec": {"sourceRef": {"kind": "FlagSource", "name": "flags", "namespace": "platform"}}},
+        flag_set(name="misplaced", paths=["flags/base"]),
+        flag_set(name="waiting", source="not-yet"),
+    )  # fmt: skip
+    commit = spine.push(
+        "New checkout for all", **{"bad/checkout__yaml": CHECKOUT % ("chrismas", '"off"')}
+    )
+    expected = {
+        "held": "PartiallyApplied", "refused": "BuildFailed", "conflict": "OwnershipConflict",
+        "elsewhere": "AccessDenied", "misplaced": "BuildFailed", "waiting": "ArtifactFailed",
+    }  # fmt: skip
+    for name, reason in expected.items():
+        spine.wait_reason("flagset", reason, name)
+    spine.wait("flagset", lambda it: commit in it["status"]["lastAppliedRevision"], "healthy")
+    check("flagsets", lambda: shown(spine, "flagset"))
+
+
+@pytest.mark.parametrize("kind", ["FeatureFlagConfiguration", "FeatureFlag"])
+def test_what_delivers_flags(space: Namespace, kind: str) -> None:
+    good = json.loads(flags(banner="on"))["flags"]["banner"]
+    trouble: dict[str, dict[str, Any]] = {
+        "no-variant": {"flagSpec": {"flags": {"banner": {**good, "defaultVariant": "of"}}}},
+        "two-problems": {
+            "flagSpec": {
+                "flags": {
+                    "banner": {**good, "state": "ON"},
+                    "cart": {**good, "variants": {"on": True, "off": "no"}},
+                }
+            }
+        },
+        "empty-rule": {"flagSpec": {"flags": {"banner": {**good, "targeting": {"iff": [1]}}}}},
+        "lost-reference": {
+            "flagSpec": {"flags": {"banner": {**good, "targeting": {"$ref": "staff"}}}}
+        },
+        "healthy": {"flagSpec": {"flags": {"banner": good}, "metadata": {"flagSetId": "shop"}}},
+    }
+    if kind == "FeatureFlagConfiguration":
+        trouble["half-there"] = {"shards": [{"name": "part-1", "digest": "sha256:0"}]}
+        trouble["text"] = {"featureFlagSpec": '{"flags": {"banner": '}
+    for name, spec in trouble.items():
+        space.apply(configuration(name, **spec) | {"kind": kind})
+    for name in trouble:
+        space.wait(kind, lambda it: condition(it, "Ready"), name)
+    check(kind.lower(), lambda: shown(space, kind.lower()))
+
+
+def test_flag_receivers(space: Namespace) -> None:
+    def receiver(name: str, token: str, **spec: Any) -> dict[str, Any]:
+        listed = [{"name": "flags"}]
+        told = {"type": "github", "secretRef": {"name": token}, "resources": listed, **spec}
+        return manifest("FlagReceiver", name, told)
+
+    space.apply(
+        secret("hook", token="a-shared-token"),
+        secret("nothing", password="in another key"),
+        receiver("healthy", "hook"),
+        receiver("no-secret", "hok"),
+        receiver("no-token", "nothing"),
+        receiver("suspended", "hook", suspend=True),
+    )
+    space.wait_ready("flagreceiver", "healthy")
+    for name in ("no-secret", "no-token"):
+        space.wait_reason("flagreceiver", "TokenNotFound", name)
+    check("flagreceivers", lambda: shown(space, "flagreceiver"))
+
+
+@pytest.mark.parametrize("kind", ["flagsource", "flagset", "featureflagconfiguration"])
+def test_kubectl_wait_is_told_when_it_is_ready(spine: Spine, kind: str) -> None:
+    spine.kubectl("wait", "--for=condition=Ready", f"{kind}/flags", "--timeout=20s")
+
+
+def test_everything_of_ours_is_one_category(spine: Spine) -> None:
+    listed = spine.kubectl("get", "flagstaff")
+    assert [line.split()[0] for line in listed.splitlines() if "/" in line] == [
+        "featureflagconfiguration.core.openfeature.dev/flags",
+        "flagset.flagstaff.dev/flags",
+        "flagsource.flagstaff.dev/flags",
+    ]
+
+
+def kstatus(found: dict[str, Any]) -> str:
+    """As Flux's and Argo CD's health checks compute it (sigs.k8s.io/cli-utils/pkg/kstatus, the generic rules)."""
+    meta, status = found["metadata"], found.get("status", {})
+    if "deletionTimestamp" in meta:
+        return "Terminating"
+    if status.get("observedGeneration", meta["generation"]) != meta["generation"]:
+        return "InProgress"
+    if condition(found, "Reconciling").get("status") == "True":
+        return "InProgress"
+    if condition(found, "Stalled").get("status") == "True":
+        return "Failed"
+    ready = condition(found, "Ready").get("status")
+    return "Current" if ready in {None, "True"} else "InProgress"
+
+
+def test_health_checks_agree_with_ready(spine: Spine) -> None:
+    for kind in ("flagsource", "flagset", "ffc"):
+        assert kstatus(spine.wait_ready(kind)) == "Current"
+    spine.push(flags__json=flags(banner="nonsense"))
+    assert kstatus(spine.wait_reason("flagset", "PartiallyApplied")) == "Failed"
+    spine.server.redirect_to = "http://127.0.0.1:1"
+    spine.poke("flagsource")
+    found = spine.wait("flagsource", lambda it: condition(it, "Ready")["status"] == "False")
+    assert kstatus(found) == "InProgress"
+    spine.apply(flag_set(name="waiting", source="not-yet"))
+    assert kstatus(spine.wait_reason("flagset", "ArtifactFailed", "waiting")) == "InProgress"
