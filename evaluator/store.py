@@ -62,6 +62,8 @@ class Staleness:
     reason: str
     since: float
     """Unix seconds: the last moment at which it was known to be current."""
+    cause: str = ""
+    """A CamelCase word for programs, of those that sources have for their faults; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,14 +268,16 @@ class Store:
         health = self._health_of(source)
         health.last_success, health.from_disk = saved_at, True
 
-    def mark_stale(self, reason: str, since: float, source: str | None = None) -> None:
+    def mark_stale(
+        self, reason: str, since: float, source: str | None = None, *, cause: str = ""
+    ) -> None:
         """What is served of `source` could not be confirmed since `since`; said again, the earliest moment stays."""
         health = self._health_of(source)
         known = health.last_success if health.stale is None else health.stale.since
         earliest = since if known is None else min(known, since)
         if health.last_success is not None:
             health.last_success = min(health.last_success, earliest)
-        health.stale = Staleness(reason, earliest)
+        health.stale = Staleness(reason, earliest, cause)
 
     def status(self, source: str) -> SourceStatus:
         """What is known of one source. Raises UnknownSourceError."""

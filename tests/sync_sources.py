@@ -177,6 +177,10 @@ class GrpcPeer:
         self.context: dict[str, Any] = {}
         self.asked: list[tuple[sync_pb2.SyncFlagsRequest, dict[str, str]]] = []
         self.port = 0
+        self.absence: grpc.StatusCode | None = None
+        """What FetchAllFlags is answered; None: it is not there."""
+        self.ending: grpc.StatusCode | None = None
+        """How streams end once they are told of a change."""
         self._changed = asyncio.Event()
         self._server: grpc.aio.Server | None = None
 
@@ -192,7 +196,7 @@ class GrpcPeer:
             response_serializer=sync_pb2.SyncFlagsResponse.SerializeToString,
         )
         service = grpc.method_handlers_generic_handler(
-            "flagd.sync.v1.FlagSyncService", {"SyncFlags": method}
+            "flagd.sync.v1.FlagSyncService", {"SyncFlags": method} | self._fetching()
         )
         self._server.add_generic_rpc_handlers((service,))
         address = f"127.0.0.1:{self.port}"
@@ -220,6 +224,7 @@ class GrpcPeer:
 
     async def _sync(self, request: Any, context: Any) -> AsyncIterator[Any]:
         self.asked.append((request, {str(k): str(v) for k, v in context.invocation_metadata()}))
+        await context.send_initial_metadata(())
         while True:
             changed = self._changed
             if self.content is not None:
@@ -228,6 +233,21 @@ class GrpcPeer:
                     message.sync_context.update(self.context)
                 yield message
             await changed.wait()
+            if self.ending is not None:
+                await context.abort(self.ending, "ended")
+
+    async def end(self, code: grpc.StatusCode) -> None:
+        """End all streams with this."""
+        self.ending = code
+        self._tell()
+
+    def _fetching(self) -> dict[str, Any]:
+        async def fetch(_: object, context: Any) -> None:
+            assert self.absence is not None
+            await context.abort(self.absence, "no flags")
+
+        handler = grpc.unary_unary_rpc_method_handler(fetch)
+        return {} if self.absence is None else {"FetchAllFlags": handler}
 
     def _tell(self) -> None:
         self._changed.set()

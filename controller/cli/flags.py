@@ -81,7 +81,7 @@ def _source(source: dict[str, Any]) -> str:
     if source.get("fromDisk"):
         text += ", from disk"
     if source.get("stale"):
-        text += f", stale: {source['stale'].get('reason')}"
+        text += f", {source.get('state', 'stale')}: {source['stale'].get('reason')}"
     return text
 
 

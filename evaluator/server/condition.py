@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -18,6 +19,41 @@ if TYPE_CHECKING:
 
 LIFETIMES: Final = (1.0, 10.0, 60.0, 300.0, 600.0, 1_800.0, 3_600.0, 21_600.0, 86_400.0)
 """Bounds of how long a stream was open, in seconds."""
+
+
+class SourceState(StrEnum):
+    """How it stands with a source, in one word; whatever it is, the last good set is served."""
+
+    CURRENT = "current"
+    PENDING = "pending"
+    """Nothing was heard of it since the start."""
+    ABSENT = "absent"
+    """It answers that there are no such flags, and there never were any that we know of."""
+    DELETED = "deleted"
+    """It answers that there are no such flags (any more)."""
+    FORBIDDEN = "forbidden"
+    UNAUTHENTICATED = "unauthenticated"
+    DOWN = "down"
+    """It does not answer, or cannot say."""
+    INVALID = "invalid"
+    """What it has cannot be used."""
+    FAILED = "failed"
+    """Anything else; the reason says what."""
+
+
+_STATES: Final = {
+    "NotRead": SourceState.PENDING,
+    "Forbidden": SourceState.FORBIDDEN,
+    "Unauthenticated": SourceState.UNAUTHENTICATED,
+    "Unauthorized": SourceState.UNAUTHENTICATED,
+    "Unreachable": SourceState.DOWN,
+    "Timeout": SourceState.DOWN,
+    "Busy": SourceState.DOWN,
+    "Ended": SourceState.DOWN,
+    "Invalid": SourceState.INVALID,
+    "TooLarge": SourceState.INVALID,
+}
+"""By the cause of its staleness."""
 
 
 class Lifetimes:
@@ -118,6 +154,16 @@ class Condition:
             "1 while the source answers and what it holds is current; 0 while it is stale, or has delivered nothing.",
             lambda status: float(status.digest is not None and status.stale is None),
         )
+        yield _gauge(
+            "flagstaff_source_state",
+            "1 for the state that the source is in, 0 for the others.",
+            ("source", "state"),
+            (
+                ((s.name, each.value), float(each is state(s)))
+                for s in statuses
+                for each in SourceState
+            ),
+        )
         yield by_source(
             "flagstaff_source_from_disk",
             "1 while what is served of the source is its last good set and it has not been read since the start.",
@@ -180,6 +226,15 @@ class Condition:
 def age(status: SourceStatus, now: float) -> float | None:
     """Seconds since what a source holds was last known to be current; None before the first success."""
     return None if status.last_success is None else max(0.0, now - status.last_success)
+
+
+def state(status: SourceStatus) -> SourceState:
+    """How it stands with a source."""
+    if status.stale is None:
+        return SourceState.PENDING if status.digest is None else SourceState.CURRENT
+    if status.stale.cause == "NotFound":
+        return SourceState.ABSENT if status.digest is None else SourceState.DELETED
+    return _STATES.get(status.stale.cause, SourceState.FAILED)
 
 
 def _gauge(

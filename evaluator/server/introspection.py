@@ -16,7 +16,7 @@ from evaluator.flags.catalog import FLAG_SET_ID
 from evaluator.flags.model import ABSENT, REVISION_KEY
 from evaluator.http.routes import Response, Routes
 from evaluator.resolve import FlagType, flag_type
-from evaluator.server.condition import age
+from evaluator.server.condition import age, state
 from evaluator.server.context import read_too_deep
 from evaluator.server.selection import InvalidSelectorError, selection
 
@@ -136,6 +136,7 @@ def source(status: SourceStatus, now: float) -> dict[str, Any]:
     """One source as JSON."""
     return {
         "name": status.name,
+        "state": state(status).value,
         "revision": status.revision,
         "digest": status.digest,
         "flags": status.flags,

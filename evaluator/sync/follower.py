@@ -13,7 +13,7 @@ from evaluator.flags.model import EMPTY
 from evaluator.flags.problems import Severity
 from evaluator.flags.saved import Saved
 from evaluator.sync.accept import Accepted, accept, fingerprint
-from evaluator.sync.source import Delivery, SourceFault, Unchanged
+from evaluator.sync.source import FORBIDDEN, RENEWAL, Delivery, SourceFault, Unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 _RESTAMP: Final = 600.0
 """Seconds after which an unchanged set is saved again, so that a restart knows how old it is."""
 _NOT_READ: Final = "not read since the start; its last good set is served"
+_UNREAD: Final = "NotRead"
 _PROVEN: Final = 1.0
 """Seconds after which a source that answers counts as well again: one that delivers and falls in turn is not asked faster and faster."""
 _TOLD: Final = 20
@@ -76,7 +77,7 @@ class Follower:
         self._context: Mapping[str, Json] = EMPTY
         self._taken: bytes | None = None
         self._refusal: SourceFault | None = None
-        self._told: tuple[str, str] | None = None
+        self._told: str | None = None
         self._stamped: float | None = None
         self._log = logging.LoggerAdapter(log, {"source": source.name})
 
@@ -95,7 +96,7 @@ class Follower:
         self._accepted, self._context = saved.flag_set, saved.context
         moment = saved.saved_at.timestamp()
         self._store.mark_from_disk(moment, name)
-        self._store.mark_stale(_NOT_READ, moment, name)
+        self._store.mark_stale(_NOT_READ, moment, name, cause=_UNREAD)
         self._contexts.put(name, saved.context)
         await self._exchange.put(saved.flag_set, source=name)
         self._log.info("the last good set of %s is served", saved.saved_at.isoformat())
@@ -104,21 +105,23 @@ class Follower:
         """Follow until cancelled."""
         clock = asyncio.get_running_loop().time
         while True:
-            began = clock()
+            began, answered = clock(), False
             fault = SourceFault("Ended", "it ended without a reason")
             try:
                 async with aclosing(self._source.deliveries()) as deliveries:
                     async for heard in deliveries:
                         await self._hear(heard)
-                        if clock() - began > _PROVEN and not isinstance(heard, SourceFault):
-                            self._backoff.reset()
+                        answered = answered or not isinstance(heard, SourceFault)
             except SourceFault as told:
                 fault = told
             except Exception as error:  # noqa: BLE001 - logged with its trace, and tried again
                 self._log.exception("following it failed")
                 fault = SourceFault("Failed", f"following it failed: {type(error).__name__}")
-            self._stale(fault)
-            await asyncio.sleep(self._backoff.pause())
+            if fault.reason != RENEWAL:
+                self._stale(fault)
+            if answered and clock() - began > _PROVEN:
+                self._backoff.reset()
+            await asyncio.sleep(self._backoff.pause(slow=fault.reason == FORBIDDEN))
 
     async def _hear(self, heard: Delivery | Unchanged | SourceFault) -> None:
         if isinstance(heard, SourceFault):
@@ -174,11 +177,11 @@ class Follower:
 
     def _stale(self, fault: SourceFault) -> None:
         name = self._source.name
-        self._store.mark_stale(f"{fault.reason}: {fault.message}", self._clock(), name)
-        told = (fault.reason, fault.message)
+        told = f"{fault.reason}: {fault.message}"
+        self._store.mark_stale(told, self._clock(), name, cause=fault.reason)
         if told != self._told:
             self._told = told
-            self._log.warning("the source is stale: %s: %s", *told)
+            self._log.warning("the source is stale: %s", told)
 
     def _tell(self, problems: tuple[Problem, ...]) -> None:
         """Warnings are for whoever writes the definitions, and other programs' definitions are full of them."""

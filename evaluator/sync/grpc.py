@@ -8,27 +8,25 @@ from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import grpc.aio
-from google.protobuf.json_format import MessageToDict
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 
-from evaluator.flags.model import EMPTY
-from evaluator.sync.config import InvalidSourceError
+from evaluator.sync import peer
 from evaluator.sync.credentials import authorization
 from evaluator.sync.receipts import AskFailed, NotOffered
-from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
+from evaluator.sync.source import MAX_BYTES, RENEWAL, UNCHANGED, SourceFault
 from evaluator.wire.delivery import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
     from evaluator.sync.config import SourceConfig
     from evaluator.sync.receipts import Reporter
     from evaluator.sync.source import Heard
 
-_METHOD: Final = "/flagd.sync.v1.FlagSyncService/SyncFlags"
+_SYNC: Final = "/flagd.sync.v1.FlagSyncService/SyncFlags"
+_FETCH: Final = "/flagd.sync.v1.FlagSyncService/FetchAllFlags"
 SELECTOR_HEADER: Final = "flagd-selector"
 
 KEEPALIVE: Final = 40.0
@@ -37,8 +35,10 @@ _PING_TIMEOUT: Final = 10.0
 _CONFIRM: Final = 10.0
 """Seconds after which a stream that is silent and whole says that nothing changed."""
 _ASK_SECONDS: Final = 3.0
-_MAX_DETAILS: Final = 200
-_ENVOY: Final = "write envoy://host:port/service"
+_SILENCE: Final = 1.0
+"""Seconds after which a peer that took the stream and sends no flags is asked why."""
+_LONGEST_SILENCE: Final = 30.0
+"""Seconds between two such questions, at most."""
 
 
 class GrpcSource:
@@ -58,7 +58,7 @@ class GrpcSource:
         self.identity = identity
         self._config = config
         self._reporter = reporter
-        self._target, self._options = target(config)
+        self._target, self._options = peer.target(config)
         self._options += [
             ("grpc.max_receive_message_length", config.max_msg_size or MAX_BYTES),
             ("grpc.keepalive_time_ms", int(keepalive * 1000)),
@@ -79,21 +79,25 @@ class GrpcSource:
             if credentials is None
             else grpc.aio.secure_channel(self._target, credentials, self._options)
         )
+        call, listened = self._call(channel, metadata), False
         try:
             async with (
                 self._telling(channel),
-                aclosing(self._read(self._call(channel, metadata))) as heard,
+                aclosing(self._read(call, partial(self._absence, channel))) as heard,
             ):
                 async for each in heard:
+                    listened = True
                     yield each
         except grpc.aio.AioRpcError as error:
+            if listened and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise SourceFault(RENEWAL, f"{self.name}: the stream has had its time") from None
             raise self._fault(error) from None
         finally:
             await channel.close(None)
 
     def _call(self, channel: grpc.aio.Channel, metadata: list[tuple[str, str]]) -> Any:
         method = channel.unary_stream(
-            _METHOD,
+            _SYNC,
             request_serializer=sync_pb2.SyncFlagsRequest.SerializeToString,
             response_deserializer=sync_pb2.SyncFlagsResponse.FromString,
         )
@@ -140,14 +144,17 @@ class GrpcSource:
             raise AskFailed(fault.message) from None
         return answer
 
-    async def _read(self, call: Any) -> AsyncGenerator[Heard, None]:
-        waiting, limit = self._config.timeout, True
-        reading = asyncio.ensure_future(call.read())
+    async def _read(
+        self, call: Any, absence: Callable[[], Awaitable[SourceFault | None]]
+    ) -> AsyncGenerator[Heard, None]:
+        accepted = asyncio.Event()
+        reading = asyncio.ensure_future(_first(call, accepted))
         try:
+            async with aclosing(self._silence(reading, accepted, absence)) as silence:
+                async for fault in silence:
+                    yield fault
             while True:
-                done, _ = await asyncio.wait({reading}, timeout=waiting)
-                if not done and limit:
-                    raise SourceFault("Timeout", f"{self.name}: sent nothing within {waiting:g} s")
+                done, _ = await asyncio.wait({reading}, timeout=_CONFIRM)
                 if not done:
                     yield UNCHANGED
                     continue
@@ -155,14 +162,57 @@ class GrpcSource:
                 if not isinstance(message, sync_pb2.SyncFlagsResponse):
                     raise SourceFault("Ended", f"{self.name}: ended the stream")
                 reading = asyncio.ensure_future(call.read())
-                waiting, limit = _CONFIRM, False
-                yield delivered(self.name, message)
+                yield peer.delivered(self.name, message)
         finally:
             call.cancel()
-            reading.cancel()
-            await asyncio.wait({reading})
-            if not reading.cancelled():
-                reading.exception()
+            await _cancelled(reading)
+
+    async def _silence(
+        self,
+        reading: asyncio.Future[Any],
+        accepted: asyncio.Event,
+        absence: Callable[[], Awaitable[SourceFault | None]],
+    ) -> AsyncGenerator[SourceFault, None]:
+        """Why nothing comes, until something does. Raises SourceFault for a peer that does not say so either."""
+        clock, limit, pause = asyncio.get_running_loop().time, self._config.timeout, _SILENCE
+        until = clock() + limit
+        while not (await asyncio.wait({reading}, timeout=min(pause, until - clock())))[0]:
+            if clock() >= until:
+                raise SourceFault("Timeout", f"{self.name}: sent nothing within {limit:g} s")
+            if not accepted.is_set():
+                continue
+            asking = asyncio.ensure_future(absence())
+            try:
+                await asyncio.wait(
+                    {reading, asking},
+                    timeout=until - clock(),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                fault = asking.result() if asking.done() else None
+            finally:
+                await _cancelled(asking)
+            pause = min(_LONGEST_SILENCE, 2 * pause)
+            if fault is not None and not reading.done():
+                until = clock() + pause + limit
+                yield fault
+
+    async def _absence(self, channel: grpc.aio.Channel) -> SourceFault | None:
+        """Why there are no flags, by a peer whose stream is silent; None where it does not say."""
+        request = sync_pb2.FetchAllFlagsRequest(
+            provider_id=self._config.provider_id, selector=self._config.selector
+        )
+        try:
+            metadata = await asyncio.to_thread(self._metadata)
+            fetch = channel.unary_unary(
+                _FETCH, sync_pb2.FetchAllFlagsRequest.SerializeToString, None
+            )
+            await fetch(request, metadata=metadata, timeout=_ASK_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            fault = self._fault(error)
+            return fault if fault.reason in peer.SAID else None
+        except SourceFault as fault:
+            return fault
+        return None
 
     def _secrets(self) -> tuple[grpc.ChannelCredentials | None, list[tuple[str, str]]]:
         config, metadata = self._config, self._metadata()
@@ -190,40 +240,22 @@ class GrpcSource:
         return metadata
 
     def _fault(self, error: grpc.aio.AioRpcError) -> SourceFault:
-        code = error.code().name
-        details = "".join(sign for sign in error.details() or "" if sign.isprintable())
-        reason = {"UNAVAILABLE": "Unreachable", "RESOURCE_EXHAUSTED": "TooLarge"}.get(code, "Ended")
-        return SourceFault(reason, f"{self.name}: {code}: {details[:_MAX_DETAILS]}")
+        return peer.fault(self.name, error.code().name, error.details() or "")
 
 
-def delivered(peer: str, message: sync_pb2.SyncFlagsResponse) -> Delivery:
-    """What a peer sent. Raises SourceFault for a context that is no JSON: it has a number that is none, or nests without end."""
-    try:
-        context = MessageToDict(message.sync_context) if message.HasField("sync_context") else EMPTY
-    except (ValueError, RecursionError):
-        raise SourceFault("Invalid", f"{peer}: its context values are no JSON") from None
-    content = message.flag_configuration.encode()
-    return Delivery(((f"grpc://{peer}/flags.json", content),), context)
+async def _first(call: Any, accepted: asyncio.Event) -> Any:
+    """The stream's first message; `accepted` is set as soon as the peer has taken the call."""
+    await call.initial_metadata()
+    accepted.set()
+    return await call.read()
 
 
-def target(config: SourceConfig) -> tuple[str, list[tuple[str, Any]]]:
-    """What gRPC dials, and its channel options. `envoy://HOST:PORT/SERVICE` dials the proxy and asks for the service.
-
-    Raises InvalidSourceError.
-    """
-    if config.uri.startswith("uds:"):
-        return "unix:" + config.uri.removeprefix("uds:").removeprefix("//"), []
-    if not config.uri.startswith("envoy:"):
-        return config.uri, []
-    try:
-        parts = urlsplit(config.uri)
-        port = parts.port
-    except ValueError:
-        raise InvalidSourceError(f"the source {config.name}: {_ENVOY}") from None
-    service = parts.path.strip("/")
-    if not parts.hostname or not port or not service or "/" in service:
-        raise InvalidSourceError(f"the source {config.name}: {_ENVOY}")
-    return parts.netloc, [("grpc.default_authority", service)]
+async def _cancelled(task: asyncio.Future[Any]) -> None:
+    """Its end, whatever comes of it."""
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()
 
 
 def _file(path: str) -> bytes | None:

@@ -14,7 +14,7 @@ from evaluator.flags import Bucketing, FlagSet, canonical, diff, digest, parse, 
 from evaluator.http.routes import RpcError
 from evaluator.resolve import compile_flag_set, resolve_all
 from evaluator.sync.accept import Accepted, accept, fingerprint
-from evaluator.sync.grpc import delivered
+from evaluator.sync.peer import delivered
 from evaluator.sync.source import Delivery, SourceFault
 from evaluator.wire.encoding import encode
 from evaluator.wire.messages import METHODS

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from evaluator.server.condition import state
 from evaluator.sync.lastgood import LastGood
-from evaluator.sync.source import UNCHANGED, SourceFault
+from evaluator.sync.source import RENEWAL, UNCHANGED, SourceFault
 from tests.unit.evaluator.sync.fakes import (
     Clock,
     FakeSource,
@@ -138,6 +139,41 @@ async def test_a_fault_that_is_only_told_ends_nothing() -> None:
         source.say(document("a"))
         await until(lambda: value(store, "a"))
         assert source.calls == 1
+
+
+async def test_a_stream_that_had_its_time_is_opened_again_and_nothing_is_stale() -> None:
+    source = FakeSource()
+    async with following([source]) as (store, _):
+        source.say(document("a"))
+        source.fall(SourceFault(RENEWAL, "an hour has passed"))
+        await until(lambda: source.calls == 2)
+        assert (value(store, "a"), store.stale) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("delivers", "reason", "expected"),
+    [
+        (False, "NotFound", "absent"),
+        (True, "NotFound", "deleted"),
+        (True, "Forbidden", "forbidden"),
+        (True, "Unauthenticated", "unauthenticated"),
+        (True, "Unreachable", "down"),
+        (True, "TooLarge", "invalid"),
+        (True, "Whatever", "failed"),
+    ],
+)
+async def test_how_it_stands_with_a_source_is_one_word_and_its_flags_stay(
+    delivers: bool, reason: str, expected: str
+) -> None:
+    source = FakeSource()
+    async with following([source]) as (store, _):
+        assert state(store.status("fake")) == "pending"
+        if delivers:
+            source.say(document("a"))
+            await until(lambda: state(store.status("fake")) == "current")
+        source.fall(SourceFault(reason, "as the peer says"))
+        await until(lambda: state(store.status("fake")) == expected)
+        assert value(store, "a") is (True if delivers else None)
 
 
 async def test_contexts_of_sources_are_merged_the_last_source_wins() -> None:

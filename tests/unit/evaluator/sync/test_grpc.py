@@ -12,7 +12,8 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 
 from evaluator.sync import grpc as grpc_module
 from evaluator.sync.config import InvalidSourceError, Provider, SourceConfig
-from evaluator.sync.grpc import GrpcSource, delivered, target
+from evaluator.sync.grpc import GrpcSource
+from evaluator.sync.peer import delivered, target
 from evaluator.sync.source import Delivery, SourceFault, Unchanged
 from tests.sync_sources import Ear, GrpcPeer
 
@@ -124,26 +125,91 @@ async def test_certificates_that_are_not_there_are_a_fault() -> None:
     assert (fault.reason, "/no/such/file" in fault.message) == ("Credentials", True)
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_module, "_SILENCE", 0.02)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (grpc.StatusCode.NOT_FOUND, "NotFound"),
+        (grpc.StatusCode.UNAVAILABLE, "Unreachable"),
+        (grpc.StatusCode.FAILED_PRECONDITION, "Invalid"),
+        (grpc.StatusCode.PERMISSION_DENIED, "Forbidden"),
+    ],
+)
+async def test_a_silent_peer_is_asked_why_and_listened_to_until_the_flags_come(
+    said: grpc.StatusCode, reason: str
+) -> None:
+    silent = GrpcPeer()
+    silent.absence = said
+    await silent.start()
+    async with listening(silent.port) as ear:
+        heard = await ear.until(SourceFault)
+        assert (heard.reason, "no flags" in heard.message) == (reason, True)
+        await silent.put(FLAGS)
+        await ear.until(Delivery)
+    await silent.remove()
+    assert len(silent.asked) == 1
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("said", [None, grpc.StatusCode.INTERNAL])
+async def test_a_peer_that_is_silent_and_does_not_say_why_has_failed_in_time(
+    said: grpc.StatusCode | None,
+) -> None:
+    silent = GrpcPeer()
+    silent.absence = said
+    await silent.start()
+    async with listening(silent.port, timeout=0.2) as ear:
+        assert (await ear.until(SourceFault)).reason == "Timeout"
+    await silent.remove()
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (grpc.StatusCode.NOT_FOUND, "NotFound"),
+        (grpc.StatusCode.UNAUTHENTICATED, "Unauthenticated"),
+        (grpc.StatusCode.PERMISSION_DENIED, "Forbidden"),
+        (grpc.StatusCode.UNAVAILABLE, "Unreachable"),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "Busy"),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "Renewal"),
+        (grpc.StatusCode.INTERNAL, "Ended"),
+    ],
+)
+async def test_how_a_stream_ends_tells_what_has_become_of_its_flags(
+    peer: GrpcPeer, code: grpc.StatusCode, reason: str
+) -> None:
+    async with listening(peer.port) as ear:
+        await ear.until(Delivery)
+        await peer.end(code)
+        assert (await ear.until(SourceFault)).reason == reason
+
+
 class Freezer:
     """Passes bytes on to a port until it is frozen: then both ends stay open and hear nothing more."""
 
     def __init__(self, port: int) -> None:
         self.thawed = asyncio.Event()
         self.thawed.set()
+        self.serving: set[asyncio.Task[object] | None] = set()
         self._port = port
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.serving.add(asyncio.current_task())
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
         with contextlib.suppress(ConnectionError):
             await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer))
-        for each in (writer, far_writer):
-            each.close()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while content := await reader.read(65536):
             await self.thawed.wait()
             writer.write(content)
             await writer.drain()
+        writer.close()
 
 
 async def test_a_stream_whose_peer_hangs_is_noticed_by_its_silence_to_pings_and_resumed(
@@ -161,3 +227,4 @@ async def test_a_stream_whose_peer_hangs_is_noticed_by_its_silence_to_pings_and_
         freezer.thawed.set()
         await ear.until(Delivery)
     server.close()
+    await asyncio.gather(*filter(None, freezer.serving), return_exceptions=True)

@@ -9,9 +9,10 @@ import pytest
 from evaluator.sync.blob import BlobSource
 from evaluator.sync.config import InvalidSourceError, Provider, SourceConfig
 from evaluator.sync.file import FileSource
-from evaluator.sync.grpc import GrpcSource, target
+from evaluator.sync.grpc import GrpcSource
 from evaluator.sync.http import HttpSource
 from evaluator.sync.opening import names, open_sources
+from evaluator.sync.peer import target
 
 
 def config(provider: str, uri: str, **fields: Any) -> SourceConfig:

@@ -1,0 +1,71 @@
+"""What gRPC peers are called by, and what their words mean for whoever follows them. Imports no gRPC."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from google.protobuf.json_format import MessageToDict
+
+from evaluator.flags.model import EMPTY
+from evaluator.sync.config import InvalidSourceError
+from evaluator.sync.source import FORBIDDEN, Delivery, SourceFault
+
+if TYPE_CHECKING:
+    from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
+
+    from evaluator.sync.config import SourceConfig
+
+_MAX_DETAILS: Final = 200
+_ENVOY: Final = "write envoy://host:port/service"
+_OWN_LIMIT: Final = "larger than max"
+"""In gRPC's own words for a message that we would not have: peers use the same code when they are full."""
+_REASONS: Final = {
+    "UNAVAILABLE": "Unreachable",
+    "RESOURCE_EXHAUSTED": "Busy",
+    "NOT_FOUND": "NotFound",
+    "UNAUTHENTICATED": "Unauthenticated",
+    "PERMISSION_DENIED": FORBIDDEN,
+    "FAILED_PRECONDITION": "Invalid",
+    "INVALID_ARGUMENT": "Refused",
+    "UNIMPLEMENTED": "Refused",
+}
+SAID: Final = frozenset(_REASONS.values()) - {"Busy", "Refused"}
+"""What a peer can say of flags that it does not send: that there are none, that it cannot say, that they are bad, or not for us."""
+
+
+def fault(peer: str, code: str, details: str) -> SourceFault:
+    """From a gRPC status, `code` by its name."""
+    told = "".join(sign for sign in details if sign.isprintable())[:_MAX_DETAILS]
+    reason = "TooLarge" if _OWN_LIMIT in told else _REASONS.get(code, "Ended")
+    return SourceFault(reason, f"{peer}: {code}: {told}")
+
+
+def delivered(peer: str, message: sync_pb2.SyncFlagsResponse) -> Delivery:
+    """What a peer sent. Raises SourceFault for a context that is no JSON: it has a number that is none, or nests without end."""
+    try:
+        context = MessageToDict(message.sync_context) if message.HasField("sync_context") else EMPTY
+    except (ValueError, RecursionError):
+        raise SourceFault("Invalid", f"{peer}: its context values are no JSON") from None
+    content = message.flag_configuration.encode()
+    return Delivery(((f"grpc://{peer}/flags.json", content),), context)
+
+
+def target(config: SourceConfig) -> tuple[str, list[tuple[str, Any]]]:
+    """What gRPC dials, and its channel options. `envoy://HOST:PORT/SERVICE` dials the proxy and asks for the service.
+
+    Raises InvalidSourceError.
+    """
+    if config.uri.startswith("uds:"):
+        return "unix:" + config.uri.removeprefix("uds:").removeprefix("//"), []
+    if not config.uri.startswith("envoy:"):
+        return config.uri, []
+    try:
+        parts = urlsplit(config.uri)
+        port = parts.port
+    except ValueError:
+        raise InvalidSourceError(f"the source {config.name}: {_ENVOY}") from None
+    service = parts.path.strip("/")
+    if not parts.hostname or not port or not service or "/" in service:
+        raise InvalidSourceError(f"the source {config.name}: {_ENVOY}")
+    return parts.netloc, [("grpc.default_authority", service)]
