@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Final
 
+import re2
 from pathspec import GitIgnoreSpec
 
+from controller.runtime.setbacks import Stalled
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 ALWAYS: Final = (".git/", ".gitignore", ".gitmodules", ".gitattributes")
@@ -21,13 +26,23 @@ DEFAULT: Final = (
 
 
 def remove_ignored(folder: Path, patterns: str | None) -> None:
-    """Remove from `folder` what `patterns`, or the default ones, say is to be ignored. Raises OSError."""
-    own = DEFAULT if patterns is None else patterns.splitlines()
-    ignored = GitIgnoreSpec.from_lines((*ALWAYS, *own))
+    """Remove from `folder` what `patterns`, or the default ones, say is to be ignored. Raises Stalled InvalidSpec, OSError."""
+    ignored = _compiled(DEFAULT if patterns is None else patterns.splitlines())
     for parent, _, names in os.walk(folder, topdown=False):
         for name in names:
             path = os.path.join(parent, name)
-            if ignored.match_file(os.path.relpath(path, folder)):
+            # RE2 reads text alone, and a name in a commit is any bytes.
+            told = os.fsencode(os.path.relpath(path, folder)).decode(errors="replace")
+            if ignored.match_file(told):
                 os.unlink(path)
         if parent != str(folder) and not os.listdir(parent):
             os.rmdir(parent)
+
+
+def _compiled(patterns: Iterable[str]) -> GitIgnoreSpec:
+    # Python's own expressions take exponential time for `*a*a*a*a*b`, and let no other thread run meanwhile.
+    try:
+        return GitIgnoreSpec.from_lines((*ALWAYS, *patterns), backend="re2")
+    except (ValueError, re.error, re2.error) as error:
+        why = str(error)[:200]
+        raise Stalled("InvalidSpec", f"spec.ignore: cannot be read as patterns: {why}") from error

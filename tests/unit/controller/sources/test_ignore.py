@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controller.runtime.setbacks import Stalled
 from controller.sources.ignore import remove_ignored
 
 if TYPE_CHECKING:
@@ -63,3 +64,26 @@ def test_folders_that_are_left_empty_go(tmp_path: Path) -> None:
     kept(tmp_path, "*.md", "docs/deep/a.md", "flags/a.yaml")
     assert {path.name for path in tmp_path.iterdir()} == {"flags"}
     assert tmp_path.is_dir()
+
+
+@pytest.mark.parametrize(
+    "patterns", ["!", "\\", "[z-a]", "\n".join(f"{n}*a*b*c*d" for n in range(5000))]
+)
+def test_patterns_that_cannot_be_read_are_the_users_to_correct(
+    tmp_path: Path, patterns: str
+) -> None:
+    with pytest.raises(Stalled, match=r"^spec\.ignore: "):
+        kept(tmp_path, patterns, "a.json")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*a" * 40 + "*b", "**/a/" * 40 + "b"], ids=["stars", "folders"]
+)
+def test_no_pattern_takes_for_ever(tmp_path: Path, pattern: str) -> None:
+    names = {"a" * 250, "a/" * 120 + "flags.json"}
+    assert kept(tmp_path, pattern, *names) == names
+
+
+def test_a_name_that_is_no_text_is_let_be(tmp_path: Path) -> None:
+    name = b"caf\xe9.json".decode(errors="surrogateescape")
+    assert kept(tmp_path, "*.md", name) == {name}
