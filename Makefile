@@ -57,8 +57,8 @@ dev-cluster: setup ## a control plane, the controller and the example's reposito
 fuzz: setup ## everything that parses bytes from outside, for FUZZ_SECONDS (120) in all
 	@$(BIN)/python -m tests.fuzz
 
-bench: setup oracles ## every measurement; wire also needs h2load and wrk
-	@for name in evaluation footprint swap commit wire; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+bench: setup oracles ## every measurement; wire and hostile also need h2load and wrk
+	@for name in evaluation footprint swap commit wire streams hostile; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 lock: setup ## pin again what pyproject.toml allows
 	$(COMPILE) --upgrade requirements/uv.in -o requirements/uv.txt
