@@ -82,6 +82,9 @@ class Delivery:
                 drift.append((key, f"was {'removed' if missing else f'changed{by}'}"))
         for each in steps.remove:
             await self._delete(each)
+        # What was sent of outdated shards is as large as they are.
+        names = {key_of(each) for each in state.manifests}
+        state.taken = {key: each for key, each in state.taken.items() if key in names}
         state.settled = True
         return _news(drift), await self._sweep(state, steps.outdated, now)
 

@@ -79,6 +79,14 @@ async def test_old_shards_go_after_a_grace_time_and_the_next_look_is_then(world:
     assert seen.settled.requeue_after == pytest.approx(600)
 
 
+async def test_of_shards_that_are_outdated_nothing_is_kept_in_memory(world: World) -> None:
+    for number in range(1, 4):
+        world.commit(f"r{number + 1}", document(**MANY | {f"flag-{number}0": flag("on")}))
+        await world.look()
+    (memory,) = world.reconciler._memory.values()
+    assert {key.name for key in memory.state.taken} <= {*world.document_shards(), "checkout"}
+
+
 async def test_old_shards_go_while_a_flag_is_held_too(world: World) -> None:
     world.commit("r2", document(**MANY | {"flag-00": BROKEN, "flag-40": flag("on")}))
     seen = await world.look()
