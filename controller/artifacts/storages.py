@@ -67,7 +67,8 @@ class Storages:
         """Remove everything of a source that is gone, in a thread."""
         with self._lock:
             self._known.pop(key, None)
-            self._leaving[key] = self._remover.submit(self._remove, key)
+            leaving = self._leaving[key] = self._remover.submit(self._remove, key)
+        leaving.add_done_callback(lambda done: self._left(key, done))
 
     def keep(self, keys: Iterable[ObjectKey]) -> None:
         """Remove what belongs to none of `keys`: sources that went while nobody looked. Blocks. Raises Failed."""
@@ -90,7 +91,7 @@ class Storages:
             return None
         key, digest = ObjectKey(_KIND, asked[1], asked[2]), f"sha256:{asked[3]}"
         with self._lock:
-            if key in self._leaving and not self._leaving[key].done():
+            if key in self._leaving:
                 return None
         # A path that nobody was told makes no folder.
         if not (self._folder(key) / f"{asked[3]}.tar.gz").is_file():
@@ -118,6 +119,11 @@ class Storages:
 
     def _folder(self, key: ObjectKey) -> Path:
         return self._root / _FOLDER / key.namespace / key.name
+
+    def _left(self, key: ObjectKey, done: Future[None]) -> None:
+        with self._lock:
+            if self._leaving.get(key) is done:
+                del self._leaving[key]
 
     def _remove(self, key: ObjectKey) -> None:
         folder = self._folder(key)

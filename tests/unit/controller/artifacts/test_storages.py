@@ -204,3 +204,11 @@ def test_a_root_that_is_no_folder_fails(tmp_path: Path) -> None:
     (tmp_path / "root").write_text("in the way")
     with pytest.raises(Failed):
         Storages(tmp_path / "root", "").of(KEY)
+
+
+def test_what_went_is_not_remembered_for_ever(storages: Storages) -> None:
+    for key in (KEY, OTHER):
+        put(storages, key=key)
+        storages.forget(key)
+    storages.close()
+    assert not storages._leaving
