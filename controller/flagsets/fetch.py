@@ -46,8 +46,8 @@ class ArtifactReader:
             raise Stalled("ArtifactFailed", f"digest {algorithm} is not known here")
         is_it = await asyncio.to_thread(lambda: _KNOWN[algorithm](found).hexdigest())
         if is_it != wanted:
-            where = _shown(artifact.url)
-            message = f"{where} is not what its source says: its digest is {algorithm}:{is_it}"
+            # Not what it is instead: whoever may write a status would have any address of the cluster's read and told.
+            message = f"{_shown(artifact.url)} is not what its source says: it has another digest"
             raise Failed("ArtifactFailed", message)
         return found
 

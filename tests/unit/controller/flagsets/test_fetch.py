@@ -113,9 +113,8 @@ async def test_one_that_is_gone_is_waited_for_and_asked_for_again(server: str) -
 async def test_another_content_is_refused_and_tried_again(server: str) -> None:
     caught = await setback(f"{server}/good", digest=digest_of(b"another"))
     assert type(caught) is Failed
-    assert caught.message == (
-        f"{server}/good is not what its source says: its digest is {digest_of(CONTENT)}"
-    )
+    assert caught.message == (f"{server}/good is not what its source says: it has another digest")
+    assert digest_of(CONTENT) not in caught.message
 
 
 async def test_bytes_are_taken_as_they_were_stored(server: str) -> None:
