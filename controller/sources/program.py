@@ -182,9 +182,11 @@ def _drain(stream: IO[bytes], into: bytearray, most: int) -> None:
 
 
 def shown_complaint(text: str, credentials: Credentials | None) -> str:
-    """Git's last words, fit to be shown: no URL's user part or query, no password however written, one line."""
+    """Git's last words, fit to be shown: no URL's user part or query, no password however written, no measured time, one line."""
     text = re.sub(r"(://)[^/@\s']+@", r"\1", text)
     text = re.sub(r"(://[^\s'?]+)\?[^\s']*", r"\1", text)
+    # The same failure again has the same words, or each would be news.
+    text = re.sub(r" after \d+ (?:ms|milliseconds|seconds)\b", "", text)
     for hidden in credentials.secrets if credentials is not None else ():
         text = text.replace(hidden, "***")
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -215,6 +215,11 @@ def test_a_full_disk_fails_before_a_key_is_written(monkeypatch: pytest.MonkeyPat
         (f"fatal: {quote(SECRET, safe='')} is wrong", "fatal: *** is wrong"),
         ("warning: noise\nremote: No.\nfatal: it failed\n", "remote: No.; fatal: it failed"),
         ("ssh: no route\n", "ssh: no route"),
+        (
+            "fatal: unable to access 'https://h/r': Failed to connect to h port 443 after 130 ms: Couldn't connect",
+            "fatal: unable to access 'https://h/r': Failed to connect to h port 443: Couldn't connect",
+        ),
+        ("fatal: Connection timed out after 300012 milliseconds", "fatal: Connection timed out"),
         ("fatal: \x1b[2J gone", "fatal:  [2J gone"),
         ("", "git gave no reason"),
     ],
