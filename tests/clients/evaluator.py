@@ -14,21 +14,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 FLAGSTAFF = str(Path(sys.executable).parent / "flagstaff")
 PATIENCE = 20.0
 FREE_PORTS = [f"--{name}port=0" for name in ("", "management-", "sync-", "ofrep-")]
 LOOPBACK = ["--host", "127.0.0.1"]
+LEADING = (*LOOPBACK, *FREE_PORTS, "--log-format=json")
 
 
 class Evaluator:
     """A running evaluator; its log, of JSON lines, is read as it comes."""
 
-    def __init__(self, *words: str, cwd: Path, environ: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *words: str,
+        cwd: Path,
+        environ: dict[str, str] | None = None,
+        leading: Sequence[str] = LEADING,
+    ) -> None:
         plain = {name: text for name, text in os.environ.items() if "FLAG" not in name}
         self.process = subprocess.Popen(
-            [FLAGSTAFF, "evaluator", "start", *LOOPBACK, *FREE_PORTS, "--log-format=json", *words],
+            [FLAGSTAFF, "evaluator", "start", *leading, *words],
             cwd=cwd,
             env=plain | {"HOME": str(cwd)} | (environ or {}),
             stderr=subprocess.PIPE,
@@ -72,9 +79,14 @@ class Evaluator:
 
 
 @contextlib.contextmanager
-def evaluator(*words: str, cwd: Path, environ: dict[str, str] | None = None) -> Iterator[Evaluator]:
-    """An evaluator on free ports of loopback, stopped at the end."""
-    running = Evaluator(*words, cwd=cwd, environ=environ)
+def evaluator(
+    *words: str,
+    cwd: Path,
+    environ: dict[str, str] | None = None,
+    leading: Sequence[str] = LEADING,
+) -> Iterator[Evaluator]:
+    """An evaluator on free ports of loopback, unless `leading` says otherwise, stopped at the end."""
+    running = Evaluator(*words, cwd=cwd, environ=environ, leading=leading)
     try:
         yield running
     finally:
