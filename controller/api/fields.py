@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 if TYPE_CHECKING:
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)", re.ASCII)
 _LONGEST: Final = 366 * 24 * 3600.0
+SHORTEST_INTERVAL: Final = 0.5
+"""Seconds: whoever asks to be looked at every millisecond would keep the others from being looked at."""
+LONGEST_TIMEOUT: Final = 600.0
+"""Seconds: a server that never answers would keep one of few workers for as long."""
 
 
 class Model(BaseModel):
@@ -42,6 +46,10 @@ def _seconds(value: object) -> object:
 
 Duration = Annotated[float, BeforeValidator(_seconds)]
 """Seconds, written as `30s` or `1h30m`."""
+Interval = Annotated[Duration, AfterValidator(lambda seconds: max(seconds, SHORTEST_INTERVAL))]
+"""Seconds; what is shorter than may be is read as what may be, as Flux takes it."""
+Timeout = Annotated[Duration, AfterValidator(lambda seconds: min(seconds, LONGEST_TIMEOUT))]
+"""Seconds; what is longer than may be is read as what may be."""
 Name = Annotated[str, Field(min_length=1, max_length=253)]
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from controller.api.fields import Duration, LocalReference, Model, Name
+from controller.api.fields import Interval, LocalReference, Model, Name
 from controller.api.meta import API_VERSION
 
 KIND: Final = "FlagSet"
@@ -66,7 +66,7 @@ class FlagSetSpec(Model):
     target: Target = Target()
     prune: bool = True
     depends_on: Annotated[tuple[LocalReference, ...], Field(max_length=32)] = ()
-    interval: Duration = 600.0
+    interval: Interval = 600.0
     suspend: bool = False
 
 

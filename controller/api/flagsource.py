@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from controller.api.artifact import ArtifactStatus
-from controller.api.fields import Duration, LocalReference, Model
+from controller.api.fields import Interval, LocalReference, Model, Timeout
 
 KIND: Final = "FlagSource"
 PLURAL: Final = "flagsources"
@@ -38,8 +38,8 @@ class GitSpec(Model):
 class FlagSourceSpec(Model):
     """What the user asks for."""
 
-    interval: Duration
-    timeout: Duration = 60.0
+    interval: Interval
+    timeout: Timeout = 60.0
     suspend: bool = False
     ignore: Annotated[str, Field(max_length=65536)] | None = None
     git: GitSpec

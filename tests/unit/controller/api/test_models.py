@@ -35,6 +35,12 @@ def test_what_is_no_duration_is_refused_by_its_path(text: str) -> None:
         read(FlagSourceSpec, {"interval": text, "git": GIT})
 
 
+def test_nobody_is_looked_at_without_pause_or_waited_for_without_end() -> None:
+    source = read(FlagSourceSpec, {"interval": "1ms", "timeout": "90000m", "git": GIT})
+    assert (source.interval, source.timeout) == (0.5, 600)
+    assert read(FlagSetSpec, {"sourceRef": REF, "interval": "1ms"}).interval == 0.5
+
+
 def test_what_is_not_said_has_flux_s_defaults() -> None:
     source = read(FlagSourceSpec, {"interval": "1m", "git": GIT})
     assert (source.timeout, source.suspend, source.git.ref.branch) == (60.0, False, None)
