@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import sys
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
@@ -60,6 +61,9 @@ def run(options: argparse.Namespace) -> int:
 
     from controller.wiring.proxy import run_proxy
 
+    # Each subscriber is a connection; a shell's usual 1024 would be the real limit.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run_proxy(settings, _say))

@@ -10,13 +10,15 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+import orjson
+
 from controller.api.configuration import MissingShardsError, flag_document
 from controller.api.fields import InvalidSpecError
 from evaluator.flags.blame import concerns_all, users
 from evaluator.flags.canonical import canonical, digest
 from evaluator.flags.effective import NO_PROGRESS, Progress, effective
 from evaluator.flags.holding import held_back
-from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
+from evaluator.flags.model import DIGEST_KEY, LEFT_OUT_KEY, REVISION_KEY
 from evaluator.flags.operators import DEPTH
 from evaluator.flags.parse import parse
 from evaluator.flags.text import Bounds
@@ -51,8 +53,8 @@ class Built:
     flags: int
     held: tuple[str, ...] = ()
     """Keys of the flags that stay at their last good definition."""
-    dropped: int = 0
-    """Flags with an error of which no good definition is known."""
+    left_out: tuple[str, ...] = ()
+    """Keys of the flags with an error of which no good definition is known here; the document names them, for receivers that have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +98,22 @@ def build(
     content = digest(flag_set)
     metadata = MappingProxyType({**flag_set.metadata, DIGEST_KEY: content})
     flag_set = replace(flag_set, metadata=metadata)
+    left_out = tuple(sorted(bad - set(held)))
     return Built(
-        document=encode(flag_set),
+        document=_marked(encode(flag_set), left_out),
         good=canonical(flag_set, provenance=True),
         digest=content,
         revision=str(flag_set.metadata.get(REVISION_KEY, "")),
         flags=len(flag_set.flags),
         held=held,
-        dropped=len(bad - set(held)),
+        left_out=left_out,
     )
+
+
+def _marked(document: bytes, left_out: tuple[str, ...]) -> bytes:
+    """The document with the flags that are left out named in its own metadata, and not in that of each flag."""
+    if not left_out:
+        return document
+    whole = orjson.loads(document)
+    whole["metadata"][LEFT_OUT_KEY] = orjson.dumps(left_out).decode()
+    return orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)

@@ -118,8 +118,8 @@ class Metrics(Collector):
                 unfit.add_metric((*place, each.unfit.reason), 1.0)
             if each.built is not None and each.built.held:
                 held.add_metric(place, len(each.built.held))
-            if each.built is not None and each.built.dropped:
-                dropped.add_metric(place, each.built.dropped)
+            if each.built is not None and each.built.left_out:
+                dropped.add_metric(place, len(each.built.left_out))
         for conflict in self._deliveries.catalog.conflicts():
             key = conflict.loser.key
             conflicts.add_metric((key.kind, key.namespace, key.name, conflict.reason), 1.0)

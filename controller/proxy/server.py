@@ -94,6 +94,7 @@ class Proxy:
 
     async def end_revoked(self) -> None:
         """End the streams of those who may no longer read what they were sent."""
+        self.deliveries.reviewed()
         revoked = await self.guard.revoked()
         if revoked:
             self.service.end_those(

@@ -178,7 +178,14 @@ class Deliveries:
         yield from tuple(self._delivered.items())
 
     def place_of(self, topic: Topic) -> Place | None:
-        """Whose flags a topic has now. Raises UnreviewedError while nobody has said whether its reader may read the first that claims it."""
+        """Whose flags a topic has now; None also while it is being asked what its reader may read."""
+        try:
+            return self._find(topic)
+        except UnreviewedError:
+            return None
+
+    def _find(self, topic: Topic) -> Place | None:
+        """As `place_of`. Raises UnreviewedError while nobody has said whether its reader may read the first that claims it."""
         if isinstance(topic, Named):
             place = (topic.namespace, topic.name)
             return place if self.catalog.served(place) is not None else None
@@ -219,7 +226,7 @@ class Deliveries:
             _tell(watched, NOT_SYNCED)
             return
         try:
-            watched.place = self.place_of(topic)
+            watched.place = self._find(topic)
         except UnreviewedError:
             return
         if watched.place is None:
@@ -301,10 +308,10 @@ class Deliveries:
         if found.built is None or found.built.document != built.document:
             found.payloads.clear()
         found.built = built
-        if built.held or built.dropped:
+        if built.held or built.left_out:
             _log.warning(
-                "%s: %d flags with errors stay at their last good definition, %d have none and are left out",
-                seen.meta.key, len(built.held), built.dropped,
+                "%s: %d flags with errors stay at their last good definition, %d have none here and are left out",
+                seen.meta.key, len(built.held), len(built.left_out),
             )  # fmt: skip
 
     def _watchers(self, place: Place) -> Iterator[tuple[Make, Tell]]:

@@ -35,8 +35,11 @@ COMMITTED_AT_KEY: Final = "flagstaff.dev/committed-at"
 BUCKETING_KEY: Final = "flagstaff.dev/bucketing"
 """In set metadata: the set's own generation of `fractional`, `v2` or `v3`, whatever the process prefers. Content, not provenance."""
 HELD_FROM_KEY: Final = "flagstaff.dev/held-from"
+LEFT_OUT_KEY: Final = "flagstaff.dev/left-out"
+"""In the set metadata of a delivery: keys of flags, a JSON list in a string, that the sender has no good definition of. They are not gone:
+a receiver that has one keeps it."""
 PROVENANCE_KEYS: Final = frozenset(
-    {REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, HELD_FROM_KEY}
+    {REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, HELD_FROM_KEY, LEFT_OUT_KEY}
 )
 """These say where content came from; no digest covers them."""
 

@@ -13,7 +13,7 @@ from evaluator.flags.canonical import digest
 from evaluator.flags.holding import held_back
 from evaluator.flags.layer import read_layer
 from evaluator.flags.merge import merge
-from evaluator.flags.model import DIGEST_KEY
+from evaluator.flags.model import DIGEST_KEY, LEFT_OUT_KEY
 from evaluator.sync.source import BOUNDS
 
 if TYPE_CHECKING:
@@ -55,12 +55,28 @@ def accept(delivery: Delivery, previous: FlagSet | None) -> Accepted | Refused:
     if concerns_all(parsed):
         return Refused(parsed.problems)
     bad = parsed.bad | users(parsed.flag_set, parsed.errors)
-    flag_set, held = held_back(parsed.flag_set, bad, previous)
-    if bad:
-        # It says what the peer delivers, of which not all is served: nobody is to be told that it is.
+    delivered, left_out = _left_out(parsed.flag_set)
+    flag_set, held = held_back(delivered, bad | left_out, previous)
+    if bad or held:
+        # It says what the peer delivers, which is not what is served: nobody is to be told that it is.
         metadata = {key: value for key, value in flag_set.metadata.items() if key != DIGEST_KEY}
         flag_set = replace(flag_set, metadata=MappingProxyType(metadata))
     return Accepted(flag_set, digest(flag_set), held, parsed.problems)
+
+
+def _left_out(flag_set: FlagSet) -> tuple[FlagSet, frozenset[str]]:
+    """The set without the mark, and the flags that are not in it for want of a good definition at the sender."""
+    text = flag_set.metadata.get(LEFT_OUT_KEY)
+    if not isinstance(text, str):
+        return flag_set, frozenset()
+    metadata = {key: each for key, each in flag_set.metadata.items() if key != LEFT_OUT_KEY}
+    try:
+        keys = json.loads(text)
+    except (ValueError, RecursionError):
+        keys = None
+    keys = keys if isinstance(keys, list) else []
+    named = frozenset(each for each in keys if isinstance(each, str))
+    return replace(flag_set, metadata=MappingProxyType(metadata)), named - flag_set.flags.keys()
 
 
 def fingerprint(delivery: Delivery) -> bytes:

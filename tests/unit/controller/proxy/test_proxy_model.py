@@ -11,7 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from evaluator.http.routes import Code
 
-
 from .scene import FEATURE_FLAG, Scene, flags, large, said
 
 if TYPE_CHECKING:
