@@ -9,6 +9,8 @@ import urllib.request
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.cluster.plane import Plane
 
 APPLY: Final = "application/apply-patch+yaml"
@@ -48,6 +50,14 @@ class Api:
         self._trust = ssl.create_default_context(cafile=str(plane.authority))
         # The API server made its own certificate, which is no authority's.
         self._trust.verify_flags &= ~ssl.VERIFY_X509_STRICT
+
+    def lines(self, path: str) -> Iterator[bytes]:
+        """What a watch tells, line by line, until it ends."""
+        request = urllib.request.Request(  # noqa: S310 - always https
+            self._plane.url + path, headers={"Authorization": f"Bearer {self._plane.token}"}
+        )
+        with urllib.request.urlopen(request, context=self._trust) as response:  # noqa: S310 - always https
+            yield from response
 
     def ask(
         self, method: str, path: str, body: Any = None, content_type: str = "application/json"

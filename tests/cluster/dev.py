@@ -22,7 +22,7 @@ from tests.repositories import Repository
 if TYPE_CHECKING:
     from tests.cluster.controllers import ControllerProcess
 
-FOLDER: Final = ROOT / ".dev-cluster"
+FOLDER: Final = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / ".dev-cluster"
 EXAMPLE: Final = ROOT / "examples" / "gitops-repo"
 NAMESPACE: Final = "shop"
 

@@ -120,9 +120,9 @@ class Namespace:
         return found
 
     @staticmethod
-    def wait_until(true: Callable[[], bool]) -> None:
-        """Until something that is no object's state is true."""
-        until = time.monotonic() + PATIENCE
+    def wait_until(true: Callable[[], bool], patience: float = PATIENCE) -> None:
+        """Until something that is no single object's state is true."""
+        until = time.monotonic() + patience
         while not true():
             assert time.monotonic() < until
             time.sleep(0.02)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import signal
@@ -15,10 +16,19 @@ import pytest
 from tests.cluster.api import MERGE, Refused, path_of
 from tests.cluster.controllers import ControllerProcess, controller
 from tests.cluster.cutting import cutter
-from tests.cluster.objects import Namespace, condition, flag_set, flag_source, flags
+from tests.cluster.objects import (
+    Namespace,
+    condition,
+    configuration,
+    flag_set,
+    flag_source,
+    flags,
+)
 from tests.cluster.spines import spine_in
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.cluster.plane import Plane
     from tests.cluster.spines import Spine
 
@@ -209,43 +219,70 @@ def test_an_object_that_is_edited_while_we_write_it_ends_as_git_has_it(spine: Sp
     spine.wait_ready("flagset")
 
 
+@contextlib.contextmanager
+def defined(space: Namespace, plural: str, schema: dict[str, Any]) -> Iterator[None]:
+    """Another definition of a kind, for as long as the block lasts."""
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}"
+    before = space.api.ask("GET", path)["spec"]["versions"]
+    version = {**before[0], "schema": {"openAPIV3Schema": schema}}
+    space.api.ask("PATCH", path, {"spec": {"versions": [version]}}, MERGE)
+    try:
+        yield
+    finally:
+        space.api.ask("PATCH", path, {"spec": {"versions": before}}, MERGE)
+
+
+ANYTHING: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
 def test_a_malformed_flag_set_is_told_of_and_its_siblings_go_on(
     spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:
     """Objects from before a schema was narrowed, as they are after an upgrade."""
-    crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/flagsets.flagstaff.dev"
-    with spine_in(spare, spare_namespace, tmp_path) as spine:
-        before = spine.api.ask("GET", crd)["spec"]
-        version = {**before["versions"][0]}
-        version["schema"] = {
-            "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        }
-        spine.api.ask("PATCH", crd, {"spec": {"versions": [version]}}, MERGE)
-        try:
-            malformed(spine)
-            with controller(spare, tmp_path / "a", "--no-leader-election"):
-                spine.wait_ready("flagset")
-                for name in ("number", "list"):
-                    found = spine.wait_reason("flagset", "InvalidSpec", name)
-                    assert "spec.sourceRef" in condition(found, "Ready")["message"]
-        finally:
-            spine.api.ask("PATCH", crd, {"spec": {"versions": before["versions"]}}, MERGE)
+    with (
+        spine_in(spare, spare_namespace, tmp_path) as spine,
+        defined(spine, "flagsets.flagstaff.dev", ANYTHING),
+    ):
+        for name, reference in (("number", 3), ("list", ["flags"])):
+            body = flag_set(name=name) | {"spec": {"sourceRef": reference, "dependsOn": 7}}
+            spine.wait_until(lambda body=body: taken(spine, body))  # type: ignore[misc]  # the loop's own body
+        with controller(spare, tmp_path / "a", "--no-leader-election"):
+            spine.wait_ready("flagset")
+            for name in ("number", "list"):
+                found = spine.wait_reason("flagset", "InvalidSpec", name)
+                assert "spec.sourceRef" in condition(found, "Ready")["message"]
 
 
-def malformed(space: Namespace) -> None:
-    """FlagSets that no reader could expect, once the API server takes them."""
-    path = path_of("flagset", space.name)
-    for name, reference in (("number", 3), ("list", ["flags"])):
-        body = flag_set(name=name) | {"spec": {"sourceRef": reference, "dependsOn": 7}}
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                space.api.ask("POST", path, body)
-            except Refused:
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-            else:
-                break
+def taken(space: Namespace, body: dict[str, Any]) -> bool:
+    """Whether the API server takes the object: a changed definition is in force after a moment."""
+    try:
+        space.api.ask("POST", path_of(body["kind"], space.name), body)
+    except Refused:
+        return False
+    return True
+
+
+def test_a_definition_without_room_for_our_status_is_not_fought(
+    spare: Plane, spare_namespace: str, tmp_path: Path
+) -> None:
+    """OpenFeature Operator's own FeatureFlag: it prunes every field of a status."""
+    operators = {
+        "type": "object",
+        "properties": {"spec": ANYTHING, "status": {"type": "object"}},
+    }
+    broken = configuration("broken", flagSpec={"flags": {"banner": {"defaultVariant": "lost"}}})
+    with (
+        spine_in(spare, spare_namespace, tmp_path) as spine,
+        defined(spine, "featureflags.core.openfeature.dev", operators),
+        controller(spare, tmp_path / "a", "--no-leader-election") as process,
+    ):
+        spine.apply(flag_set(target={"kinds": ["FeatureFlag"]}), broken | {"kind": "FeatureFlag"})
+        spine.wait_ready("flagset")
+        spine.wait("featureflag", lambda it: it["spec"]["flagSpec"]["flags"]["banner"])
+        spine.wait_until(lambda: [each["reason"] for each in spine.events("broken")] == ["InvalidFlags"])  # fmt: skip
+        spine.poke_and_wait("flagset")
+        assert "conditions" not in spine.get("featureflag").get("status", {})
+        assert process.said().count("has no room for our status") == 1
 
 
 def test_sources_of_one_repository_do_not_hold_up_each_other(spine: Spine) -> None:

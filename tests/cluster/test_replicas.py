@@ -15,8 +15,9 @@ from controller.runtime.loop import Objects
 from controller.settings import ControllerSettings
 from controller.wiring.cluster import WATCHED, working
 from tests.cluster.api import Api, path_of
-from tests.cluster.controllers import SYSTEM, KopfProcess, controller, started
-from tests.cluster.objects import flag_set, flags
+from tests.cluster.controllers import SYSTEM, ControllerProcess, KopfProcess, controller, started
+from tests.cluster.objects import Namespace, flag_set, flags
+from tests.cluster.plugin import ROOT
 from tests.cluster.spines import spine_in
 
 if TYPE_CHECKING:
@@ -95,6 +96,35 @@ def test_kopf_run_starts_the_same_controller(
             assert "kopf" not in json.dumps(spine.get(kind)["metadata"].get("annotations", {}))
         assert process.end(signal.SIGTERM) == 0
         assert holder(spare, "flagstaff-controller") is None
+
+
+def test_the_leader_alone_bears_the_label_that_its_services_select(
+    spare: Plane, tmp_path: Path
+) -> None:
+    api, name = Api(spare), "flagstaff-controller-0"
+    containers = [{"name": "controller", "image": "none"}]
+    pod = {"metadata": {"name": name}, "spec": {"containers": containers}}
+    api.ask("POST", path_of("pod", SYSTEM), pod)
+    process = ControllerProcess(spare, tmp_path, "--lease-name", "labels")
+    process.command = ["env", f"POD_NAME={name}", *process.command]
+
+    def label() -> object:
+        found = api.find(path_of("pod", SYSTEM, name))["metadata"].get("labels", {})
+        return found.get("flagstaff.dev/leader")
+
+    with started(process):
+        process.wait_leads()
+        Namespace.wait_until(lambda: label() == "true")
+        assert process.end(signal.SIGTERM) == 0
+    assert label() is None
+
+
+def test_what_is_deployed_is_taken_by_the_api_server(spare: Plane) -> None:
+    told = spare.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "controller.yaml"))
+    assert told.count("serverside-applied") == 4
+    services = json.loads(spare.kubectl("get", "services", "-n", SYSTEM, "-o", "json"))["items"]
+    wanted = {"flagstaff.dev/leader": "true", "app.kubernetes.io/name": "flagstaff-controller"}
+    assert [each["spec"]["selector"] for each in services] == [wanted, wanted]
 
 
 async def test_what_went_while_no_watch_told_of_it_is_forgotten(

@@ -1,0 +1,81 @@
+"""`make dev-cluster`, as a person meets it: it says ready, what it prints to try works, and Ctrl-C takes all of it down."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.plugin import ROOT
+
+if TYPE_CHECKING:
+    from tests.cluster.plane import Plane
+
+PATIENCE = 90.0
+
+
+@pytest.mark.timeout(180)
+def test_dev_cluster_is_ready_does_what_it_says_and_goes(cluster: Plane, tmp_path: Path) -> None:
+    assert cluster.kubeconfig.exists()
+    folder = tmp_path / "dev"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.cluster.dev", str(folder)],
+        cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        told = list(itertools.takewhile(lambda line: line != "ready\n", process.stdout))
+        assert process.poll() is None
+        commands = [line.strip() for line in told if line.startswith("    ")]
+        assert [shlex.split(each)[0].rpartition("/")[2] for each in commands] == [
+            "kubectl", "kubectl", "sed", "git", "kubectl",
+        ]  # fmt: skip
+        *tried, watching = commands
+        printed = [run(each) for each in tried]
+        assert "flagset.flagstaff.dev/checkout-production" in printed[0]
+        assert "Applied revision" in printed[1]
+        wait_for(watching.removesuffix(" -w") + " -o yaml", "christmas")
+        children = below(process.pid)
+        assert children
+    finally:
+        process.send_signal(signal.SIGINT)
+        code = process.wait(PATIENCE)
+        if process.stdout is not None:
+            process.stdout.close()
+    assert code == 0
+    assert not [each for each in children if Path(f"/proc/{each}").exists()]
+
+
+def run(command: str) -> str:
+    """What a line that was printed prints."""
+    environment = {**os.environ, "GIT_AUTHOR_NAME": "Ada", "GIT_AUTHOR_EMAIL": "ada@example.com"}
+    environment |= {"GIT_COMMITTER_NAME": "Ada", "GIT_COMMITTER_EMAIL": "ada@example.com"}
+    done = subprocess.run(
+        shlex.split(command), cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def wait_for(command: str, text: str) -> None:
+    """Until the command prints `text`."""
+    until = time.monotonic() + 30
+    while f"defaultVariant: {text}" not in (found := run(command)):
+        assert time.monotonic() < until, found[-2000:]
+        time.sleep(0.2)
+
+
+def below(process: int) -> list[int]:
+    """All processes that this one started, and those that they did."""
+    found: list[int] = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *below(int(child))]
+    return found
