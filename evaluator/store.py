@@ -258,6 +258,11 @@ class Store:
 
         return unsubscribe
 
+    def tell_again(self) -> None:
+        """Tell subscribers of what is served once more: what goes with it, and is not in it, has changed."""
+        if (snapshot := self.snapshot) is not None:
+            self._tell(snapshot)
+
     def mark_success(self, now: float, source: str | None = None) -> None:
         """What is served of `source` is known to be what the source has, at `now`."""
         health = self._health_of(source)

@@ -105,7 +105,8 @@ class Metrics(Collector):
     def text(self) -> Generator[None, None, bytes]:
         """Everything, in Prometheus' text format 0.0.4; a step is a few flags."""
         evaluations = yield from self._evaluations_text()
-        return b"".join((*evaluations, generate_latest(self._registry)))
+        evaluations.append(generate_latest(self._registry))
+        return b"".join(evaluations)
 
     def collect(self) -> Iterator[Metric]:
         """Everything, as families."""
@@ -125,10 +126,10 @@ class Metrics(Collector):
 
     def _evaluations_text(self) -> Generator[None, None, list[bytes]]:
         """`_evaluations` as text. Written by hand: there may be ten thousand flags."""
-        impressions, reasons = [_head(*IMPRESSIONS)], [_head(*REASONS)]
+        impressions, reasons = [_head(*IMPRESSIONS).encode()], [_head(*REASONS).encode()]
         for number, (key, answers) in enumerate(list(self._answers.items()), 1):
-            impressions.append("".join(_impressions(key, answers)))
-            reasons.append("".join(_reasons(key, answers)))
+            impressions.append("".join(_impressions(key, answers)).encode())
+            reasons.append("".join(_reasons(key, answers)).encode())
             if not number % STEP:
                 yield
         errors = "".join(
@@ -136,7 +137,7 @@ class Metrics(Collector):
             f'feature_flag_reason="{reason}",ExceptionTypeKeyName="{error}"}} {tally.count}.0\n'
             for (reason, error), tally in self._errors.items()
         )
-        return [part.encode() for part in (*impressions, *reasons, errors)]
+        return [*impressions, *reasons, errors.encode()]
 
     def _evaluations(self) -> Iterator[Metric]:
         impressions = CounterMetricFamily(*IMPRESSIONS, labels=IMPRESSION_LABELS)

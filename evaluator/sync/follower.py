@@ -44,13 +44,15 @@ class Contexts:
         self._each: dict[str, Mapping[str, Json]] = dict.fromkeys(sources, EMPTY)
         self._merged = merged
 
-    def put(self, source: str, context: Mapping[str, Json]) -> None:
-        """From here on this is what `source` wants."""
-        if self._each[source] != context:
-            self._each[source] = context
-            self._merged.clear()
-            for each in self._each.values():
-                self._merged.update(each)
+    def put(self, source: str, context: Mapping[str, Json]) -> bool:
+        """From here on this is what `source` wants; whether that is anything else."""
+        if self._each[source] == context:
+            return False
+        self._each[source] = context
+        self._merged.clear()
+        for each in self._each.values():
+            self._merged.update(each)
+        return True
 
 
 class Follower:
@@ -153,8 +155,10 @@ class Follower:
         self._refusal = None
         self._accepted, self._context = judged.flag_set, delivery.context
         # First, for whoever is told of the set passes both on.
-        self._contexts.put(name, delivery.context)
+        changed, before = self._contexts.put(name, delivery.context), self._store.snapshot
         await self._exchange.put(judged.flag_set, source=name, digest=judged.digest)
+        if changed and self._store.snapshot is before:
+            self._store.tell_again()
         self._stamped = None
         self._confirm()
 

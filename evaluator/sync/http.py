@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 
 _ACCEPT: Final = "application/json, application/yaml"
 _REASONS: Final = {401: "Unauthorized", 403: "Unauthorized", 404: "NotFound", 410: "NotFound"}
+
+
+_OVERLOADED: Final = frozenset({429, 503})
+_LONGEST_WAIT: Final = 120.0
+"""Seconds: who has overloaded a server waits for it, but flags that are minutes old are too old."""
 
 
 class HttpSource:
@@ -45,6 +51,8 @@ class HttpSource:
         self._etag: str | None = None
         self._delivered: bytes | None = None
         self._tokens: Tokens | None = None
+        self._asked_to_wait = 0.0
+        """Seconds, by the last answer."""
 
     async def deliveries(self) -> AsyncGenerator[Heard, None]:
         """What is there at each look; what is not is raised."""
@@ -52,8 +60,10 @@ class HttpSource:
         client = await asyncio.to_thread(Client, self._config)
         try:
             while True:
-                yield await self._ask(client)
-                await asyncio.sleep(self._schedule.pause(self._clock()))
+                heard = await self._ask(client)
+                yield heard
+                pause = self._schedule.pause(self._clock())
+                await asyncio.sleep(max(pause, self._asked_to_wait))
         finally:
             client.close()
 
@@ -64,13 +74,19 @@ class HttpSource:
             )
         except SourceFault as fault:
             raise SourceFault(fault.reason, f"{self.name}: {fault.message}") from None
+        self._asked_to_wait = 0.0
+        if answer.status in _OVERLOADED:
+            self._asked_to_wait = wait_of(answer.headers.get("Retry-After", ""), self._clock())
         if answer.status == 304 and self._delivered is not None:
             return UNCHANGED
         if not 200 <= answer.status < 300:
             if answer.status == 401 and self._tokens is not None:
                 self._tokens.forget()
             reason = _REASONS.get(answer.status, "Refused")
-            raise SourceFault(reason, f"{self.name}: answered {answer.status}")
+            refused = SourceFault(reason, f"{self.name}: answered {answer.status}")
+            if not self._asked_to_wait:
+                raise refused
+            return refused
         self._etag = answer.headers.get("ETag")
         delivery = Delivery(((self._file(answer), answer.body),))
         content = await asyncio.to_thread(fingerprint, delivery)
@@ -98,3 +114,14 @@ class HttpSource:
         if format_of(file) is None and "yaml" in answer.headers.get("Content-Type", "").lower():
             return f"{file}#.yaml"
         return file
+
+
+def wait_of(retry_after: str, now: float) -> float:
+    """Seconds that a `Retry-After` asks for from `now`, in Unix seconds, within bounds; 0 for none (RFC 9110, 10.2.3)."""
+    if retry_after.isascii() and retry_after.isdigit():
+        return min(_LONGEST_WAIT, float(retry_after[:9]))
+    try:
+        moment = parsedate_to_datetime(retry_after).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+    return min(_LONGEST_WAIT, max(0.0, moment - now))

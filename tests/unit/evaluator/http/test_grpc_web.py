@@ -106,6 +106,20 @@ def test_what_is_not_base64_is_refused(client: Asking) -> None:
     assert trailers.startswith(b"grpc-status: 13\r\n")
 
 
+@pytest.mark.parametrize("cut", [1, 2, 3, 5, 7])
+def test_base64_may_be_padded_wherever_its_sender_flushed(client: Asking, cut: int) -> None:
+    sent = frame(b"abc")
+    padded = b64encode(sent[:cut]) + b64encode(sent[cut:])
+    found = client.ask("/t.T/Echo", padded, (("content-type", TEXT[0]),))
+    assert parts(found) == [(0, b"abc"), OK]
+
+
+@pytest.mark.parametrize("body", [b"=", b"A===", b"====", b"AA==" * 65])
+def test_padding_for_its_own_sake_is_refused(client: Asking, body: bytes) -> None:
+    ((_, trailers),) = parts(client.ask("/t.T/Echo", body, (("content-type", TEXT[0]),)))
+    assert trailers.startswith(b"grpc-status: 13\r\n")
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_stream_ends_at_its_deadline(version: str) -> None:
     opened: list[MessageStream] = []

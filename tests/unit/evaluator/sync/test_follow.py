@@ -176,6 +176,20 @@ async def test_how_it_stands_with_a_source_is_one_word_and_its_flags_stay(
         assert value(store, "a") is (True if delivers else None)
 
 
+async def test_a_context_that_changes_alone_is_told_to_whoever_passes_it_on() -> None:
+    source, told = FakeSource(), list[object]()
+    async with following([source]) as (store, followers):
+        source.say(delivery(document("a"), region="eu"))
+        await until(lambda: value(store, "a"))
+        store.subscribe(lambda _: told.append(dict(followers.context)))
+        source.say(delivery(document("a"), region="us"))
+        await until(lambda: told)
+        source.say(delivery(document("a"), region="us"))
+        source.say(delivery(document("a", value=2), region="us"))
+        await until(lambda: value(store, "a") == 2)
+    assert told == [{"region": "us"}] * 2
+
+
 async def test_contexts_of_sources_are_merged_the_last_source_wins() -> None:
     low, high = FakeSource("low"), FakeSource("high")
     async with following([low, high]) as (store, followers):

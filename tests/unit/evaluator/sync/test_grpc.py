@@ -201,15 +201,20 @@ class Freezer:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.serving.add(asyncio.current_task())
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
-        with contextlib.suppress(ConnectionError):
-            await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer))
+        both = self._pass(reader, far_writer), self._pass(far_reader, writer)
+        await asyncio.gather(*both, return_exceptions=True)
+        for each in (writer, far_writer):
+            with contextlib.suppress(ConnectionError):
+                await each.wait_closed()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while content := await reader.read(65536):
-            await self.thawed.wait()
-            writer.write(content)
-            await writer.drain()
-        writer.close()
+        try:
+            while content := await reader.read(65536):
+                await self.thawed.wait()
+                writer.write(content)
+                await writer.drain()
+        finally:
+            writer.close()
 
 
 async def test_a_stream_whose_peer_hangs_is_noticed_by_its_silence_to_pings_and_resumed(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import ssl
@@ -11,6 +12,7 @@ import pytest
 import trustme
 
 from evaluator.sync.config import OAuth, Provider, SourceConfig
+from evaluator.sync.http import wait_of
 from evaluator.sync.opening import open_sources
 from evaluator.sync.source import Delivery, SourceFault, Unchanged
 from tests.sync_sources import Ear, HttpPeer, raw_server, respond
@@ -346,3 +348,30 @@ def slowly(request: BaseHTTPRequestHandler) -> bool:
 async def test_a_body_that_drips_is_cut_off(peer: HttpPeer, ears: list[Ear]) -> None:
     peer.answer = slowly
     assert (await listen(ears, peer.uri, timeout=0.2).until(SourceFault)).reason == "Timeout"
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "seconds"),
+    [
+        ("", 0.0), ("7", 7.0), ("0", 0.0), ("-1", 0.0), ("soon", 0.0), ("9" * 5_000, 120.0), ("\u0663", 0.0),
+        ("Thu, 01 Jan 1970 00:00:30 GMT", 20.0), ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0), ("Fri, 31 Dec 9999 23:59:59 GMT", 120.0),
+    ],
+)  # fmt: skip
+def test_a_server_may_ask_for_a_pause_within_bounds(retry_after: str, seconds: float) -> None:
+    assert wait_of(retry_after, 10.0) == seconds
+
+
+async def test_a_server_that_asks_for_a_pause_gets_it_and_then_is_followed_on(
+    peer: HttpPeer, ears: list[Ear]
+) -> None:
+    answers(peer, 503, b"", Retry_After="1")
+    ear = listen(ears, peer.uri)
+    fault = await ear.until(SourceFault)
+    asked = len(peer.requests)
+    peer.answer = lambda _: False
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await ear.until(Delivery)
+    assert (fault.reason, asked, len(peer.requests)) == ("Refused", 1, 2)
+    # No upper bound: however slow the machine is, it is never asked sooner.
+    assert loop.time() - began > 0.9
