@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 READY: Final = "Ready"
 RECONCILING: Final = "Reconciling"
 STALLED: Final = "Stalled"
+PROPAGATED: Final = "Propagated"
+"""A detail: whether all who follow a flag set serve it. `Ready` does not wait for it."""
 
 TRUE: Final = "True"
 FALSE: Final = "False"

@@ -43,6 +43,17 @@ class ConfigurationSpec(Model):
     revision: str | None = None
 
 
+class LaggardStatus(Model):
+    """An evaluator that is silent, or serves something else."""
+
+    name: str
+    node: str | None = None
+    serves: str | None = None
+    since: str | None = None
+    silent: bool = False
+    claimed: bool = False
+
+
 class ConfigurationStatus(Model):
     """What became of it."""
 
@@ -53,6 +64,10 @@ class ConfigurationStatus(Model):
     flag_set_id: str | None = None
     flags: int | None = None
     served: str | None = None
+    total: int | None = None
+    delivered: int | None = None
+    latency: dict[str, str] | None = None
+    laggards: Annotated[tuple[LaggardStatus, ...], Field(max_length=20)] = ()
     problem_count: int | None = None
     problems: Annotated[tuple[ProblemStatus, ...], Field(max_length=50)] = ()
     conditions: tuple[dict[str, Any], ...] = ()

@@ -121,6 +121,7 @@ class FlagSetStatus(Model):
     flag_set_id: str | None = None
     bucketing: str | None = None
     flags: int | None = None
+    served: str | None = None
     held_flags: int | None = None
     held: Annotated[tuple[HeldFlag, ...], Field(max_length=100)] = ()
     problem_count: int | None = None

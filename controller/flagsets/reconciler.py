@@ -6,13 +6,17 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from controller.api import configuration
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagset import FlagSetSpec
+from controller.api.meta import ObjectKey
 from controller.flagsets import story
 from controller.flagsets.applied import LastGood, last_applied, written_by
 from controller.flagsets.build import Built, build
 from controller.flagsets.delivery import Delivered, Delivery, Writer
 from controller.flagsets.inputs import Artifacts, require_dependencies, source_artifact
+from controller.flagsets.observed import observed
+from controller.flagsets.serving import shown
 from controller.runtime.news import News
 from controller.runtime.setbacks import Setback, Stalled
 from controller.runtime.settle import Outcome
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.artifact import ArtifactStatus
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.meta import Resource
     from controller.runtime.loop import Objects
 
 __all__ = ["FlagSetReconciler", "Writer"]
@@ -113,7 +117,11 @@ class FlagSetReconciler:
         again = interval if wait is None else min(interval, wait)
         if not built.composition.accepted or built.edited:
             self._refuse(resource, built, attempt, news, again)
-        status = story.status(resource.status, attempt, memory.state.manifests, now)
+        target = ObjectKey(
+            configuration.KIND, resource.namespace, spec.target.name or resource.name
+        )
+        served, propagated = shown(self.objects.get(target), built.composition.digest)
+        status = story.status(resource.status, attempt, memory.state.manifests, now) | served
         if resource.status.get("digest") != built.composition.digest:
             said = story.applied(resource.status, attempt)
             news = (*news, News("Applied", said))
@@ -121,11 +129,18 @@ class FlagSetReconciler:
             raise Stalled(
                 "PartiallyApplied",
                 story.partial(attempt),
-                status=status,
+                status={"served": None, **status},
+                details=propagated,
                 news=news,
                 requeue_after=again,
             )
-        return Outcome(message=story.ready(attempt), status=status, news=news, requeue_after=again)
+        return Outcome(
+            message=story.ready(attempt),
+            status=status,
+            details=propagated,
+            news=news,
+            requeue_after=again,
+        )
 
     def _refuse(
         self,
@@ -161,7 +176,7 @@ class FlagSetReconciler:
             found = written_by(resource, spec, self.objects)
             last = await asyncio.to_thread(last_applied, found, self.objects)
         built = await asyncio.to_thread(build, archive, spec, artifact, resource, last)
-        state = Delivered(built.manifests)
+        state = Delivered(observed(built.manifests, artifact, self.objects.get))
         if memory is not None:
             state.taken, state.outdated = memory.state.taken, memory.state.outdated
         memory = _Memory(built_from, generation, built, state, resource.status.get("digest"))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import configuration, flagset, flagsource, receiver, shard
-from controller.api.conditions import READY, find
+from controller.api import configuration, flagset, flagsource, receipt, receiver, shard
+from controller.api.conditions import PROPAGATED, READY, find
 from controller.api.meta import REQUESTED_AT, ObjectKey
 from evaluator.flags.model import PROVENANCE_PREFIX
 
@@ -39,7 +39,10 @@ def woken(
     keys = set()
     if after is not None and seen.key.kind in RECONCILED and _asks(before, after):
         keys.add(after.key)
-    keys.update(_dependents(before, after, seen, of_kind))
+    if seen.key.kind == receipt.KIND:
+        keys.update(_receivers(before, after, seen))
+    else:
+        keys.update(_dependents(before, after, seen, of_kind))
     return keys
 
 
@@ -79,10 +82,19 @@ def _dependents(
                     yield each.key
 
 
+def _receivers(
+    before: Resource | None, after: Resource | None, seen: Resource
+) -> Iterator[ObjectKey]:
+    """What a receipt is about."""
+    name = receipt.configuration_of(seen.spec)
+    if name is not None and _told(before) != _told(after):
+        yield ObjectKey(configuration.KIND, seen.namespace, name)
+
+
 def _owners(before: Resource | None, after: Resource | None, seen: Resource) -> Iterator[ObjectKey]:
-    """Whoever wrote an object looks again once its content is another's, or it is gone."""
+    """Whoever wrote an object looks again once its content is another's, or it is gone, and shows who serves it."""
     name = _label(after) or _label(before)
-    if name and _content(before) != _content(after):
+    if name and (_content(before) != _content(after) or _served(before) != _served(after)):
         yield ObjectKey(flagset.KIND, seen.namespace, name)
 
 
@@ -94,6 +106,20 @@ def _content(resource: Resource | None) -> Any:
         key: text for key, text in resource.annotations.items() if key.startswith(PROVENANCE_PREFIX)
     }
     return resource.uid, resource.generation, resource.labels, annotations, resource.owners
+
+
+def _served(resource: Resource | None) -> Any:
+    """Who serves it, as its status says."""
+    if resource is None or "served" not in resource.status:
+        return None
+    known = find(resource.status.get("conditions", ()), PROPAGATED)
+    said = known and (known.get("status"), known.get("reason"), known.get("message"))
+    return resource.status.get("served"), resource.status.get("digest"), said
+
+
+def _told(resource: Resource | None) -> Any:
+    """What a proxy tells."""
+    return None if resource is None else (resource.uid, resource.status)
 
 
 def _version(resource: Resource | None) -> Any:

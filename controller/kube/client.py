@@ -35,6 +35,7 @@ PLURALS: Final = {
     "FlagSet": "flagsets",
     "FlagShard": "flagshards",
     "FlagReceiver": "flagreceivers",
+    "FlagReceipt": "flagreceipts",
     "FeatureFlagConfiguration": "featureflagconfigurations",
     "FeatureFlag": "featureflags",
     "Secret": "secrets",
@@ -135,6 +136,16 @@ class Cluster:
             uids |= {each["metadata"]["uid"] for each in found.get("items") or ()}
             versions.append(int((found.get("metadata") or {}).get("resourceVersion") or 0))
         return frozenset(uids), min(versions)
+
+    async def leases(self, namespace: str, labels: Mapping[str, str]) -> dict[str, str]:
+        """The Leases with these labels: when each was renewed last, by name. Raises Failed."""
+        query = {"labelSelector": ",".join(f"{key}={text}" for key, text in labels.items())}
+        path = path_of("coordination.k8s.io/v1", "Lease", namespace)
+        found = _expect(await self._ask("GET", path, query), "leases", "").get("items") or ()
+        return {
+            each["metadata"]["name"]: str((each.get("spec") or {}).get("renewTime") or "")
+            for each in found
+        }
 
     async def label_pod(self, namespace: str, name: str, labels: Mapping[str, str | None]) -> None:
         """Set labels of a Pod, or remove those that are None. Raises a setback."""

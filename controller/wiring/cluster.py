@@ -10,12 +10,14 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import configuration, flagset, flagsource, receiver, shard
+from controller.api import configuration, flagset, flagsource, receipt, receiver, shard
 from controller.api.meta import GROUP, OPENFEATURE_GROUP, Resource
 from controller.artifacts import server as artifact_server
 from controller.artifacts.storages import Storages
 from controller.flagsets.fetch import ArtifactReader
+from controller.flagsets.proxies import LiveProxies
 from controller.flagsets.reconciler import FlagSetReconciler
+from controller.flagsets.serving import ServingReconciler
 from controller.flagsets.verdict import ConfigurationReconciler
 from controller.handlers.app import Watched, registry, seen, watch
 from controller.handlers.wake import RECONCILED, woken
@@ -37,7 +39,7 @@ from evaluator.http.listener import Listener
 from evaluator.http.routes import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from controller.api.meta import ObjectKey
     from controller.settings import ControllerSettings
@@ -50,6 +52,7 @@ WATCHED: Final = (
     Watched(GROUP, "v1beta1", flagset.KIND, flagset.PLURAL),
     Watched(GROUP, "v1beta1", shard.KIND, shard.PLURAL),
     Watched(GROUP, "v1beta1", receiver.KIND, receiver.PLURAL),
+    Watched(GROUP, "v1beta1", receipt.KIND, receipt.PLURAL),
     Watched(OPENFEATURE_GROUP, "v1beta1", configuration.KIND, configuration.PLURAL),
     Watched(OPENFEATURE_GROUP, "v1beta1", configuration.FLAG_KIND, configuration.FLAG_PLURAL),
     Watched("", "v1", "Secret", "secrets", content=False),
@@ -61,6 +64,8 @@ WATCHED: Final = (
 LEADER_LABEL: Final = "flagstaff.dev/leader"
 _DRAIN: Final = 2.0
 _LIST_AGAIN: Final = 1.0
+_PROXIES: Final = 5.0
+"""Seconds from one look at the proxies' Leases to the next."""
 _SOURCE_WORKERS: Final = 64
 """A source whose server does not answer keeps its worker for its whole timeout; the git programs at a time are bounded elsewhere."""
 SWEEP: Final = 300.0
@@ -84,6 +89,7 @@ class Controller:
     cluster: Cluster
     objects: Objects
     metrics: Metrics
+    proxies: LiveProxies = field(default_factory=LiveProxies, init=False)
     loops: dict[str, Loop] = field(default_factory=dict, init=False)
     endpoints: Endpoints = field(default_factory=Endpoints, init=False)
     expected: Expected = field(default_factory=Expected, init=False)
@@ -145,6 +151,8 @@ class Controller:
         self.objects.learn(Resource.of(body))
 
     def _changed(self, before: Resource | None, after: Resource | None) -> None:
+        if after is not None and after.key.kind == receipt.KIND:
+            self._meet(after)
         if after is None and before is not None and before.key.kind in self.loops:
             self.loops[before.key.kind].gone(before.key)
         for key in woken(before, after, self.objects.of_kind):
@@ -207,9 +215,42 @@ class Controller:
                 for kind, loop in self.loops.items():
                     workers = _SOURCE_WORKERS if kind == flagsource.KIND else self.settings.workers
                     group.create_task(loop.run(workers))
+                group.create_task(self._follow_proxies())
         finally:
             self.metrics.leading = False
             await self._label_own_pod(None)
+
+    async def _follow_proxies(self) -> None:
+        """Which proxies live: what a dead one knew counts no more, and is removed. Asks only where any proxy ever told anything."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            for each in self.objects.of_kind(receipt.KIND):
+                self._meet(each)
+            if self.proxies.alive:
+                try:
+                    found = await self.cluster.leases(self.settings.namespace, receipt.PROXY_LABEL)
+                    await self._bury(self.proxies.learn(found, clock()), found)
+                except Setback as setback:
+                    log.warning("the proxies' Leases were not read: %s", setback.message)
+            await asyncio.sleep(_PROXIES)
+
+    def _meet(self, found: Resource) -> None:
+        self.proxies.meet(str(found.spec.get("proxy")), asyncio.get_running_loop().time())
+
+    async def _bury(self, dead: frozenset[str], leases: Mapping[str, str]) -> None:
+        for each in self.objects.of_kind(receipt.KIND):
+            if each.spec.get("proxy") in dead:
+                key = each.key
+                await self.cluster.delete(
+                    each.api_version, key.kind, key.namespace, key.name, uid=each.uid
+                )
+                # Its event comes later.
+                self.objects.forget(key)
+        for name in leases:
+            if name.removeprefix(receipt.LEASE_PREFIX) in dead:
+                await self.cluster.delete(
+                    "coordination.k8s.io/v1", "Lease", self.settings.namespace, name
+                )
 
     async def _remove_strangers(self) -> None:
         """Artifacts of sources that went while nobody ran."""
@@ -288,7 +329,9 @@ def _reconcilers(controller: Controller, storages: Storages) -> dict[str, Reconc
         flagset.KIND: FlagSetReconciler(
             objects, ArtifactReader(local), cluster, controller.applied, random.random
         ),
-        configuration.KIND: ConfigurationReconciler(objects),
+        configuration.KIND: ServingReconciler(
+            ConfigurationReconciler(objects), objects, controller.proxies
+        ),
         configuration.FLAG_KIND: ConfigurationReconciler(objects),
         receiver.KIND: FlagReceiverReconciler(cluster.secret, controller.endpoints),
     }

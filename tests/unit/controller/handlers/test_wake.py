@@ -50,6 +50,7 @@ ODD = (
 SHARDED = thing("FeatureFlagConfiguration", "large", {"shards": [{"name": "s1", "digest": "d"}]})
 THERE = (SOURCE, RECEIVER, *SETS, *ODD, SHARDED)
 MADE = thing("FeatureFlagConfiguration", "one", labels={SET: "one"})
+RECEIPT = thing("FlagReceipt", "r", {"configuration": "one", "proxy": "p"})
 SHARD = thing("FlagShard", "s1", labels={SET: "one"})
 SECRET = thing("Secret", "git", generation=0)
 GIT = thing("GitRepository", "flags")
@@ -126,6 +127,15 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
     "a proxy's Secret": (None, thing("Secret", "proxy"), {"FlagSource/flags"}),
     "a receiver's Secret": (None, thing("Secret", "hook"), {"FlagReceiver/push"}),
     "another namespace's Secret": (None, thing("Secret", "git", namespace="other"), set()),
+    "our configuration, served by more": (*changed(MADE, status={"served": "2/3"}), {"FlagSet/one"}),
+    "a user's configuration, served by more": (*changed(PLAIN, status={"served": "2/3"}), set()),
+    "a receipt": (None, RECEIPT, {"FeatureFlagConfiguration/one"}),
+    "a receipt that tells another thing": (
+        *changed(RECEIPT, status={"digest": "d"}), {"FeatureFlagConfiguration/one"},
+    ),
+    "a receipt that tells the same": (*changed(RECEIPT), set()),
+    "a receipt that is gone": (RECEIPT, None, {"FeatureFlagConfiguration/one"}),
+    "a receipt of nothing": (None, thing("FlagReceipt", "odd", {"configuration": 7}), set()),
     "nothing": (None, None, set()),
 }  # fmt: skip
 

@@ -322,7 +322,20 @@ async def test_a_process_killed_before_it_told_stores_the_same_again(life: Life)
     life.restart()
     await life.look()
     told, again = killed.status["artifact"], life.status["artifact"]
-    assert {**again, "lastUpdateTime": ""} == {**told, "lastUpdateTime": ""}
+    # It was observed anew: nobody was told of the first time.
+    for moment in (told, again):
+        moment["lastUpdateTime"] = moment["metadata"]["flagstaff.dev/observed-at"] = ""
+    assert again == told
+
+
+async def test_a_revision_was_observed_when_the_look_began_that_found_it(life: Life) -> None:
+    await life.look()
+    first = life.status["artifact"]["metadata"]["flagstaff.dev/observed-at"]
+    await life.look()
+    assert life.status["artifact"]["metadata"]["flagstaff.dev/observed-at"] == first
+    life.source.commit = SECOND
+    await life.look()
+    assert life.status["artifact"]["metadata"]["flagstaff.dev/observed-at"] > first
 
 
 async def test_killed_before_it_told_of_a_second_one_the_first_is_still_there(

@@ -1,0 +1,103 @@
+"""From a count of who serves what to the status that tells it: SERVED, laggards by name, how long it took. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api.conditions import FALSE, PROPAGATED, TRUE, UNKNOWN, Condition, find
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.api.members import Count
+    from controller.api.receipt import Laggard
+
+SERVED, PROGRESSING, LAGGING, NOBODY = "Served", "Progressing", "Lagging", "NobodySubscribed"
+"""Reasons."""
+FIELDS: Final = ("served", "total", "delivered", "latency", "laggards")
+"""Of the status: all that is told here."""
+PATIENCE: Final = 15.0
+"""Seconds from which on whoever does not follow lags."""
+MOST_LAGGARDS: Final = 20
+_NAMED: Final = 5
+"""Laggards that a message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Propagation:
+    """How far a content has come."""
+
+    status: dict[str, Any]
+    """FIELDS, as far as there is something to tell."""
+    condition: Condition
+    again: float | None = None
+    """Seconds until time alone makes something else of it."""
+
+
+def propagation(count: Count, what: str, before: Mapping[str, Any], now: datetime) -> Propagation:
+    """`what` is the revision, or the digest, that `count` is about; `before` the status until now."""
+    status: dict[str, Any] = {"served": f"{count.served}/{count.total}", "total": count.total}
+    if count.delivered:
+        status["delivered"] = count.delivered
+    if count.p50 and count.p99:
+        status["latency"] = {"p50": count.p50, "p99": count.p99}
+    if count.laggards:
+        status["laggards"] = [_laggard(each) for each in count.laggards[:MOST_LAGGARDS]]
+    if not count.total:
+        message = "no evaluator that sends receipts is subscribed"
+        return Propagation(status, Condition(PROPAGATED, UNKNOWN, NOBODY, message))
+    told = f"{count.served} of {count.total} evaluators serve {what}"
+    if not count.lagging:
+        return Propagation(status, Condition(PROPAGATED, TRUE, SERVED, told))
+    left = _patience_left(before, now)
+    if left > 0 and not count.silent:
+        message = f"{told}; {count.lagging} to follow"
+        return Propagation(status, Condition(PROPAGATED, FALSE, PROGRESSING, message), left)
+    message = f"{told}; {_who(count)}"
+    return Propagation(status, Condition(PROPAGATED, FALSE, LAGGING, message))
+
+
+def _patience_left(before: Mapping[str, Any], now: datetime) -> float:
+    known = find(before.get("conditions") or (), PROPAGATED)
+    if known is None or known.get("status") != FALSE:
+        return PATIENCE
+    if known.get("reason") == LAGGING:
+        return 0.0
+    try:
+        since = datetime.fromisoformat(str(known.get("lastTransitionTime")))
+    except ValueError:
+        return PATIENCE
+    # The condition's time has whole seconds.
+    return (since + timedelta(seconds=PATIENCE + 1) - now).total_seconds()
+
+
+def _laggard(each: Laggard) -> dict[str, Any]:
+    told = {
+        "name": each.name,
+        "node": each.node,
+        "serves": each.serves,
+        "since": each.since,
+        "silent": each.silent,
+        "claimed": each.claimed,
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def _who(count: Count) -> str:
+    named = [described(each) for each in count.laggards[:_NAMED]]
+    rest = count.lagging - len(named)
+    if rest:
+        named.append(
+            f"{rest} more" if named else f"{rest} do not, at proxies that do not name them yet"
+        )
+    return ", ".join(named)
+
+
+def described(laggard: Laggard) -> str:
+    """`shop/checkout-1 (silent, last served main@sha1:…)`."""
+    serves = laggard.serves or "nothing"
+    if laggard.silent:
+        return f"{laggard.name} (silent, last served {serves})"
+    return f"{laggard.name} (serves {serves})"

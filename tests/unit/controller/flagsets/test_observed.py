@@ -1,0 +1,52 @@
+"""When a revision was first observed, told by what delivers it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.api.artifact import ArtifactStatus
+from controller.api.meta import Resource
+from controller.flagsets.observed import observed
+
+AT = "flagstaff.dev/observed-at"
+REVISION = "flagstaff.dev/revision"
+FIRST, SECOND = "2026-01-01T00:00:00.123Z", "2026-01-02T00:00:00.456Z"
+
+
+def artifact(**metadata: str) -> ArtifactStatus:
+    return ArtifactStatus(
+        url="http://a", revision="main@sha1:2", digest="sha256:1", last_update_time="2026-01-03T00:00:00Z", metadata=metadata,
+    )  # fmt: skip
+
+
+def stamped(revision: str, known: dict[str, str] | None, **metadata: str) -> str | None:
+    manifest: dict[str, Any] = {
+        "kind": "FeatureFlagConfiguration",
+        "metadata": {"name": "x", "namespace": "shop", "annotations": {REVISION: revision}},
+    }
+    found = None
+    if known is not None:
+        meta = {"name": "x", "namespace": "shop", "annotations": known}
+        found = Resource.of({"kind": "FeatureFlagConfiguration", "metadata": meta})
+    (made,) = observed([manifest], artifact(**metadata), lambda _: found)
+    told: str | None = made["metadata"]["annotations"].get(AT)
+    return told
+
+
+@pytest.mark.parametrize(
+    ("revision", "known", "metadata", "told"),
+    [
+        pytest.param("main@sha1:2", None, {AT: SECOND}, SECOND, id="a new one: what its source says"),
+        pytest.param("main@sha1:2", None, {}, "2026-01-03T00:00:00Z", id="Flux's source: when it was stored"),
+        pytest.param("main@sha1:2", {REVISION: "main@sha1:1", AT: FIRST}, {AT: SECOND}, SECOND, id="another than before"),
+        pytest.param("main@sha1:2", {REVISION: "main@sha1:2", AT: FIRST}, {AT: SECOND}, FIRST, id="stored again"),
+        pytest.param("main@sha1:1", {REVISION: "main@sha1:1", AT: FIRST}, {AT: SECOND}, FIRST, id="a commit that changed no flag"),
+        pytest.param("main@sha1:1", None, {AT: SECOND}, None, id="an earlier one of which nobody knows"),
+    ],
+)  # fmt: skip
+def test_the_moment_is_that_of_the_revision_that_changed_the_content(
+    revision: str, known: dict[str, str] | None, metadata: dict[str, str], told: str | None
+) -> None:
+    assert stamped(revision, known, **metadata) == told

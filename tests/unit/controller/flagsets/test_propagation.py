@@ -1,0 +1,95 @@
+"""What a status says of who serves a flag set."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from controller.api.members import Count
+from controller.api.receipt import Laggard
+from controller.flagsets.propagation import Propagation, propagation
+
+NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
+WHAT = "main@sha1:new"
+
+
+def laggard(name: str, **fields: Any) -> Laggard:
+    return Laggard(
+        id="00", name=name, serves="main@sha1:old", since="2026-01-01T12:00:00Z", **fields
+    )
+
+
+def told(
+    count: Count, *, false_for: float | None = None, reason: str = "Progressing"
+) -> Propagation:
+    since = None if false_for is None else NOW - timedelta(seconds=false_for)
+    known = {"type": "Propagated", "status": "False", "reason": reason}
+    before: dict[str, Any] = {}
+    if since is not None:
+        stamp = since.strftime("%Y-%m-%dT%H:%M:%SZ")
+        before = {"conditions": [{**known, "lastTransitionTime": stamp}]}
+    return propagation(count, WHAT, before, NOW)
+
+
+def test_when_all_serve_it_it_is_propagated() -> None:
+    found = told(Count(served=412, total=412, latency={40: 400, 56: 12}))
+    assert found.status == {
+        "served": "412/412", "total": 412, "latency": {"p50": "32ms", "p99": "130ms"},
+    }  # fmt: skip
+    assert (found.condition.status, found.condition.reason) == ("True", "Served")
+    assert found.condition.message == "412 of 412 evaluators serve main@sha1:new"
+
+
+def test_while_some_are_to_follow_it_progresses_and_is_looked_at_when_patience_ends() -> None:
+    found = told(Count(served=2, total=3, laggards=(laggard("shop/c"),)))
+    assert (found.condition.status, found.condition.reason) == ("False", "Progressing")
+    assert found.condition.message == "2 of 3 evaluators serve main@sha1:new; 1 to follow"
+    assert found.again == 15.0
+
+
+@pytest.mark.parametrize(
+    ("count", "false_for", "reason"),
+    [
+        pytest.param(Count(served=2, total=3), 4.0, "Progressing", id="soon"),
+        pytest.param(Count(served=2, total=3), 16.0, "Lagging", id="after its patience"),
+        pytest.param(Count(served=2, total=3, silent=1), 0.0, "Lagging", id="one is silent"),
+    ],
+)
+def test_it_lags_once_somebody_is_silent_or_does_not_follow(
+    count: Count, false_for: float, reason: str
+) -> None:
+    assert told(count, false_for=false_for).condition.reason == reason
+
+
+def test_what_lags_does_not_progress_again_before_it_is_there() -> None:
+    assert (
+        told(Count(served=2, total=3), false_for=1.0, reason="Lagging").condition.reason
+        == "Lagging"
+    )
+
+
+def test_laggards_are_named_with_what_they_serve() -> None:
+    laggards = (laggard("shop/a", silent=True), laggard("shop/b"), Laggard(id="1", name="shop/c"))
+    found = told(Count(served=1, total=9, silent=1, laggards=laggards))
+    assert found.condition.message == (
+        "1 of 9 evaluators serve main@sha1:new; shop/a (silent, last served main@sha1:old), "
+        "shop/b (serves main@sha1:old), shop/c (serves nothing), 5 more"
+    )
+    assert found.status["laggards"][0] == {
+        "name": "shop/a", "serves": "main@sha1:old", "since": "2026-01-01T12:00:00Z", "silent": True,
+    }  # fmt: skip
+
+
+def test_no_more_laggards_are_named_than_a_person_reads() -> None:
+    many = tuple(laggard(f"shop/p{number:02}", silent=True) for number in range(40))
+    found = told(Count(served=0, total=400, silent=400, laggards=many))
+    assert len(found.status["laggards"]) == 20
+    assert found.condition.message.endswith("395 more")
+
+
+def test_where_nobody_sends_receipts_it_is_unknown() -> None:
+    found = told(Count(delivered=7))
+    assert (found.condition.status, found.condition.reason) == ("Unknown", "NobodySubscribed")
+    assert found.status == {"served": "0/0", "total": 0, "delivered": 7}

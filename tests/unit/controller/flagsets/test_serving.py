@@ -1,0 +1,234 @@
+"""The leader's sum of what proxies tell, beside the verdict."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from controller.api.conditions import find
+from controller.api.meta import ObjectKey, Resource
+from controller.api.receipt import Entry, member_id, pack, receipt_name
+from controller.flagsets.proxies import LiveProxies
+from controller.flagsets.serving import ServingReconciler, shown
+from controller.flagsets.verdict import ConfigurationReconciler
+from controller.runtime.loop import Objects
+from controller.runtime.setbacks import Setback
+from controller.runtime.settle import Outcome, Settled, settle
+from evaluator.flags.canonical import digest
+from evaluator.flags.parse import parse
+from tests.unit.controller.flagsets.world import BROKEN, START, flag
+
+KIND = "FeatureFlagConfiguration"
+
+
+@dataclass
+class Counted:
+    """Judges as ever, and counts how often."""
+
+    inner: ConfigurationReconciler
+    times: int = 0
+
+    async def reconcile(self, resource: Resource, now: datetime) -> Outcome:
+        self.times += 1
+        return await self.inner.reconcile(resource, now)
+
+    def forget(self, key: ObjectKey) -> None:
+        self.inner.forget(key)
+
+
+@dataclass
+class World:
+    """One object, its status as it is written, and proxies."""
+
+    spec: dict[str, Any] = field(default_factory=lambda: {"flagSpec": {"flags": {"a": flag()}}})
+    now: datetime = START
+    generation: int = 1
+    status: dict[str, Any] = field(default_factory=dict)
+    writes: int = 0
+    objects: Objects = field(default_factory=Objects)
+    proxies: LiveProxies = field(default_factory=LiveProxies)
+
+    def __post_init__(self) -> None:
+        self.verdict = Counted(ConfigurationReconciler(self.objects))
+        self.reconciler = ServingReconciler(self.verdict, self.objects, self.proxies)
+
+    @property
+    def resource(self) -> Resource:
+        meta = {"name": "flags", "namespace": "shop", "uid": "u", "generation": self.generation}
+        return Resource.of(
+            {"kind": KIND, "metadata": meta, "spec": self.spec, "status": self.status}
+        )
+
+    @property
+    def digest(self) -> str:
+        return digest(parse(json.dumps(self.spec["flagSpec"]).encode(), file="f.json").flag_set)
+
+    def receipt(self, proxy: str, *members: str, serves: str = "", **meta: Any) -> None:
+        entries = pack(Entry(member_id("shop", each, ""), 1) for each in members)
+        group = {"digest": serves or self.digest, "members": entries}
+        self.proxies.meet(proxy, 0.0)
+        found = Resource.of({
+            "kind": "FlagReceipt",
+            "metadata": {
+                "name": receipt_name("flags", proxy), "namespace": "shop", "uid": proxy,
+                "ownerReferences": [{"kind": KIND, "uid": "u"}], **meta,
+            },
+            "spec": {"configuration": "flags", "proxy": proxy},
+            "status": {"digest": self.digest, "groups": [group]},
+        })  # fmt: skip
+        self.objects.learn(found)
+
+    async def look(self, after: float = 0.0) -> Settled:
+        self.now += timedelta(seconds=after)
+        try:
+            result: Outcome | Setback = await self.reconciler.reconcile(self.resource, self.now)
+        except Setback as setback:
+            result = setback
+        settled = settle(self.resource, result, self.now)
+        self.writes += settled.status != self.status
+        self.status = settled.status
+        return settled
+
+    @property
+    def propagated(self) -> tuple[str, str]:
+        known = find(self.status["conditions"], "Propagated")
+        assert known is not None
+        return known["status"], known["reason"]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_without_receipts_nothing_is_said(world: World) -> None:
+    await world.look()
+    assert "served" not in world.status
+    assert find(world.status["conditions"], "Propagated") is None
+
+
+async def test_receipts_of_all_proxies_are_summed_up(world: World) -> None:
+    world.receipt("p1", "a", "b")
+    world.receipt("p2", "b", "c")
+    await world.look()
+    assert (world.status["served"], world.propagated) == ("3/3", ("True", "Served"))
+
+
+async def test_those_of_a_dead_proxy_count_no_more(world: World) -> None:
+    world.receipt("p1", "a")
+    world.receipt("p2", "b")
+    await world.look()
+    world.proxies.learn({"flagstaff-proxy-p1": "t"}, 100.0)
+    await world.look(after=2)
+    assert world.status["served"] == "1/1"
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [{"ownerReferences": [{"kind": KIND, "uid": "an earlier one"}]}, {"ownerReferences": []}],
+    ids=["of an earlier object", "of none"],
+)
+async def test_a_receipt_of_another_object_of_that_name_is_none(
+    world: World, meta: dict[str, Any]
+) -> None:
+    world.receipt("p1", "a", **meta)
+    await world.look()
+    assert "served" not in world.status
+
+
+async def test_a_receipt_that_cannot_be_read_is_left_out(world: World) -> None:
+    world.receipt("p1", "a")
+    world.receipt("p2", "b")
+    key = ObjectKey("FlagReceipt", "shop", receipt_name("flags", "p2"))
+    found = world.objects.get(key)
+    assert found is not None
+    world.objects.learn(replace(found, status={"groups": "none"}))
+    await world.look()
+    assert world.status["served"] == "1/1"
+
+
+async def test_who_serves_it_is_written_once_a_second_and_at_last_is_right(world: World) -> None:
+    world.receipt("p1", "a")
+    await world.look()
+    for number in range(1, 10):
+        world.receipt("p1", "a", *(f"m{each}" for each in range(number)))
+        await world.look(after=0.05)
+    assert (world.status["served"], world.writes) == ("1/1", 1)
+    assert (await world.look()).requeue_after == pytest.approx(0.55)
+    await world.look(after=0.55)
+    assert (world.status["served"], world.writes) == ("10/10", 2)
+
+
+async def test_the_larger_the_object_the_seldomer_it_is_written(world: World) -> None:
+    large = {f"f{number}": flag(metadata={"x": "y" * 1000}) for number in range(500)}
+    world.spec = {"flagSpec": {"flags": large}}
+    world.receipt("p1", "a")
+    await world.look()
+    world.receipt("p1", "a", "b")
+    settled = await world.look(after=2)
+    assert world.writes == 1
+    assert settled.requeue_after is not None
+    assert settled.requeue_after > 3
+
+
+async def test_another_content_is_told_at_once(world: World) -> None:
+    world.receipt("p1", "a")
+    await world.look()
+    world.spec, world.generation = {"flagSpec": {"flags": {"b": flag()}}}, 2
+    await world.look(after=0.01)
+    assert (world.status["served"], world.propagated) == ("0/1", ("False", "Progressing"))
+    await world.look(after=20)
+    assert world.propagated == ("False", "Lagging")
+
+
+async def test_nothing_is_written_while_nothing_changes(world: World) -> None:
+    world.receipt("p1", "a")
+    for _ in range(5):
+        await world.look(after=10)
+    assert world.writes == 1
+
+
+async def test_a_receipt_is_no_reason_to_judge_the_content_again(world: World) -> None:
+    for number in range(5):
+        world.receipt("p1", *(f"m{each}" for each in range(number)))
+        await world.look(after=2)
+    assert world.verdict.times == 1
+    world.generation = 2
+    await world.look()
+    assert world.verdict.times == 2
+
+
+async def test_an_unsound_content_is_counted_as_well(world: World) -> None:
+    world.spec = {"flagSpec": {"flags": {"a": flag(), "b": BROKEN}}}
+    await world.look()
+    world.receipt("p1", "a", serves="sha256:held")
+    await world.look(after=2)
+    assert (world.status["served"], world.propagated) == ("0/1", ("False", "Progressing"))
+    ready = find(world.status["conditions"], "Ready")
+    assert ready is not None
+    assert ready["reason"] == "InvalidFlags"
+
+
+async def test_a_shard_that_comes_is_judged(world: World) -> None:
+    world.spec = {"shards": [{"name": "part", "digest": "sha256:1"}]}
+    await world.look()
+    world.objects.learn(Resource.of({
+        "kind": "FlagShard", "metadata": {"name": "part", "namespace": "shop", "resourceVersion": "5"},
+        "spec": {"digest": "sha256:1", "flagSpec": {"flags": {"a": flag()}}},
+    }))  # fmt: skip
+    await world.look()
+    ready = find(world.status["conditions"], "Ready")
+    assert ready is not None
+    assert ready["status"] == "True"
+
+
+async def test_a_flag_set_shows_what_is_said_of_what_it_wrote(world: World) -> None:
+    world.receipt("p1", "a")
+    await world.look()
+    fields, (condition,) = shown(world.resource, world.digest)
+    assert (fields, condition.status) == ({"served": "1/1"}, "True")
+    assert shown(world.resource, "sha256:another") == shown(None, world.digest) == ({}, ())
