@@ -1,0 +1,234 @@
+"""(f) On Kubernetes: from a push to a FeatureFlagConfiguration, and many sources and sets from cold to Ready and at rest.
+
+    python -m benchmarks.cluster
+
+A real API server and `flagstaff controller` as its service account (tests/cluster), Git over HTTP.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import queue
+import re
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.results import keep, median, percentile
+from tests.cluster.assets import build, find
+from tests.cluster.controllers import ControllerProcess, controller
+from tests.cluster.objects import (
+    Namespace,
+    condition,
+    flag_set,
+    flag_source,
+    flags,
+    manifest,
+    secret,
+)
+from tests.cluster.plane import Plane, running
+from tests.cluster.plugin import install
+from tests.cluster.spines import Spine, spine_in
+from tests.git_http import git_server
+from tests.repositories import Repository
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PUSHES = 60
+FLAGS = 50
+REPOSITORIES = 10
+MANY = 300
+IDLE_SECONDS = 60.0
+TOKEN = "a-token-of-nobody"  # noqa: S105 - a benchmark's own
+
+
+def main() -> None:
+    """Both measurements on one plane each."""
+    with plane() as (cluster, process, folder):
+        keep("push to FeatureFlagConfiguration, HTTP remote", latency(cluster, process, folder))
+    with plane() as (cluster, process, folder):
+        keep(f"{MANY} FlagSources and FlagSets, cold and idle", many(cluster, process, folder))
+
+
+@contextlib.contextmanager
+def plane() -> Iterator[tuple[Plane, ControllerProcess, Path]]:
+    """A fresh plane with a controller."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with running(find() or build(), folder / "plane") as cluster:
+            install(cluster)
+            cluster.kubectl("create", "namespace", "shop")
+            with controller(cluster, folder / "controller") as process:
+                process.wait_leads()
+                yield cluster, process, folder
+
+
+# -- push to written -------------------------------------------------------------------------------------------------
+
+
+def latency(cluster: Plane, process: ControllerProcess, folder: Path) -> list[dict[str, Any]]:
+    """One row by webhook, one by annotation."""
+    with spine_in(cluster, "shop", folder) as spine:
+        spec = {"type": "generic-hmac", "secretRef": {"name": "hook"}, "resources": [{"name": "*"}]}
+        spine.apply(secret("hook", token=TOKEN), manifest("FlagReceiver", "flags", spec))
+        for kind in ("flagset", "flagreceiver", "ffc"):
+            spine.wait_ready(kind)
+        watched = Watch(spine)
+        hook = spine.get("flagreceiver")["status"]["webhookPath"]
+        url = f"http://127.0.0.1:{process.receiver}{hook}"
+        ways: dict[str, Callable[[str], None]] = {
+            "webhook": lambda commit: deliver(url, spine, commit),
+            "requestedAt": lambda _: void(spine.poke("flagsource")),
+        }
+        return [row(way, ask, spine, watched, process) for way, ask in ways.items()]
+
+
+def row(
+    way: str, ask: Callable[[str], None], spine: Spine, watched: Watch, process: ControllerProcess
+) -> dict[str, Any]:
+    """PUSHES pushes, one after another."""
+    times, before = [], writes(process)
+    for number in range(PUSHES):
+        kinds = {f"flag-{index}": "on" for index in range(FLAGS)}
+        kinds["banner"] = "off" if number % 2 else "on"
+        commit = spine.repository.commit("next", flags__json=flags(**kinds, **{way: "on"}))
+        started = time.perf_counter()
+        ask(commit)
+        times.append((watched.wait(commit) - started) * 1000)
+        for kind in ("flagset", "ffc"):
+            spine.wait(kind, lambda it: it["metadata"]["generation"] == it["status"].get("observedGeneration"))  # fmt: skip
+        spine.wait_applied(commit)
+    made = Counter(writes(process))
+    made.subtract(before)
+    per = {name: round(count / PUSHES, 2) for name, count in sorted(made.items()) if count > 1}
+    return {
+        "by": way,
+        "pushes": PUSHES,
+        "p50 ms": median(times),
+        "p99 ms": percentile(times, 0.99),
+        "API writes a push": ", ".join(f"{name} {count}" for name, count in per.items()),
+    }
+
+
+def void(_: object) -> None:
+    """What comes back is of no interest."""
+
+
+def deliver(url: str, spine: Spine, commit: str) -> None:
+    """A Git server's webhook."""
+    payload = {"repository": spine.url, "ref": "refs/heads/main", "commit": commit}
+    body = json.dumps(payload).encode()
+    signature = hmac.new(TOKEN.encode(), body, hashlib.sha256).hexdigest()
+    while True:
+        request = urllib.request.Request(url, body, {"X-Signature": f"sha256={signature}"})  # noqa: S310 - loopback
+        try:
+            with urllib.request.urlopen(request) as answer:  # noqa: S310 - loopback
+                void(answer.read())
+        except urllib.error.HTTPError as error:
+            if error.code != 429:
+                raise
+            time.sleep(float(error.headers["retry-after"]))
+        else:
+            return
+
+
+@dataclass
+class Watch:
+    """When the FeatureFlagConfiguration of each commit was there, as a watch tells it."""
+
+    spine: Spine
+    _seen: queue.SimpleQueue[tuple[str, float]] = field(default_factory=queue.SimpleQueue)
+
+    def __post_init__(self) -> None:
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def wait(self, commit: str) -> float:
+        """The moment, on time.perf_counter's clock."""
+        while True:
+            found, moment = self._seen.get(timeout=60)
+            if found == commit:
+                return moment
+
+    def _follow(self) -> None:
+        path = f"/apis/core.openfeature.dev/v1beta1/namespaces/{self.spine.name}/featureflagconfigurations?watch=1"
+        for line in self.spine.api.lines(path):
+            moment = time.perf_counter()
+            told = json.loads(line)["object"]["metadata"].get("annotations") or {}
+            self._seen.put((told.get("flagstaff.dev/revision", "").rpartition(":")[2], moment))
+
+
+# -- many ------------------------------------------------------------------------------------------------------------
+
+
+def many(cluster: Plane, process: ControllerProcess, folder: Path) -> list[dict[str, Any]]:
+    """MANY sources over REPOSITORIES repositories, each with a set."""
+    for number in range(REPOSITORIES):
+        repository = Repository(folder / f"repository-{number}")
+        repository.commit("first", flags__json=flags(**{f"flag-{each}": "on" for each in range(FLAGS)}))  # fmt: skip
+    space = Namespace(cluster, "shop")
+    with git_server(folder) as server:
+        started = time.perf_counter()
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda each: apply(space, server.url, each), range(MANY)))
+        applied = time.perf_counter() - started
+        while not all_ready(space):
+            time.sleep(0.2)
+        ready = time.perf_counter() - started
+        cold = sum(writes(process).values())
+        asked = len(server.paths)
+        time.sleep(5)
+        before = sum(writes(process).values())
+        time.sleep(IDLE_SECONDS)
+        idle = sum(writes(process).values()) - before
+    return [
+        {
+            "sources": MANY, "sets": MANY, "repositories": REPOSITORIES, "applied s": applied, "all Ready s": ready,
+            "API writes": cold, "requests to Git": asked, "memory MB": memory(process), "API writes a minute at rest": idle,
+        }
+    ]  # fmt: skip
+
+
+def apply(space: Namespace, url: str, number: int) -> None:
+    """One source and its set."""
+    name = f"each-{number}"
+    place = f"{url}/repository-{number % REPOSITORIES}/.git"
+    space.apply(flag_source(place, name=name), flag_set(name=name, source=name))
+
+
+def all_ready(space: Namespace) -> bool:
+    """Whether everything that is to come is there and Ready."""
+    return all(
+        sum(condition(each, "Ready").get("status") == "True" for each in space.all(kind)) == MANY
+        for kind in ("flagsource", "flagset", "ffc")
+    )
+
+
+def memory(process: ControllerProcess) -> float:
+    """Resident, in MB."""
+    assert process.process is not None
+    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process.process.pid}/status").read_text())
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def writes(process: ControllerProcess) -> Counter[str]:
+    """API writes so far, by verb and kind."""
+    text = process.ask("/metrics")
+    found = re.findall(
+        r'^flagstaff_api_writes_total\{kind="(\w+)",verb="(\w+)"\} (\S+)$', text, re.MULTILINE
+    )
+    return Counter({f"{verb} {kind}": int(float(count)) for kind, verb, count in found})
+
+
+if __name__ == "__main__":
+    main()
