@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,11 +49,13 @@ class ControllerSettings:
     namespace: str = DEFAULT_NAMESPACE
     """Our own: of the Lease and of the Services. FLAGSTAFF_NAMESPACE, or the service account's."""
     identity: str = ""
-    """Our name among replicas: POD_NAME, or the host's name and a number of the process."""
+    """Our name among replicas: POD_NAME, or the host's name and the process' number."""
     workers: int = 8
     """Reconciles at a time, by kind."""
     allow_local: bool = False
     """Whether a FlagSource may name a folder of this machine (file://). Never on a cluster that is shared."""
+    pod: str = ""
+    """The Pod that we run in, POD_NAME: the leader's bears a label. Empty outside of one."""
 
 
 class AuthMode(StrEnum):
@@ -82,8 +85,8 @@ class ProxySettings:
     tls_client_ca: str = ""
     """PEM file with the CAs that clients' certificates must come from; empty: none are asked for."""
     auth: AuthMode = AuthMode.WARN
-    auth_audiences: tuple[str, ...] = ()
-    """Audiences that bearer tokens must be for, parted by commas; none: the API server's own."""
+    auth_audiences: tuple[str, ...] = ("flagstaff-proxy",)
+    """Audiences of which bearer tokens must name one, parted by commas: no API server takes such a token. None: the API server's own."""
     context: Mapping[str, Any] = field(default_factory=dict)
     """A JSON object that in-process providers lay over each evaluation context."""
     max_streams: int = 20_000
@@ -102,61 +105,45 @@ class ProxySettings:
     """Our name among replicas: POD_NAME, or the host's name."""
 
 
-def proxy_from_env(environ: Mapping[str, str]) -> ProxySettings:
+S = TypeVar("S", bound=ControllerSettings | ProxySettings)
+_OF_THE_POD: Final = frozenset({"identity", "pod"})
+"""Told by POD_NAME."""
+_BOUNDS: Final = {"workers": (1, 256)}
+_PORTS: Final = (0, 65_535)
+_NUMBERS: Final = (0, 10_000_000)
+
+
+def from_env(kind: type[S], environ: Mapping[str, str]) -> S:
     """Settings of `environ`, defaults for what it does not set. Raises InvalidSettingError."""
     found: dict[str, Any] = {}
-    for each in fields(ProxySettings):
+    for each in fields(kind):
         name = f"FLAGSTAFF_{each.name.upper()}"
-        if each.name != "identity" and name in environ:
-            found[each.name] = proxy_value(each.name, environ[name], f"{name} is")
-    found.setdefault("namespace", _own_namespace())
-    identity = environ.get("POD_NAME") or socket.gethostname()
-    return ProxySettings(**{"identity": identity, **found})
+        if each.name not in _OF_THE_POD and name in environ:
+            found[each.name] = value_of(kind, each.name, environ[name], f"{name} is")
+    found["namespace"] = found.get("namespace") or _own_namespace()
+    pod = environ.get("POD_NAME", "")
+    found["identity"] = pod or socket.gethostname()
+    if kind is ControllerSettings:
+        # Two on one machine must not take each other's Lease for their own.
+        found |= {"identity": pod or f"{socket.gethostname()}-{os.getpid()}", "pod": pod}
+    return kind(**found)
 
 
-def proxy_value(field_name: str, text: str, told: str) -> Any:
-    """The value of one proxy setting as its text says; `told` begins the error. Raises InvalidSettingError."""
-    default = getattr(ProxySettings(), field_name)
+def value_of(kind: type[S], field_name: str, text: str, told: str) -> Any:
+    """The value of one setting as its text says; `told` begins the error. Raises InvalidSettingError."""
+    default = getattr(kind(), field_name)
     if isinstance(default, AuthMode):
-        if text not in set(AuthMode):
-            raise InvalidSettingError(f"{told} {text!r}: must be one of {', '.join(AuthMode)}")
-        return AuthMode(text)
-    if isinstance(default, tuple):
-        return _listed(text)
-    if isinstance(default, str):
-        return text
+        return AuthMode(_one_of(text, told, tuple(AuthMode)))
+    if isinstance(default, bool):
+        return _one_of(text.lower(), told, ("true", "false")) == "true"
     if isinstance(default, int):
-        most = 65_535 if field_name.endswith("_port") else 10_000_000
-        return _number(text, told, (0, most))
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        values = None
-    if not isinstance(values, dict):
-        raise InvalidSettingError(f"{told} {text[:100]!r}: must be a JSON object")
-    return values
-
-
-def from_env(environ: Mapping[str, str]) -> ControllerSettings:
-    """Settings of `environ`, defaults for what it does not set. Raises InvalidSettingError."""
-    defaults = ControllerSettings()
-    return ControllerSettings(
-        kubeconfig=environ.get("FLAGSTAFF_KUBECONFIG", ""),
-        namespaces=_listed(environ.get("FLAGSTAFF_NAMESPACES", "")),
-        storage_path=Path(environ.get("FLAGSTAFF_STORAGE_PATH", str(defaults.storage_path))),
-        host=environ.get("FLAGSTAFF_HOST", defaults.host),
-        artifact_port=_port(environ, "FLAGSTAFF_ARTIFACT_PORT", defaults.artifact_port),
-        artifact_address=environ.get("FLAGSTAFF_ARTIFACT_ADDRESS", ""),
-        artifact_tokens_file=environ.get("FLAGSTAFF_ARTIFACT_TOKENS_FILE", ""),
-        receiver_port=_port(environ, "FLAGSTAFF_RECEIVER_PORT", defaults.receiver_port),
-        management_port=_port(environ, "FLAGSTAFF_MANAGEMENT_PORT", defaults.management_port),
-        leader_election=_flag(environ, "FLAGSTAFF_LEADER_ELECTION", default=True),
-        lease_name=environ.get("FLAGSTAFF_LEASE_NAME", defaults.lease_name),
-        namespace=environ.get("FLAGSTAFF_NAMESPACE") or _own_namespace(),
-        identity=environ.get("POD_NAME") or socket.gethostname(),
-        workers=_whole(environ, "FLAGSTAFF_WORKERS", defaults.workers, (1, 256)),
-        allow_local=_flag(environ, "FLAGSTAFF_ALLOW_LOCAL", default=False),
-    )
+        usual = _PORTS if field_name.endswith("_port") else _NUMBERS
+        return _number(text, told, _BOUNDS.get(field_name, usual))
+    if isinstance(default, tuple):
+        return tuple(name.strip() for name in text.split(",") if name.strip())
+    if isinstance(default, str | Path):
+        return type(default)(text)
+    return _object(text, told)
 
 
 def _own_namespace() -> str:
@@ -166,17 +153,10 @@ def _own_namespace() -> str:
         return DEFAULT_NAMESPACE
 
 
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _port(environ: Mapping[str, str], name: str, default: int) -> int:
-    return _whole(environ, name, default, (0, 65535))
-
-
-def _whole(environ: Mapping[str, str], name: str, default: int, bounds: tuple[int, int]) -> int:
-    text = environ.get(name)
-    return default if text is None else _number(text, f"{name} is", bounds)
+def _one_of(text: str, told: str, known: tuple[str, ...]) -> str:
+    if text not in known:
+        raise InvalidSettingError(f"{told} {text!r}: must be one of {', '.join(known)}")
+    return text
 
 
 def _number(text: str, told: str, bounds: tuple[int, int]) -> int:
@@ -188,10 +168,11 @@ def _number(text: str, told: str, bounds: tuple[int, int]) -> int:
     return int(text)
 
 
-def _flag(environ: Mapping[str, str], name: str, *, default: bool) -> bool:
-    text = environ.get(name)
-    if text is None:
-        return default
-    if text.lower() not in {"true", "false"}:
-        raise InvalidSettingError(f"{name} is {text!r}: must be true or false")
-    return text.lower() == "true"
+def _object(text: str, told: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise InvalidSettingError(f"{told} {text[:100]!r}: must be a JSON object")
+    return values

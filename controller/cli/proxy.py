@@ -10,7 +10,7 @@ import sys
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from controller.settings import InvalidSettingError, ProxySettings, proxy_from_env, proxy_value
+from controller.settings import InvalidSettingError, ProxySettings, from_env, value_of
 
 if TYPE_CHECKING:
     import argparse
@@ -25,7 +25,7 @@ _OPTIONS = (
     ("--tls-key", "its private key"),
     ("--tls-client-ca", "CAs that clients' certificates must come from (default: none is asked for)"),
     ("--auth", "off, warn or enforce (default warn)"),
-    ("--auth-audiences", "audiences that tokens must be for, parted by commas (default the API server's)"),
+    ("--auth-audiences", "audiences of which tokens must name one, parted by commas (default flagstaff-proxy)"),
     ("--context", "JSON object that in-process providers lay over evaluation contexts"),
     ("--max-streams", "open streams of all subscribers together (default 20000)"),
     ("--max-streams-per-host", "open streams from one address (default 20000)"),
@@ -80,11 +80,11 @@ def _say(line: str) -> None:
 def _settings(options: argparse.Namespace) -> ProxySettings:
     """The environment's settings under what the command line says. Raises InvalidSettingError."""
     given = {
-        each.name: proxy_value(each.name, text, f"--{each.name.replace('_', '-')} is")
+        each.name: value_of(ProxySettings, each.name, text, f"--{each.name.replace('_', '-')} is")
         for each in fields(ProxySettings)
         if (text := getattr(options, each.name, None)) is not None
     }
-    settings = replace(proxy_from_env(os.environ), **given)
+    settings = replace(from_env(ProxySettings, os.environ), **given)
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise InvalidSettingError("--tls-cert and --tls-key are given together or not at all")
     if settings.tls_client_ca and not settings.tls_cert:

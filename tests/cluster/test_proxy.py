@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -12,12 +13,13 @@ from openfeature.contrib.provider.flagd import FlagdProvider
 from openfeature.contrib.provider.flagd.config import ResolverType
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
+from controller.settings import proxy_from_env
 from tests.clients.evaluator import evaluator
+from tests.cluster.plugin import ROOT
 from tests.cluster.proxies import ProxyProcess, apply, flags, manifest, proxy, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.cluster.plane import Plane
 
@@ -168,7 +170,8 @@ def tenant(cluster: Plane, namespace: str) -> tuple[tuple[str, str]]:
     cluster.kubectl(
         "create", "rolebinding", "flags", "-n", namespace, "--role=flags", f"--serviceaccount={namespace}:app",
     )  # fmt: skip
-    token = cluster.kubectl("create", "token", "app", "-n", namespace).strip()
+    bound = ("token", "app", "-n", namespace, "--audience", "flagstaff-proxy")
+    token = cluster.kubectl("create", *bound).strip()
     return (("authorization", f"Bearer {token}"),)
 
 
@@ -182,6 +185,8 @@ def test_under_enforce_a_tenant_reads_its_own_flags_and_no_others(
             cluster, manifest(each, "shop", flags(each) | {"metadata": {"flagSetId": f"id-{each}"}})
         )
     shown = tenant(cluster, namespace)
+    token = cluster.kubectl("create", "token", "app", "-n", namespace).strip()
+    for_the_api_server = (("authorization", f"Bearer {token}"),)
     with grpc.insecure_channel(enforcing.target) as channel:
         stub: Any = sync_pb2_grpc.FlagSyncServiceStub(channel)
         for selector in (f"{namespace}/shop", f"flagSetId=id-{namespace}"):
@@ -195,12 +200,13 @@ def test_under_enforce_a_tenant_reads_its_own_flags_and_no_others(
             (f"flagSetId=id-{other}", shown),
             (f"{namespace}/shop", ()),
             (f"{namespace}/shop", (("authorization", "Bearer forged"),)),
+            (f"{namespace}/shop", for_the_api_server),
         ):
             with pytest.raises(grpc.RpcError) as refused:
                 stub.FetchAllFlags(fetch(selector=selector), metadata=metadata, timeout=PATIENCE)
             codes.append(refused.value.code().name)
     cluster.kubectl("delete", "namespace", other, "--wait=false")
-    assert codes == ["PERMISSION_DENIED", "NOT_FOUND", "UNAUTHENTICATED", "UNAUTHENTICATED"]
+    assert codes == ["PERMISSION_DENIED", "NOT_FOUND", *["UNAUTHENTICATED"] * 3]
 
 
 def test_the_proxys_account_may_do_nothing_else(cluster: Plane) -> None:
@@ -212,3 +218,19 @@ def test_the_proxys_account_may_do_nothing_else(cluster: Plane) -> None:
         assert (
             cluster.kubectl("auth", "can-i", verb, what, account, "-A", check=False).strip() == "no"
         )
+
+
+def test_what_is_deployed_is_taken_by_the_api_server_and_by_the_program(cluster: Plane) -> None:
+    deploy = ROOT / "deploy"
+    cluster.kubectl("apply", "--server-side", "--dry-run=server", "-f", str(deploy / "proxy.yaml"))
+    patched = cluster.kubectl(
+        "patch", "--local", "-f", str(deploy / "proxy.yaml"), "--type", "strategic", "-o", "json",
+        "--patch-file", str(deploy / "proxy-enforce.yaml"), check=False,
+    )  # fmt: skip
+    start = patched.index("{")
+    deployment = json.JSONDecoder().raw_decode(patched[start:])[0]
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    settings = proxy_from_env({each["name"]: each.get("value", "x") for each in container["env"]})
+    mounts = {each["mountPath"] for each in container["volumeMounts"]}
+    assert (container["args"], settings.auth) == (["proxy"], "enforce")
+    assert {str(Path(settings.tls_cert).parent)} <= mounts
