@@ -85,11 +85,12 @@ class Slices:
     def _run(self) -> None:
         until = self._clock() + SLICE_SECONDS
         jobs = self._jobs
-        while jobs:
-            if jobs[0].advance():
-                jobs.popleft()
-            if self._clock() >= until:
-                break
-        self._running = bool(jobs)
-        if jobs:
-            asyncio.get_running_loop().call_soon(self._run)
+        try:
+            while jobs and self._clock() < until:
+                if jobs[0].advance():
+                    jobs.popleft()
+        finally:
+            # Also after a response that could not be written: it is the loop's to report, and the next one's turn.
+            self._running = bool(jobs)
+            if jobs:
+                asyncio.get_running_loop().call_soon(self._run)

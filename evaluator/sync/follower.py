@@ -78,6 +78,8 @@ class Follower:
         self._accepted: FlagSet | None = None
         self._context: Mapping[str, Json] = EMPTY
         self._taken: bytes | None = None
+        self._untaken: Delivery | None = None
+        """What was delivered last, until it is judged and served: its source will not say it again."""
         self._refusal: SourceFault | None = None
         self._told: str | None = None
         self._stamped: float | None = None
@@ -128,20 +130,24 @@ class Follower:
     async def _hear(self, heard: Delivery | Unchanged | SourceFault) -> None:
         if isinstance(heard, SourceFault):
             self._stale(heard)
-        elif isinstance(heard, Unchanged):
-            self._confirm()
-        else:
+        elif isinstance(heard, Delivery):
+            self._untaken = heard
             await self._take(heard)
+        elif self._untaken is not None:
+            await self._take(self._untaken)
+        else:
+            self._confirm()
 
     async def _take(self, delivery: Delivery) -> None:
         seen = await asyncio.to_thread(fingerprint, delivery)
         if seen == self._taken:
+            self._untaken = None
             self._confirm()
             return
         judged = await self._exchange.read(partial(accept, delivery, self._accepted))
-        self._taken = seen
         self._tell(judged.problems)
         if not isinstance(judged, Accepted):
+            self._taken, self._untaken = seen, None
             self._refusal = SourceFault("Invalid", judged.cause)
             self._stale(self._refusal)
             return
@@ -152,13 +158,13 @@ class Follower:
                 len(judged.held),
                 ", ".join(judged.held[:_TOLD]),
             )
-        self._refusal = None
-        self._accepted, self._context = judged.flag_set, delivery.context
         # First, for whoever is told of the set passes both on.
         changed, before = self._contexts.put(name, delivery.context), self._store.snapshot
         await self._exchange.put(judged.flag_set, source=name, digest=judged.digest)
         if changed and self._store.snapshot is before:
             self._store.tell_again()
+        self._accepted, self._context = judged.flag_set, delivery.context
+        self._taken, self._untaken, self._refusal = seen, None, None
         self._stamped = None
         self._confirm()
 

@@ -232,5 +232,18 @@ async def test_slices_are_as_long_as_the_clock_says_and_no_longer() -> None:
     assert 90 < turns < 110
 
 
+async def test_a_response_that_cannot_be_written_keeps_no_other_from_being_made() -> None:
+    def broken(_: object) -> None:
+        raise OSError("a bug")
+
+    reported: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, what: reported.append(what))
+    slices, answers = Slices(), list[bytes]()
+    slices.start(Deferred(Stage().made()), broken)
+    slices.start(Deferred(Stage().made()), lambda result: answers.append(result()))
+    await until(lambda: answers)
+    assert len(reported) == 1
+
+
 def test_few_steps_are_taken_at_once() -> None:
     assert at_once(Stage().made(b"a")) == b"a"

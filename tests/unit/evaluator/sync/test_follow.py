@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from evaluator.server.condition import state
+from evaluator.store import Store
 from evaluator.sync.lastgood import LastGood
 from evaluator.sync.source import RENEWAL, UNCHANGED, SourceFault
 from tests.unit.evaluator.sync.fakes import (
@@ -174,6 +175,25 @@ async def test_how_it_stands_with_a_source_is_one_word_and_its_flags_stay(
         source.fall(SourceFault(reason, "as the peer says"))
         await until(lambda: state(store.status("fake")) == expected)
         assert value(store, "a") is (True if delivers else None)
+
+
+async def test_what_could_not_be_served_is_tried_again_though_its_source_says_unchanged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = FakeSource()
+    async with following([source]) as (store, _):
+        source.say(document("a", value=1))
+        await until(lambda: value(store, "a") == 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(Store, "prepare", lambda *_: 1 / 0)
+            source.say(document("a", value=2))
+            await until(lambda: stale(source, store))
+        assert (value(store, "a"), stale(source, store)) == (
+            1, "Failed: following it failed: ZeroDivisionError",
+        )  # fmt: skip
+        source.say(UNCHANGED)
+        await until(lambda: value(store, "a") == 2)
+        await until(lambda: stale(source, store) is None)
 
 
 async def test_a_context_that_changes_alone_is_told_to_whoever_passes_it_on() -> None:
