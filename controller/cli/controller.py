@@ -6,35 +6,35 @@ import asyncio
 import logging
 import os
 import sys
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 
-from controller.settings import InvalidSettingError, from_env
+from controller.settings import ControllerSettings, InvalidSettingError, from_env, value_of
 
 if TYPE_CHECKING:
     import argparse
 
-    from controller.settings import ControllerSettings
+_OPTIONS = (
+    ("--kubeconfig", "a kubeconfig's path (default $KUBECONFIG, or the pod's account)"),
+    ("--namespaces", "namespaces to work in, parted by commas (default all)"),
+    ("--storage-path", "where artifacts and mirrors are kept (default /data)"),
+    ("--host", "address that all ports listen on (default 0.0.0.0)"),
+    ("--artifact-port", "the artifact server (default 9090; 0 takes a free port)"),
+    ("--artifact-address", "host:port under which others reach the artifact server"),
+    ("--artifact-tokens-file", "bearer tokens that the artifact server accepts, one a line (default: it asks for none)"),
+    ("--receiver-port", "webhooks (default 9292)"),
+    ("--management-port", "health, readiness and metrics (default 8014)"),
+    ("--namespace", "our own namespace, of the Lease (default: the pod's)"),
+    ("--lease-name", "the Lease among replicas (default flagstaff-controller)"),
+    ("--identity", "our name among replicas (default $POD_NAME, or the host's and the process')"),
+    ("--workers", "reconciles at a time, by kind (default 8)"),
+)  # fmt: skip
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    for name, kind, what in (
-        ("--kubeconfig", str, "a kubeconfig's path (default $KUBECONFIG, or the pod's account)"),
-        ("--namespaces", str, "namespaces to work in, parted by commas (default all)"),
-        ("--storage-path", Path, "where artifacts and mirrors are kept (default /data)"),
-        ("--host", str, "address that all ports listen on (default 0.0.0.0)"),
-        ("--artifact-port", int, "the artifact server (default 9090; 0 takes a free port)"),
-        ("--artifact-address", str, "host:port under which others reach the artifact server"),
-        ("--receiver-port", int, "webhooks (default 9292)"),
-        ("--management-port", int, "health, readiness and metrics (default 8014)"),
-        ("--namespace", str, "our own namespace, of the Lease (default: the pod's)"),
-        ("--lease-name", str, "the Lease among replicas (default flagstaff-controller)"),
-        ("--identity", str, "our name among replicas (default $POD_NAME, or the host's)"),
-        ("--workers", int, "reconciles at a time, by kind (default 8)"),
-    ):
-        parser.add_argument(name, type=kind, default=None, metavar="X", help=what)
+    for name, what in _OPTIONS:
+        parser.add_argument(name, default=None, metavar="X", help=what)
     parser.add_argument(
         "--no-leader-election", dest="leader_election", action="store_false", default=None,
         help="work without asking for the Lease: where there is one replica",
@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Work until SIGTERM or SIGINT; 2 for a setting that cannot be used, 3 where the cluster cannot be reached at all."""
+    """Work until SIGTERM or SIGINT; 2 for a setting that cannot be used, 3 for a port, kubeconfig or file that cannot be had."""
     try:
         settings = _settings(options)
     except InvalidSettingError as error:
@@ -63,12 +63,21 @@ def run(options: argparse.Namespace) -> int:
     )
     logging.getLogger("kopf").setLevel(logging.WARNING)
     import uvloop
+    from kubernetes.aio.config.config_exception import ConfigException
 
     from controller.wiring.cluster import run_controller
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run_controller(settings, _say))
+    except InvalidSettingError as error:
+        print(f"flagstaff controller: {error}", file=sys.stderr)
+        return 2
+    except ConfigException as error:
+        print(
+            f"flagstaff controller: {settings.kubeconfig or 'kubeconfig'}: {error}", file=sys.stderr
+        )
+        return 3
     except OSError as error:
         print(f"flagstaff controller: {error}", file=sys.stderr)
         return 3
@@ -80,13 +89,14 @@ def _say(line: str) -> None:
 
 
 def _settings(options: argparse.Namespace) -> ControllerSettings:
-    """The environment's settings under what the command line says."""
-    found = from_env(os.environ)
-    given = {
-        name: value
-        for name, value in vars(options).items()
-        if value is not None and hasattr(found, name)
+    """The environment's settings under what the command line says. Raises InvalidSettingError."""
+    given: dict[str, Any] = {
+        each.name: text if isinstance(text, bool) else _value(each.name, text)
+        for each in fields(ControllerSettings)
+        if (text := getattr(options, each.name, None)) is not None
     }
-    if "namespaces" in given:
-        given["namespaces"] = tuple(filter(None, given["namespaces"].split(",")))
-    return replace(found, **given)
+    return replace(from_env(ControllerSettings, os.environ), **given)
+
+
+def _value(field_name: str, text: str) -> Any:
+    return value_of(ControllerSettings, field_name, text, f"--{field_name.replace('_', '-')} is")

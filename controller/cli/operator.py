@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from functools import partial
 
-from controller.settings import from_env
+from controller.settings import ControllerSettings, from_env
 from controller.wiring.operator import join_kopf
 
-join_kopf(from_env(os.environ), partial(print, flush=True))
+join_kopf(from_env(ControllerSettings, os.environ), partial(print, flush=True))

@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT; 2 for a setting that cannot be used, 3 for a port, certificate or cluster that cannot be had."""
     try:
-        settings = _settings(options)
+        settings = settings_of(options)
     except InvalidSettingError as error:
         print(f"flagstaff proxy: {error}", file=sys.stderr)
         return 2
@@ -77,7 +77,7 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _settings(options: argparse.Namespace) -> ProxySettings:
+def settings_of(options: argparse.Namespace) -> ProxySettings:
     """The environment's settings under what the command line says. Raises InvalidSettingError."""
     given = {
         each.name: value_of(ProxySettings, each.name, text, f"--{each.name.replace('_', '-')} is")

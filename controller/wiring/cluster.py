@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -31,6 +30,7 @@ from controller.runtime.loop import Loop, Objects, Reconciler
 from controller.runtime.metrics import Metrics
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.setbacks import Setback
+from controller.settings import InvalidSettingError
 from controller.sources.expected import Expected
 from controller.sources.opening import Sources
 from controller.sources.reconciler import SourceReconciler
@@ -97,6 +97,9 @@ class Controller:
     ports: Ports = field(default=Ports(0, 0, 0), init=False)
     synced: bool = field(default=False, init=False)
     _stale: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _labelled: bool | None = field(default=None, init=False)
+    """Whether our pod bears the leader's label; None: not known, it may have it from a process before us."""
+    _labelling: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def __post_init__(self) -> None:
         """Every change wakes whom it concerns."""
@@ -105,12 +108,13 @@ class Controller:
     async def work(self) -> None:
         """Learn what is there, then lead whenever the lease says so, until cancelled."""
         await self._sync()
-        sweeping = asyncio.create_task(self._sweep())
+        tasks = [asyncio.create_task(each) for each in (self._sweep(), self._keep_label())]
         try:
             await self._lead_in_turn()
         finally:
-            sweeping.cancel()
-            await asyncio.gather(sweeping, return_exceptions=True)
+            for each in tasks:
+                each.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def relisted(self, _: Watched) -> None:
         """A watch began anew: what went meanwhile is to be looked for."""
@@ -209,7 +213,7 @@ class Controller:
         await self._remove_strangers()
         for resource in self.objects:
             self._wake(resource.key)
-        await self._label_own_pod("true")
+        await self._label_own_pod()
         try:
             async with asyncio.TaskGroup() as group:
                 for kind, loop in self.loops.items():
@@ -218,7 +222,7 @@ class Controller:
                 group.create_task(self._follow_proxies())
         finally:
             self.metrics.leading = False
-            await self._label_own_pod(None)
+            await self._label_own_pod()
 
     async def _follow_proxies(self) -> None:
         """Which proxies live: what a dead one knew counts no more, and is removed. Asks only where any proxy ever told anything."""
@@ -262,22 +266,32 @@ class Controller:
         except Setback as setback:
             log.warning("old artifacts were not removed: %s", setback.message)
 
-    async def _label_own_pod(self, value: str | None) -> None:
+    async def _keep_label(self) -> None:
+        """See to it that a label which was not set or taken away in time is, once the API server can be had."""
+        while True:
+            if self._labelled is not self.metrics.leading:
+                await self._label_own_pod()
+            await asyncio.sleep(_LIST_AGAIN)
+
+    async def _label_own_pod(self) -> None:
         """The Services of the artifact server and the receiver select the leader by this label."""
-        pod = os.environ.get("POD_NAME")
-        if not pod:
-            return
-        try:
-            await self.cluster.label_pod(self.settings.namespace, pod, {LEADER_LABEL: value})
-        except Setback as setback:
-            log.warning("our pod was not labelled: %s", setback.message)
+        async with self._labelling:
+            leading = self.metrics.leading
+            if self.settings.pod:
+                labels = {LEADER_LABEL: "true" if leading else None}
+                try:
+                    await self.cluster.label_pod(self.settings.namespace, self.settings.pod, labels)
+                except Setback as setback:
+                    log.warning("our pod was not labelled: %s", setback.message)
+                    return
+            self._labelled = leading
 
 
 @contextlib.asynccontextmanager
 async def open_controller(
     settings: ControllerSettings, objects: Objects
 ) -> AsyncIterator[Controller]:
-    """Ports open and parts joined; `work` does the rest. Raises OSError where a port is taken."""
+    """Ports open and parts joined; `work` does the rest. Raises OSError where a port is taken, InvalidSettingError, ConfigException."""
     queues: dict[str, KeyedQueue[ObjectKey]] = {
         kind: KeyedQueue(asyncio.get_running_loop().time, random.random) for kind in RECONCILED
     }
@@ -347,7 +361,11 @@ def _tokens(path: str) -> frozenset[str]:
     if not path:
         return frozenset()
     with open(path, encoding="utf-8") as file:
-        return frozenset(line.strip() for line in file if line.strip())
+        found = frozenset(line.strip() for line in file if line.strip())
+    if not found:
+        # None at all would let everybody in.
+        raise InvalidSettingError(f"{path} is to hold tokens, one a line, and holds none")
+    return found
 
 
 @contextlib.asynccontextmanager

@@ -119,6 +119,22 @@ def test_the_leader_alone_bears_the_label_that_its_services_select(
     assert label() is None
 
 
+def test_a_standby_loses_the_label_that_a_killed_leader_left_on_its_pod(
+    spare: Plane, tmp_path: Path
+) -> None:
+    api, name = Api(spare), "flagstaff-controller-1"
+    meta = {"name": name, "labels": {"flagstaff.dev/leader": "true"}}
+    spec = {"containers": [{"name": "controller", "image": "none"}]}
+    api.ask("POST", path_of("pod", SYSTEM), {"metadata": meta, "spec": spec})
+    standby = ControllerProcess(spare, tmp_path / "b", "--lease-name", "left", name=name)
+    standby.command = ["env", f"POD_NAME={name}", *standby.command]
+    with controller(spare, tmp_path / "a", "--lease-name", "left", name="a") as leader:
+        leader.wait_leads()
+        with started(standby):
+            pod = path_of("pod", SYSTEM, name)
+            Namespace.wait_until(lambda: not api.find(pod)["metadata"].get("labels"))
+
+
 def test_what_is_deployed_is_taken_by_the_api_server(spare: Plane) -> None:
     told = spare.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "controller.yaml"))
     assert told.count("serverside-applied") == 4
