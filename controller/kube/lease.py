@@ -70,7 +70,7 @@ class Lease:
 
     async def _wait_until_ours(self) -> None:
         while True:
-            if await self._ours():
+            if await self._ours(RENEW_WITHIN):
                 return
             await asyncio.sleep(LOOK)
 
@@ -80,22 +80,24 @@ class Lease:
         task = asyncio.ensure_future(work())
         renewed = loop.time()
         try:
-            while loop.time() - renewed < RENEW_WITHIN:
-                done, _ = await asyncio.wait({task}, timeout=LOOK)
+            while (left := renewed + RENEW_WITHIN - loop.time()) > 0:
+                done, _ = await asyncio.wait({task}, timeout=min(LOOK, left))
                 if done:
                     await task
                     return True
-                if await self._ours():
-                    renewed = loop.time()
+                # The lease runs from when it was asked for, not from when the answer came.
+                asked = loop.time()
+                if await self._ours(renewed + RENEW_WITHIN - asked):
+                    renewed = asked
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         return False
 
-    async def _ours(self) -> bool:
-        """Take or renew the lease; False where it is another's or the API server does not answer."""
+    async def _ours(self, left: float) -> bool:
+        """Take or renew the lease; False where it is another's or the API server does not answer, in `left` seconds at most."""
         try:
-            async with asyncio.timeout(RENEW_WITHIN / 2):
+            async with asyncio.timeout(min(left, RENEW_WITHIN / 2)):
                 await self._make()
                 return await self._election().try_acquire_or_renew()
         except (aiohttp.ClientError, TimeoutError, OSError, Failed) as error:
