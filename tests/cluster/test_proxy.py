@@ -13,7 +13,7 @@ from openfeature.contrib.provider.flagd import FlagdProvider
 from openfeature.contrib.provider.flagd.config import ResolverType
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
-from controller.settings import proxy_from_env
+from controller.settings import ProxySettings, from_env
 from tests.clients.evaluator import evaluator
 from tests.cluster.plugin import ROOT
 from tests.cluster.proxies import ProxyProcess, apply, flags, manifest, proxy, within
@@ -230,7 +230,9 @@ def test_what_is_deployed_is_taken_by_the_api_server_and_by_the_program(cluster:
     start = patched.index("{")
     deployment = json.JSONDecoder().raw_decode(patched[start:])[0]
     [container] = deployment["spec"]["template"]["spec"]["containers"]
-    settings = proxy_from_env({each["name"]: each.get("value", "x") for each in container["env"]})
+    settings = from_env(
+        ProxySettings, {each["name"]: each.get("value", "x") for each in container["env"]}
+    )
     mounts = {each["mountPath"] for each in container["volumeMounts"]}
     assert (container["args"], settings.auth) == (["proxy"], "enforce")
     assert {str(Path(settings.tls_cert).parent)} <= mounts

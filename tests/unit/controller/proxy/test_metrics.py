@@ -1,0 +1,65 @@
+"""What a proxy says of itself."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from controller.proxy.metrics import Metrics
+
+from .scene import FEATURE_FLAG, Scene, flags
+
+PAGE = Path(__file__).parents[4] / "docs" / "proxy.md"
+
+
+class FakeView:
+    connected = False
+
+    def age(self) -> float:
+        return 7.5
+
+
+async def scraped() -> dict[str, float]:
+    """Series of a proxy in which everything is there that can be: a stream, a conflict, an unfit object, flags held and left out."""
+    scene = Scene("warn")
+    bad = {"variants": {"on": 1}, "defaultVariant": "none"}
+    scene.learn("shop/web", flags("1"))
+    scene.open("shop/web")
+    scene.learn("shop/web", {"flags": {"hello": bad, "new": bad}})
+    scene.learn("shop/web", flags("1"), FEATURE_FLAG)
+    scene.learn("shop/bad", {"flags": 7})
+    scene.open("shop/bad")
+    await scene.rest()
+    metrics = Metrics(
+        scene.proxy.hub, scene.proxy.deliveries, scene.proxy.guard, [("flagshards", FakeView())]
+    )
+    return {
+        f"{sample.name}{sorted(sample.labels.values())}": sample.value
+        for family in text_string_to_metric_families(metrics.text().decode())
+        for sample in family.samples
+    }
+
+
+async def test_what_is_open_held_unfit_and_old_is_told() -> None:
+    found = await scraped()
+    expected = {
+        "flagstaff_proxy_streams[]": 2,
+        "flagstaff_watch_age_seconds['flagshards']": 7.5,
+        "flagstaff_watch_connected['flagshards']": 0,
+        "flagstaff_proxy_flags_held['shop', 'web']": 1,
+        "flagstaff_proxy_flags_left_out['shop', 'web']": 1,
+        "flagstaff_proxy_set_unfit['InvalidFlags', 'bad', 'shop']": 1,
+        "flagstaff_proxy_conflict['FeatureFlag', 'Shadowed', 'shop', 'web']": 1,
+        "flagstaff_proxy_auth_total['no_token']": 2,
+    }
+    assert {name: found.get(name) for name in expected} == expected
+
+
+async def test_every_metric_stands_on_the_page() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    told = set(re.findall(r"`(_?[a-z_]+)", page))
+    names = {name.partition("[")[0] for name in await scraped()}
+    short = {name: name.removeprefix("flagstaff_proxy") for name in names}
+    assert {name for name in names if name not in told and short[name] not in told} == set()
