@@ -115,7 +115,7 @@ class Follower:
                 async with aclosing(self._source.deliveries()) as deliveries:
                     async for heard in deliveries:
                         await self._hear(heard)
-                        answered = answered or not isinstance(heard, SourceFault)
+                        answered = True
             except SourceFault as told:
                 fault = told
             except Exception as error:  # noqa: BLE001 - logged with its trace, and tried again

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from evaluator.server.condition import Condition
+from evaluator.server.condition import Condition, SourceState
 from evaluator.store import Store
 
 from . import fakes
@@ -39,6 +39,16 @@ def test_each_source_is_told_apart() -> None:
     assert found["flagstaff_source_last_success_timestamp_seconds", "a"] == NOW
     assert found["flagstaff_source_flags", "late"] == 0
     assert ("flagstaff_source_data_age_seconds", "late") not in found
+
+
+def test_each_source_is_in_one_state() -> None:
+    store = Store(sources=("a", "b"))
+    store.swap(flag_set(fakes.BOOLEAN), now=NOW, source="a")
+    store.mark_stale("NotFound: gone", NOW, "a", cause="NotFound")
+    found = read(Condition(store, lambda: NOW))
+    states = {key[1:]: value for key, value in found.items() if key[0] == "flagstaff_source_state"}
+    assert [key for key, value in states.items() if value] == [("a", "deleted"), ("b", "pending")]
+    assert len(states) == 2 * len(SourceState)
 
 
 def test_a_set_from_disk_is_told_until_the_source_is_read() -> None:

@@ -3,13 +3,15 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
 from evaluator.server.condition import state
 from evaluator.store import Store
+from evaluator.sync import follow, follower
 from evaluator.sync.lastgood import LastGood
+from evaluator.sync.retry import Backoff
 from evaluator.sync.source import RENEWAL, UNCHANGED, SourceFault
 from tests.unit.evaluator.sync.fakes import (
     Clock,
@@ -149,6 +151,43 @@ async def test_a_stream_that_had_its_time_is_opened_again_and_nothing_is_stale()
         source.fall(SourceFault(RENEWAL, "an hour has passed"))
         await until(lambda: source.calls == 2)
         assert (value(store, "a"), store.stale) == (True, None)
+
+
+class Recorded(Backoff):
+    """Never waits, and keeps count."""
+
+    asked: ClassVar[list[str]] = []
+
+    def pause(self, *, slow: bool = False) -> float:
+        self.asked.append("slow" if slow else "soon")
+        return 0.0
+
+    def reset(self) -> None:
+        self.asked.append("reset")
+
+
+@pytest.mark.parametrize(
+    ("heard", "reason", "expected"),
+    [
+        (document("a"), "Unreachable", ["reset", "soon"]),
+        (SourceFault("NotFound", "not yet there"), "Unreachable", ["reset", "soon"]),
+        (None, "Unreachable", ["soon"]),
+        (None, "Forbidden", ["slow"]),
+    ],
+)
+async def test_a_source_that_answered_is_asked_soon_and_one_that_forbids_slowly(
+    heard: Any, reason: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "Backoff", Recorded)
+    monkeypatch.setattr(follower, "_PROVEN", 0.0)
+    monkeypatch.setattr(Recorded, "asked", [])
+    source = FakeSource()
+    async with following([source]):
+        if heard is not None:
+            source.say(heard)
+        source.fall(SourceFault(reason, "as the peer says"))
+        await until(lambda: source.calls == 2)
+    assert Recorded.asked == expected
 
 
 @pytest.mark.parametrize(
