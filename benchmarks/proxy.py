@@ -1,4 +1,4 @@
-"""(p) A FeatureFlagConfiguration's write until the last of 1,000 and of 10,000 streams has it, beside a real flagd-proxy where there is one.
+"""(j) A FeatureFlagConfiguration's write until the last of 1,000 and of 10,000 streams has it, beside a real flagd-proxy where there is one.
 
     python -m benchmarks.proxy [STREAMS …]
 

@@ -32,7 +32,7 @@ CODE: Final = re.compile(r"[a-z]+(?:-[a-z0-9]+)+")
 CODE_FOLDERS: Final = ("evaluator/flags", "controller/flagsets")
 NO_CODES: Final = {"utf-8"}
 """Constants that look like a problem's code and are none."""
-OF_BENCHMARKS: Final = {"FLAGD_BINARY"}
+OF_BENCHMARKS: Final = {"FLAGD_BINARY", "FLAGD_PROXY_BINARY"}
 MOST_LINES: Final = {"README.md": 200, "docs/architecture.md": 120}
 
 
