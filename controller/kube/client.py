@@ -6,23 +6,23 @@ import asyncio
 import base64
 import binascii
 import hashlib
-import json
 import logging
-import re
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Self
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import aiohttp
+import orjson
 from kubernetes.aio import client, config
 from kubernetes.aio.client.exceptions import ApiException
 
 from controller.api.meta import Resource
+from controller.kube.answers import Answer, causes, conflict_told, editor, expected
+from controller.kube.paths import path_of, paths_of_all
 from controller.runtime.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from datetime import datetime
 
     from controller.api.meta import ObjectKey
@@ -30,44 +30,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PLURALS: Final = {
-    "FlagSource": "flagsources",
-    "FlagSet": "flagsets",
-    "FlagShard": "flagshards",
-    "FlagReceiver": "flagreceivers",
-    "FlagReceipt": "flagreceipts",
-    "FeatureFlagConfiguration": "featureflagconfigurations",
-    "FeatureFlag": "featureflags",
-    "Secret": "secrets",
-    "Event": "events",
-    "Lease": "leases",
-}
 COMPONENT: Final = "flagstaff-controller"
 _APPLY: Final = "application/apply-patch+yaml"
 _JSON_PATCH: Final = "application/json-patch+json"
 _MERGE: Final = "application/merge-patch+json"
 _JSON: Final = {"Content-Type": "application/json", "Accept": "application/json"}
 _METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+PAGE: Final = 100
+"""Objects in one answer to a list: one may have 1.5 MiB."""
+LARGE: Final = 65_536
+"""Bytes from which on JSON is read in a thread."""
 _TRIES: Final = 4
 _PAUSE: Final = 0.25
 _TIMEOUT: Final = 15.0
 _PASSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, 500, 502, 503, 504})
-_EDIT: Final = re.compile(r'conflict with "([^"]*)" using ')
 _NOTE: Final = 1024
 """Characters that an Event's message may have."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the API server said."""
-
-    status: int
-    body: dict[str, Any]
-
-    @property
-    def message(self) -> str:
-        """Of a refusal."""
-        return str(self.body.get("message", f"status {self.status}"))[:500]
 
 
 class Cluster:
@@ -111,17 +89,20 @@ class Cluster:
     ) -> dict[str, Any] | None:
         """An object's body, or None."""
         answer = await self._ask("GET", path_of(api_version, kind, namespace, name))
-        return None if answer.status == HTTPStatus.NOT_FOUND else _expect(answer, kind, name)
+        return None if answer.status == HTTPStatus.NOT_FOUND else expected(answer, kind, name)
 
     async def everywhere(
-        self, api_version: str, plural: str, namespaces: Sequence[str]
+        self, api_version: str, plural: str, namespaces: Sequence[str], *, content: bool = True
     ) -> list[dict[str, Any]]:
-        """All objects of one kind, in `namespaces` or in all there are; none of a kind that is not installed. Raises Failed."""
+        """All objects of one kind, in `namespaces` or in all there are; none of a kind that is not installed. Raises Failed.
+
+        Without `content` their metadata alone is asked for.
+        """
+        accept = "application/json" if content else _METADATA
         bodies: list[dict[str, Any]] = []
-        for path in _lists(api_version, plural, namespaces):
-            answer = await self._ask("GET", path)
-            if answer.status != HTTPStatus.NOT_FOUND:
-                bodies += _expect(answer, plural, "").get("items") or ()
+        for path in paths_of_all(api_version, plural, namespaces):
+            async for page in self._pages(path, plural, accept):
+                bodies += page.get("items") or ()
         return bodies
 
     async def present(
@@ -130,18 +111,20 @@ class Cluster:
         """(uids of all objects of one kind, the version up to which that is true), read without their content. Raises Failed."""
         uids: set[str] = set()
         versions = []
-        for path in _lists(api_version, plural, namespaces):
-            answer = await self._ask("GET", path, accept=_METADATA)
-            found = {} if answer.status == HTTPStatus.NOT_FOUND else _expect(answer, plural, "")
-            uids |= {each["metadata"]["uid"] for each in found.get("items") or ()}
-            versions.append(int((found.get("metadata") or {}).get("resourceVersion") or 0))
+        for path in paths_of_all(api_version, plural, namespaces):
+            version = 0
+            async for page in self._pages(path, plural, _METADATA):
+                uids |= {each["metadata"]["uid"] for each in page.get("items") or ()}
+                # The same on each page: all of them are of one moment.
+                version = int(page["metadata"].get("resourceVersion") or 0)
+            versions.append(version)
         return frozenset(uids), min(versions)
 
     async def leases(self, namespace: str, labels: Mapping[str, str]) -> dict[str, str]:
         """The Leases with these labels: when each was renewed last, by name. Raises Failed."""
         query = {"labelSelector": ",".join(f"{key}={text}" for key, text in labels.items())}
         path = path_of("coordination.k8s.io/v1", "Lease", namespace)
-        found = _expect(await self._ask("GET", path, query), "leases", "").get("items") or ()
+        found = expected(await self._ask("GET", path, query), "leases", "").get("items") or ()
         return {
             each["metadata"]["name"]: str((each.get("spec") or {}).get("renewTime") or "")
             for each in found
@@ -150,8 +133,8 @@ class Cluster:
     async def label_pod(self, namespace: str, name: str, labels: Mapping[str, str | None]) -> None:
         """Set labels of a Pod, or remove those that are None. Raises a setback."""
         body = {"metadata": {"labels": dict(labels)}}
-        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
-        _expect(await self._ask("PATCH", path, {}, body, _MERGE), "Pod", name)
+        path = path_of("v1", "Pod", namespace, name)
+        expected(await self._ask("PATCH", path, {}, body, _MERGE), "Pod", name)
 
     async def secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
         """A Secret's content by key, or None. Never kept."""
@@ -180,7 +163,7 @@ class Cluster:
             editors = await self._editors(path, manifest, answer)
             query = {"fieldManager": manager, "force": "true"}
             answer = await self._ask("PATCH", path, query, manifest, _APPLY)
-        return _expect(answer, kind, meta["name"]), editors
+        return expected(answer, kind, meta["name"]), editors
 
     async def _editors(self, path: str, manifest: Mapping[str, Any], conflict: Answer) -> str:
         """Whoever changed our object by hand. Raises Stalled where it is not ours, or somebody else applies it too."""
@@ -188,9 +171,9 @@ class Cluster:
         there = (await self._ask("GET", path)).body
         labels = (there.get("metadata") or {}).get("labels") or {}
         ours = meta["labels"].items() <= labels.items()
-        managers = {_manager(each) for each in _causes(conflict)}
+        managers = {editor(each) for each in causes(conflict)}
         if not ours or None in managers:
-            raise Stalled("OwnershipConflict", _conflict(kind, meta["name"], conflict))
+            raise Stalled("OwnershipConflict", conflict_told(kind, meta["name"], conflict))
         return ", ".join(sorted(name for name in managers if name))
 
     async def delete(
@@ -204,7 +187,7 @@ class Cluster:
         path = path_of(api_version, kind, namespace, name)
         answer = await self._ask("DELETE", path, {}, options)
         if answer.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
-            _expect(answer, kind, name)
+            expected(answer, kind, name)
 
     # -- what the loop writes ----------------------------------------------------------------------------------------
 
@@ -225,7 +208,7 @@ class Cluster:
             answer = await self._ask("PATCH", path, {"fieldManager": COMPONENT}, patch, _JSON_PATCH)
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
-        return Resource.of(_expect(answer, key.kind, key.name))
+        return Resource.of(expected(answer, key.kind, key.name))
 
     async def say(self, resource: Resource, news: News) -> None:
         """Post an Event. One that was said before is counted up instead, as kubectl shows it."""
@@ -262,6 +245,19 @@ class Cluster:
         await self._ask("PATCH", path, {}, body, _MERGE)
 
     # -- the wire ----------------------------------------------------------------------------------------------------
+
+    async def _pages(self, path: str, plural: str, accept: str) -> AsyncIterator[dict[str, Any]]:
+        """A list in parts; none of a kind that is not installed. Raises Failed."""
+        query = {"limit": str(PAGE)}
+        while True:
+            answer = await self._ask("GET", path, query, accept=accept)
+            if answer.status == HTTPStatus.NOT_FOUND:
+                return
+            page = expected(answer, plural, "")
+            yield page
+            query["continue"] = str(page["metadata"].get("continue") or "")
+            if not query["continue"]:
+                return
 
     async def request(
         self,
@@ -313,7 +309,10 @@ class Cluster:
                 "ApiServerUnavailable", f"the API server: {type(error).__name__}"
             ) from error
         try:
-            found = json.loads(content or b"{}")
+            # What is large would hold up everybody else.
+            read: Callable[[bytes], Any] = orjson.loads
+            large = len(content) >= LARGE
+            found = await asyncio.to_thread(read, content) if large else read(content or b"{}")
         except ValueError:
             found = {"message": content[:200].decode(errors="replace")}
         return Answer(response.status, found if isinstance(found, dict) else {})
@@ -337,27 +336,6 @@ def status_patch(
     return [same, *gone, *changed]
 
 
-def path_of(api_version: str, kind: str, namespace: str, name: str = "") -> str:
-    """The path of an object, or of all of its kind in the namespace."""
-    root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-    plural = PLURALS.get(kind) or _plural(kind)
-    path = f"{root}/namespaces/{quote(namespace, safe='')}/{plural}"
-    return f"{path}/{quote(name, safe='')}" if name else path
-
-
-def _lists(api_version: str, plural: str, namespaces: Sequence[str]) -> list[str]:
-    """The paths of all objects of a kind."""
-    root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-    paths = [f"{root}/namespaces/{quote(each, safe='')}/{plural}" for each in namespaces]
-    return paths or [f"{root}/{plural}"]
-
-
-def _plural(kind: str) -> str:
-    """Of Flux's kinds."""
-    lower = kind.lower()
-    return f"{lower[:-1]}ies" if lower.endswith("y") else f"{lower}s"
-
-
 def _reference(resource: Resource) -> dict[str, str]:
     return {
         "apiVersion": resource.api_version,
@@ -367,38 +345,3 @@ def _reference(resource: Resource) -> dict[str, str]:
         "uid": resource.uid,
         "resourceVersion": resource.resource_version,
     }
-
-
-def _expect(answer: Answer, kind: str, name: str) -> dict[str, Any]:
-    """The body of a good answer. Raises a setback for any other."""
-    if 200 <= answer.status < 300:
-        return answer.body
-    what = f"{kind} {name}".strip()
-    if answer.status in {HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED}:
-        raise Failed("AccessDenied", f"{what}: {answer.message}")
-    if answer.status in {HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.REQUEST_ENTITY_TOO_LARGE}:
-        raise Stalled("InvalidObject", f"{what}: {answer.message}")
-    raise Failed("ApiServerFailed", f"{what}: {answer.message}")
-
-
-def _causes(conflict: Answer) -> list[Mapping[str, Any]]:
-    """One for each field that has another owner."""
-    return list((conflict.body.get("details") or {}).get("causes") or ())
-
-
-def _manager(cause: Mapping[str, Any]) -> str | None:
-    """The name of whoever edited; None for whoever applies. The API server tells an edit by the version it was made `using`."""
-    told = _EDIT.search(str(cause.get("message", "")))
-    return told[1] if told else None
-
-
-def _conflict(kind: str, name: str, answer: Answer) -> str:
-    """Who else, and on which fields: the API server says so field by field."""
-    causes = _causes(answer)
-    owners = sorted({str(each.get("message", "")) for each in causes})
-    fields = sorted({str(each.get("field", "")) for each in causes})[:3]
-    told = "; ".join(owners)[:300] or answer.message
-    return (
-        f"{kind} {name} belongs to another: {told} ({', '.join(fields)}); "
-        "remove it there, or give this FlagSet another target.name"
-    )

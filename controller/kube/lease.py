@@ -16,11 +16,13 @@ from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
 
-from controller.kube.client import Cluster, path_of
+from controller.kube.paths import path_of
 from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from controller.kube.client import Cluster
 
 log = logging.getLogger(__name__)
 

@@ -179,7 +179,10 @@ class Controller:
         while True:
             try:
                 return await self.cluster.everywhere(
-                    watched.api_version, watched.plural, self.settings.namespaces
+                    watched.api_version,
+                    watched.plural,
+                    self.settings.namespaces,
+                    content=watched.content,
                 )
             except Setback as setback:
                 log.warning("%s cannot be listed yet: %s", watched.plural, setback.message)

@@ -166,6 +166,7 @@ async def test_what_went_while_no_watch_told_of_it_is_forgotten(
     [
         ("create", "", "pods", "default"),
         ("get", "", "pods", "default"),
+        ("get", "", "pods", SYSTEM),
         ("list", "", "pods", SYSTEM),
         ("get", "", "configmaps", SYSTEM),
         ("patch", "", "secrets", "default"),

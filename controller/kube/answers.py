@@ -1,0 +1,63 @@
+"""What the API server said, and what that means for a step. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.runtime.setbacks import Failed, Stalled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_EDIT: Final = re.compile(r'conflict with "([^"]*)" using ')
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the API server said."""
+
+    status: int
+    body: dict[str, Any]
+
+    @property
+    def message(self) -> str:
+        """Of a refusal."""
+        return str(self.body.get("message", f"status {self.status}"))[:500]
+
+
+def expected(answer: Answer, kind: str, name: str) -> dict[str, Any]:
+    """The body of a good answer. Raises a setback for any other."""
+    if 200 <= answer.status < 300:
+        return answer.body
+    what = f"{kind} {name}".strip()
+    if answer.status in {HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED}:
+        raise Failed("AccessDenied", f"{what}: {answer.message}")
+    if answer.status in {HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.REQUEST_ENTITY_TOO_LARGE}:
+        raise Stalled("InvalidObject", f"{what}: {answer.message}")
+    raise Failed("ApiServerFailed", f"{what}: {answer.message}")
+
+
+def causes(conflict: Answer) -> list[Mapping[str, Any]]:
+    """One for each field that has another owner."""
+    return list((conflict.body.get("details") or {}).get("causes") or ())
+
+
+def editor(cause: Mapping[str, Any]) -> str | None:
+    """The name of whoever edited; None for whoever applies. The API server tells an edit by the version it was made `using`."""
+    told = _EDIT.search(str(cause.get("message", "")))
+    return told[1] if told else None
+
+
+def conflict_told(kind: str, name: str, answer: Answer) -> str:
+    """Who else, and on which fields: the API server says so field by field."""
+    found = causes(answer)
+    owners = sorted({str(each.get("message", "")) for each in found})
+    fields = sorted({str(each.get("field", "")) for each in found})[:3]
+    told = "; ".join(owners)[:300] or answer.message
+    return (
+        f"{kind} {name} belongs to another: {told} ({', '.join(fields)}); "
+        "remove it there, or give this FlagSet another target.name"
+    )

@@ -1,0 +1,35 @@
+"""Where an object is asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.kube.paths import path_of, paths_of_all
+from controller.runtime.setbacks import Stalled
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "name", "path"),
+    [
+        ("v1", "Secret", "a.b-c", "/api/v1/namespaces/shop/secrets/a.b-c"),
+        ("v1", "Pod", "", "/api/v1/namespaces/shop/pods"),
+        ("a.dev/v1", "GitRepository", "x", "/apis/a.dev/v1/namespaces/shop/gitrepositories/x"),
+    ],
+)
+def test_an_object_is_at_its_path(api_version: str, kind: str, name: str, path: str) -> None:
+    assert path_of(api_version, kind, "shop", name) == path
+
+
+@pytest.mark.parametrize(
+    "name", [".", "..", "a/b", "../../other/secrets/x", "a?b", "a%2fb", "A", "-a", "a\n", "a" * 254]
+)
+def test_what_is_no_name_leads_nowhere(name: str) -> None:
+    with pytest.raises(Stalled, match="no object can have this name"):
+        path_of("v1", "Secret", "shop", name)
+    with pytest.raises(Stalled):
+        path_of("v1", "Secret", name)
+
+
+def test_all_of_a_kind_are_in_each_namespace_or_everywhere() -> None:
+    assert paths_of_all("v1", "secrets", ()) == ["/api/v1/secrets"]
+    assert len(paths_of_all("a.dev/v1", "things", ("a", "b"))) == 2
