@@ -159,7 +159,10 @@ async def test_any_kind_of_source_will_do(kind: str) -> None:
     world = World()
     world.flag_set(sourceRef={"kind": kind, "name": "flags"})
     seen = await world.look()
-    assert (seen.result, seen.message) == ("Waiting", f"{kind} flags is not there yet; apply it, or correct spec.sourceRef")
+    assert (seen.result, seen.message) == (
+        "Waiting",
+        f"{kind} flags is not there yet; apply it, or correct spec.sourceRef",
+    )
     world.commit("r1", document(a=flag()), kind=kind)
     assert (await world.look()).ready[0] == "True"
 
@@ -747,7 +750,10 @@ async def test_a_stalled_set_is_looked_at_again_too(text: str) -> None:
 async def test_a_flag_set_waits_for_what_it_depends_on(world: World) -> None:
     world.flag_set("late", dependsOn=[{"name": "early"}])
     seen = await world.look("late")
-    assert (seen.result, seen.message) == ("Waiting", "FlagSet early is not there yet; apply it, or correct spec.dependsOn")
+    assert (seen.result, seen.message) == (
+        "Waiting",
+        "FlagSet early is not there yet; apply it, or correct spec.dependsOn",
+    )
     world.flag_set("early", paths=["nowhere"])
     await world.look("early")
     seen = await world.look("late")
