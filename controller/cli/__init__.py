@@ -20,6 +20,8 @@ VERBS: Final = {
     "evaluator": "serve flags from files, HTTP, gRPC or object stores, in flagd's place",
     "controller": "run the controller of a cluster: sources, flag sets, artifact server, webhooks",
     "proxy": "serve a cluster's flag sets to evaluators, in flagd-proxy's place",
+    "wait": "wait until evaluators serve a revision",
+    "fleet": "show which evaluator serves what",
     "flags": "list what a running evaluator serves",
     "explain": "show how a running evaluator comes to an answer",
 }

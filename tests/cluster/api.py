@@ -19,6 +19,7 @@ _GROUPS: Final = {
     "flagsource": "apis/flagstaff.dev/v1beta1",
     "flagset": "apis/flagstaff.dev/v1beta1",
     "flagreceiver": "apis/flagstaff.dev/v1beta1",
+    "flagreceipt": "apis/flagstaff.dev/v1beta1",
     "flagshard": "apis/flagstaff.dev/v1beta1",
     "featureflagconfiguration": "apis/core.openfeature.dev/v1beta1",
     "featureflag": "apis/core.openfeature.dev/v1beta1",

@@ -1,0 +1,165 @@
+"""`flagstaff fleet`: who serves what, of a cluster or of one proxy."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.cli.remote import RemoteError, remote
+from controller.flagsets.waiting import line
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Mapping, Sequence
+
+_HEAD = ("FLAG SET", "REVISION", "SERVED", "DELIVERED", "P50", "P99")
+_MEMBERS = ("FLAG SET", "EVALUATOR", "NODE", "VERSION", "SERVES", "STATE", "SINCE")
+PATIENCE: Final = 10.0
+"""Seconds for a cluster's first answer."""
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("-n", "--namespace", default="", help="one namespace (default all)")
+    parser.add_argument(
+        "--to", metavar="ADDRESS",
+        help="ask one proxy's management port, host:port, for each evaluator that it knows",
+    )  # fmt: skip
+    parser.add_argument(
+        "--watch", action="store_true", help="stay, and show each change, until Ctrl-C"
+    )
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """0 shown; 2 wrong usage; 3 neither cluster nor proxy."""
+    try:
+        if options.to:
+            return asyncio.run(_proxy(options))
+        return _cluster(options)
+    except RemoteError as error:
+        print(f"flagstaff fleet: {error}", file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        return 0
+
+
+async def _proxy(options: argparse.Namespace) -> int:
+    there, last = remote(options.to), ""
+    while True:
+        found = await asyncio.to_thread(there.get, "/fleet")
+        text = proxy_table(found.get("flagSets") or (), options.namespace)
+        if text != last:
+            _show(text, live=options.watch)
+            last = text
+        if not options.watch:
+            return 0
+        await asyncio.sleep(1.0)
+
+
+def _cluster(options: argparse.Namespace) -> int:
+    from kubernetes.aio.config.config_exception import ConfigException
+
+    try:
+        return asyncio.run(_follow(options))
+    except (OSError, ConfigException) as error:
+        print(f"flagstaff fleet: no cluster: {error}", file=sys.stderr)
+        return 3
+
+
+async def _follow(options: argparse.Namespace) -> int:
+    from controller.wiring.looking import CONFIGURATIONS, watching
+
+    kind = CONFIGURATIONS[1]
+    clock = asyncio.get_running_loop().time
+    async with watching(options.kubeconfig, options.namespace, (CONFIGURATIONS,)) as seen:
+        objects, fault = seen
+        last, patient_until = "", clock() + PATIENCE
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(objects.changed.wait(), 1.0)
+            objects.changed.clear()
+            if not objects.knows(kind):
+                if clock() > patient_until:
+                    raise RemoteError(f"the cluster does not answer: {fault()}")
+                continue
+            text = cluster_table(objects.of_kind(kind))
+            if text != last:
+                _show(text, live=options.watch)
+                last = text
+            if not options.watch:
+                return 0
+
+
+def cluster_table(configurations: Iterable[Mapping[str, Any]]) -> str:
+    """Every flag set that is a FeatureFlagConfiguration, and under it who does not serve it."""
+    rows: list[tuple[str, ...]] = [_HEAD]
+    below: dict[int, list[str]] = {}
+    for body in configurations:
+        status, meta = body.get("status") or {}, body["metadata"]
+        latency = status.get("latency") or {}
+        rows.append(
+            (
+                f"{meta.get('namespace')}/{meta.get('name')}",
+                str(status.get("revision") or status.get("digest") or ""),
+                str(status.get("served") or "-"),
+                str(status.get("delivered") or 0),
+                str(latency.get("p50") or ""),
+                str(latency.get("p99") or ""),
+            )
+        )
+        laggards = [each for each in status.get("laggards") or () if isinstance(each, dict)]
+        below[len(rows) - 1] = [f"  {line(each)}" for each in laggards]
+    if len(rows) == 1:
+        return "no flag sets\n"
+    return _text(rows, below)
+
+
+def proxy_table(flag_sets: Iterable[Mapping[str, Any]], namespace: str) -> str:
+    """Every evaluator that a proxy knows."""
+    rows: list[tuple[str, ...]] = [_MEMBERS]
+    for each in flag_sets:
+        if namespace not in {"", each.get("namespace")}:
+            continue
+        for member in each.get("members") or ():
+            state = (
+                "silent" if member.get("silent") else "behind" if member.get("lagging") else "ok"
+            )
+            claimed = "" if member.get("verified") else " (claimed)"
+            rows.append(
+                (
+                    f"{each.get('namespace')}/{each.get('name')}",
+                    f"{member.get('name')}{claimed}",
+                    str(member.get("node") or ""),
+                    str(member.get("version") or ""),
+                    str(member.get("revision") or member.get("digest") or "nothing"),
+                    state,
+                    str(member.get("since") or ""),
+                )
+            )
+    return _text(rows, {}) if len(rows) > 1 else "no evaluators\n"
+
+
+def _text(rows: Sequence[tuple[str, ...]], below: Mapping[int, Sequence[str]]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines: list[str] = []
+    for number, row in enumerate(rows):
+        cells = [_plain(cell).ljust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append("  ".join(cells).rstrip())
+        lines += [_plain(each) for each in below.get(number, ())]
+    return "\n".join(lines) + "\n"
+
+
+def _plain(text: str) -> str:
+    """What strangers write must not move a terminal's cursor."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def _show(text: str, *, live: bool) -> None:
+    print((_CLEAR if live and sys.stdout.isatty() else "") + text, end="", flush=True)

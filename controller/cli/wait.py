@@ -1,0 +1,94 @@
+"""`flagstaff wait`: until evaluators serve a revision."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Final
+
+from controller.cli.arguments import seconds
+from controller.flagsets.waiting import SHORTEST, Wanted, is_revision
+
+if TYPE_CHECKING:
+    import argparse
+
+    from controller.flagsets.waiting import Progress
+
+_KINDS: Final = {
+    "ffc": "FeatureFlagConfiguration",
+    "featureflagconfiguration": "FeatureFlagConfiguration",
+    "featureflagconfigurations": "FeatureFlagConfiguration",
+    "flagset": "FlagSet",
+    "flagsets": "FlagSet",
+}
+SERVED, NOT_SERVED, USAGE, UNREACHABLE = 0, 1, 2, 3
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("what", metavar="KIND/NAME", help="ffc/NAME or flagset/NAME")
+    parser.add_argument(
+        "--revision", required=True, metavar="REV",
+        help=f"main@sha1:…, a commit, or at least the first {SHORTEST} characters of one",
+    )  # fmt: skip
+    parser.add_argument(
+        "-n", "--namespace", default="default", help="its namespace (default: default)"
+    )
+    parser.add_argument(
+        "--percent", type=float, default=100.0, metavar="P",
+        help="how many of the evaluators are enough (default 100)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--timeout", type=seconds, default=60.0, metavar="TIME",
+        help="how long to wait, such as 90s or 5m (default 60s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--allow-none", action="store_true",
+        help="be content where nobody is subscribed; otherwise that is no success",
+    )  # fmt: skip
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """0 once it is served; 1 if it is not in time, naming who does not; 2 wrong usage; 3 no cluster."""
+    kind, _, name = options.what.partition("/")
+    if kind.lower() not in _KINDS or not name:
+        return _usage(f"{options.what!r}: write ffc/NAME or flagset/NAME")
+    if not is_revision(options.revision):
+        return _usage(
+            f"--revision {options.revision!r}: write main@sha1:…, a commit, or at least its first "
+            f"{SHORTEST} characters, in lower case"
+        )
+    if not 0 < options.percent <= 100:
+        return _usage("--percent: more than 0, and 100 at most")
+    from kubernetes.aio.config.config_exception import ConfigException
+
+    from controller.wiring.looking import Subject, wait_served
+
+    wanted = Wanted(options.revision, options.percent, options.allow_none)
+    subject = Subject(_KINDS[kind.lower()], options.namespace, name, wanted)
+    try:
+        ended = asyncio.run(wait_served(options.kubeconfig, subject, options.timeout, _say))
+    except (OSError, ConfigException) as error:
+        print(f"flagstaff wait: no cluster: {error}", file=sys.stderr)
+        return UNREACHABLE
+    if ended.done:
+        print(f"{options.what}: {ended.told}")
+        return SERVED
+    print(f"{options.what}: not within {options.timeout:g} s: {ended.told}", file=sys.stderr)
+    for laggard in ended.waits_for:
+        print(f"  {laggard}", file=sys.stderr)
+    return NOT_SERVED
+
+
+def _say(progress: Progress) -> None:
+    if not progress.done:
+        print(progress.told, file=sys.stderr, flush=True)
+
+
+def _usage(message: str) -> int:
+    print(f"flagstaff wait: {message}", file=sys.stderr)
+    return USAGE

@@ -1,0 +1,142 @@
+"""Whether a revision is served: what `flagstaff wait` decides, from objects as they are. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+SHORTEST: Final = 7
+"""Characters of a commit's name that may stand for it."""
+_COMMIT: Final = re.compile(r"[0-9a-f]{7,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a revision has come."""
+
+    done: bool
+    told: str
+    """For people, in one line."""
+    waits_for: tuple[str, ...] = ()
+    """Who does not serve it, as far as they are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is waited for."""
+
+    revision: str
+    """`main@sha1:…`, or a commit, or the beginning of one."""
+    percent: float = 100.0
+    allow_none: bool = False
+    """Whether it is enough that nobody is subscribed."""
+
+
+def is_revision(text: str) -> bool:
+    """Whether `text` is something that may be waited for."""
+    return "@" in text or _COMMIT.fullmatch(text) is not None
+
+
+def names(wanted: str, revision: str) -> bool:
+    """Whether `wanted` means this revision: by all of it, by its commit, or by the commit's beginning."""
+    if wanted == revision:
+        return True
+    commit = revision.rpartition(":")[2]
+    return _COMMIT.fullmatch(wanted) is not None and commit.startswith(wanted)
+
+
+def progress(
+    configuration: Mapping[str, Any] | None, flag_set: Mapping[str, Any] | None, wanted: Wanted
+) -> Progress:
+    """From the FeatureFlagConfiguration, and the FlagSet that writes it where there is one; both are bodies."""
+    if configuration is None:
+        return Progress(False, "there is no such FeatureFlagConfiguration yet")
+    status = _status(configuration)
+    if status.get("observedGeneration") != configuration["metadata"].get("generation"):
+        return Progress(False, "the controller has not judged the FeatureFlagConfiguration yet")
+    digest = str(status.get("digest") or "")
+    if not _is_of(configuration, flag_set, digest, wanted.revision):
+        return Progress(False, _elsewhere(configuration, flag_set, wanted.revision))
+    return _counted(status, wanted)
+
+
+def _is_of(
+    configuration: Mapping[str, Any],
+    flag_set: Mapping[str, Any] | None,
+    digest: str,
+    wanted: str,
+) -> bool:
+    """Whether what stands in the object is what the revision made: also a commit that changed no flag made it."""
+    if names(wanted, str(_status(configuration).get("revision") or "")):
+        return True
+    return any(
+        names(wanted, str(each.get("revision"))) and each.get("digest") == digest
+        for each in _history(flag_set)
+    )
+
+
+def _elsewhere(
+    configuration: Mapping[str, Any], flag_set: Mapping[str, Any] | None, wanted: str
+) -> str:
+    held = _status(configuration).get("revision") or "no revision"
+    if any(names(wanted, str(each.get("revision"))) for each in _history(flag_set)):
+        return f"{wanted} was applied, and has been followed by {held}"
+    attempted = str(_status(flag_set).get("lastAttemptedRevision") or "")
+    if names(wanted, attempted):
+        message = _ready_message(flag_set)
+        return f"{attempted} is not applied{f': {message}' if message else ''}"
+    return f"the FeatureFlagConfiguration has {held}, not {wanted}"
+
+
+def _counted(status: Mapping[str, Any], wanted: Wanted) -> Progress:
+    total = int(status.get("total") or 0)
+    served = _served(status)
+    what = status.get("revision") or status.get("digest")
+    if not total:
+        told = f"no evaluator that sends receipts is subscribed to {what}"
+        return Progress(wanted.allow_none, told)
+    told = f"{served} of {total} evaluators serve {what}"
+    done = served * 100 >= wanted.percent * total
+    return Progress(done, told, _laggards(status, total - served))
+
+
+def _served(status: Mapping[str, Any]) -> int:
+    text = str(status.get("served") or "0").partition("/")[0]
+    return int(text) if text.isdigit() else 0
+
+
+def _laggards(status: Mapping[str, Any], lagging: int) -> tuple[str, ...]:
+    laggards = [each for each in status.get("laggards") or () if isinstance(each, dict)]
+    told = [line(each) for each in laggards[:lagging]]
+    rest = lagging - len(told)
+    return (*told, f"and {rest} more") if rest and told else tuple(told)
+
+
+def line(laggard: Mapping[str, Any]) -> str:
+    """`shop/checkout-1 on node-3: silent since …, served main@sha1:…`."""
+    node = f" on {laggard['node']}" if laggard.get("node") else ""
+    serves = laggard.get("serves") or "nothing"
+    since = laggard.get("since") or "an unknown time"
+    if laggard.get("silent"):
+        return f"{laggard.get('name')}{node}: silent since {since}, served {serves}"
+    return f"{laggard.get('name')}{node}: serves {serves} (behind since {since})"
+
+
+def _status(body: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    status = (body or {}).get("status")
+    return status if isinstance(status, dict) else {}
+
+
+def _history(flag_set: Mapping[str, Any] | None) -> Iterable[Mapping[str, Any]]:
+    return [each for each in _status(flag_set).get("history") or () if isinstance(each, dict)]
+
+
+def _ready_message(flag_set: Mapping[str, Any] | None) -> str:
+    for each in _status(flag_set).get("conditions") or ():
+        if each.get("type") == "Ready" and each.get("status") != "True":
+            return str(each.get("message") or "")
+    return ""

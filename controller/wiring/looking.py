@@ -1,0 +1,135 @@
+"""Looking at a cluster as a person does: with a kubeconfig, at a few objects, for as long as it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import configuration, flagset, receipt
+from controller.api.meta import API_VERSION
+from controller.flagsets.waiting import Progress, progress
+from controller.kube.client import Cluster
+from controller.kube.reflector import Kind, Reflector
+from controller.wiring.local import now
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from controller.flagsets.waiting import Wanted
+
+CONFIGURATIONS: Final = (
+    configuration.API_VERSION, configuration.KIND, configuration.PLURAL,
+)  # fmt: skip
+FLAG_SETS: Final = (API_VERSION, flagset.KIND, flagset.PLURAL)
+RECEIPTS: Final = (API_VERSION, receipt.KIND, receipt.PLURAL)
+
+
+@dataclass
+class Objects:
+    """Bodies by kind, namespace and name; `changed` is set by each change."""
+
+    found: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _listed: set[str] = field(default_factory=set)
+
+    def learn(self, kind: str, body: dict[str, Any]) -> None:
+        """An object is there."""
+        meta = body.get("metadata") or {}
+        self.found[kind, str(meta.get("namespace")), str(meta.get("name"))] = body
+        self.changed.set()
+
+    def forget(self, kind: str, namespace: str, name: str) -> None:
+        """It is gone."""
+        self.found.pop((kind, namespace, name), None)
+        self.changed.set()
+
+    def listed(self, kind: str, namespace: str) -> None:
+        """All of them were told."""
+        del namespace
+        self._listed.add(kind)
+        self.changed.set()
+
+    def knows(self, *kinds: str) -> bool:
+        """Whether all of these kinds were listed."""
+        return self._listed >= set(kinds)
+
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+        """All of a kind, by namespace and name."""
+        return [body for key, body in sorted(self.found.items()) if key[0] == kind]
+
+
+@contextlib.asynccontextmanager
+async def watching(
+    kubeconfig: str | None, namespace: str, kinds: tuple[tuple[str, str, str], ...]
+) -> AsyncIterator[tuple[Objects, Callable[[], str]]]:
+    """(what is there, kept up to date; why it cannot be seen now, or empty). An empty namespace is all of them. Raises ConfigException."""
+    cluster = await Cluster.connect(kubeconfig, now=now)
+    objects = Objects()
+    clock = asyncio.get_running_loop().time
+    reflectors = [
+        Reflector(cluster.api, Kind(*kind, namespace), objects, clock=clock, random=random.random)
+        for kind in kinds
+    ]
+    tasks = [asyncio.create_task(each.run()) for each in reflectors]
+    try:
+        yield objects, lambda: next((each.fault for each in reflectors if each.fault), "")
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await cluster.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is waited for, and where."""
+
+    kind: str
+    """FeatureFlagConfiguration or FlagSet."""
+    namespace: str
+    name: str
+    wanted: Wanted
+
+
+async def wait_served(
+    kubeconfig: str | None,
+    subject: Subject,
+    timeout: float,  # noqa: ASYNC109 - the command's own, which ends in an answer
+    say: Callable[[Progress], None],
+) -> Progress:
+    """Until it is served or `timeout` seconds are over; `say` is told whenever something else is to be said."""
+    async with watching(kubeconfig, subject.namespace, (CONFIGURATIONS, FLAG_SETS)) as seen:
+        objects, fault = seen
+        last = _progress(objects, subject, fault())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while not last.done:
+                    await objects.changed.wait()
+                    objects.changed.clear()
+                    following = _progress(objects, subject, "")
+                    if following != last:
+                        say(following)
+                    last = following
+        return last if last.done or not fault() else _progress(objects, subject, fault())
+
+
+def _progress(objects: Objects, subject: Subject, fault: str) -> Progress:
+    if fault:
+        return Progress(False, f"the cluster cannot be watched: {fault}")
+    if not objects.knows(configuration.KIND, flagset.KIND):
+        return Progress(False, "the cluster is not known yet")
+    flag_set, name = None, subject.name
+    if subject.kind == flagset.KIND:
+        flag_set = objects.found.get((flagset.KIND, subject.namespace, subject.name))
+        if flag_set is None:
+            return Progress(False, "there is no such FlagSet yet")
+        target = (flag_set.get("spec") or {}).get("target") or {}
+        name = target.get("name") or subject.name
+    found = objects.found.get((configuration.KIND, subject.namespace, name))
+    if flag_set is None and found is not None:
+        writer = (found["metadata"].get("labels") or {}).get(flagset.LABEL)
+        flag_set = objects.found.get((flagset.KIND, subject.namespace, str(writer)))
+    return progress(found, flag_set, subject.wanted)

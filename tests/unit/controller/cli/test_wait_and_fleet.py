@@ -1,0 +1,128 @@
+"""`flagstaff wait` and `flagstaff fleet` without a cluster: usage, and tables."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.cli import main
+from controller.cli.fleet import cluster_table, proxy_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+REVISION = "main@sha1:" + "a" * 40
+MEMBER = {
+    "name": "shop/a", "node": "n1", "version": "0.1.0", "verified": False, "revision": "r1", "digest": "d",
+    "silent": False, "lagging": True, "since": "12:00",
+}  # fmt: skip
+FLEET = [{"namespace": "shop", "name": "flags", "members": [MEMBER, {**MEMBER, "name": "b\x1b[2J", "silent": True}]}]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["ffc", "--revision", REVISION], "write ffc/NAME or flagset/NAME"),
+        (["pod/a", "--revision", REVISION], "write ffc/NAME or flagset/NAME"),
+        (["ffc/a", "--revision", "main"], "write main@sha1:…, a commit"),
+        (["ffc/a", "--revision", "abc12"], "its first 7 characters"),
+        (["ffc/a", "--revision", REVISION, "--percent", "0"], "--percent"),
+        (["ffc/a", "--revision", REVISION, "--percent", "101"], "--percent"),
+    ],
+)
+def test_wrong_usage_says_what_to_write(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["wait", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["wait", "ffc/a", "--revision", REVISION], ["fleet"]])
+def test_without_a_cluster_it_ends_with_3(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, "--kubeconfig", str(tmp_path / "none")]) == 3
+    assert "no cluster" in capsys.readouterr().err
+
+
+def test_each_flag_set_has_a_line_and_those_who_lag_one_beneath() -> None:
+    status: dict[str, Any] = {
+        "revision": "r2", "served": "1/2", "delivered": 3, "latency": {"p50": "30ms", "p99": "1.2s"},
+        "laggards": [{"name": "shop/a", "serves": "r1", "since": "12:00"}],
+    }  # fmt: skip
+    bodies = [
+        {"metadata": {"namespace": "shop", "name": "flags"}, "status": status},
+        {"metadata": {"namespace": "shop", "name": "new"}},
+    ]
+    assert cluster_table(bodies).splitlines() == [
+        "FLAG SET    REVISION  SERVED  DELIVERED  P50   P99",
+        "shop/flags  r2        1/2     3          30ms  1.2s",
+        "  shop/a: serves r1 (behind since 12:00)",
+        "shop/new              -       0",
+    ]
+
+
+def test_no_flag_sets_and_no_evaluators_are_said() -> None:
+    assert (cluster_table([]), proxy_table([], "")) == ("no flag sets\n", "no evaluators\n")
+    assert proxy_table(FLEET, "another") == "no evaluators\n"
+
+
+def test_a_proxy_s_evaluators_have_a_line_each_and_cannot_move_the_cursor() -> None:
+    lines = proxy_table(FLEET, "shop").splitlines()
+    assert [line.split("  ")[-2] for line in lines[1:]] == ["behind", "silent"]
+    assert "shop/a (claimed)" in lines[1]
+    assert "\x1b" not in lines[2]
+
+
+@pytest.fixture
+def proxy() -> Iterator[str]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"flagSets": FLEET}).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Not to the test's output."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_proxy_is_asked(proxy: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fleet", "--to", proxy]) == 0
+    assert capsys.readouterr().out == proxy_table(FLEET, "")
+
+
+def test_a_proxy_that_is_not_there_ends_it_with_3() -> None:
+    assert main(["fleet", "--to", "127.0.0.1:1"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(["wait", "ffc/a", "--revision", REVISION, "--timeout", "1s"], 1), (["fleet"], 3)],
+)
+def test_a_cluster_that_does_not_answer_is_said_to(
+    words: list[str],
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("controller.cli.fleet.PATIENCE", 0.5)
+    cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    users = [{"name": "u", "user": {}}]
+    config = tmp_path / "config"
+    config.write_text(json.dumps({"clusters": [cluster], "contexts": [context], "users": users, "current-context": "c"}))  # fmt: skip
+    assert main([*words, "--kubeconfig", str(config)]) == code
+    assert "ClientConnectorError" in capsys.readouterr().err

@@ -1,0 +1,98 @@
+"""Whether a revision is served, as `flagstaff wait` decides it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.flagsets.waiting import Progress, Wanted, is_revision, names, progress
+
+OLD, NEW, PLAIN = (f"main@sha1:{letter * 40}" for letter in "abc")
+
+
+def configuration(served: str = "3/3", revision: str = NEW, **status: Any) -> dict[str, Any]:
+    total = int(served.partition("/")[2])
+    told = {"observedGeneration": 2, "digest": "sha256:new", "revision": revision}
+    return {
+        "metadata": {"generation": 2},
+        "status": {**told, "served": served, "total": total, **status},
+    }
+
+
+def flag_set(*history: tuple[str, str], **status: Any) -> dict[str, Any]:
+    told = [{"revision": revision, "digest": digest} for revision, digest in history]
+    return {"metadata": {"generation": 1}, "status": {"history": told, **status}}
+
+
+def look(found: Any, writer: Any = None, revision: str = NEW, **wanted: Any) -> Progress:
+    return progress(found, writer, Wanted(revision, **wanted))
+
+
+def test_it_is_served_when_all_serve_it() -> None:
+    assert look(configuration()) == Progress(True, f"3 of 3 evaluators serve {NEW}")
+
+
+@pytest.mark.parametrize(
+    ("found", "writer", "told"),
+    [
+        pytest.param(None, None, "there is no such FeatureFlagConfiguration yet", id="no object"),
+        pytest.param(configuration(observedGeneration=1), None, "the controller has not judged the FeatureFlagConfiguration yet", id="an older verdict"),
+        pytest.param({"metadata": {"generation": 1}}, None, "the controller has not judged the FeatureFlagConfiguration yet", id="no status"),
+        pytest.param(configuration(revision=OLD), None, f"the FeatureFlagConfiguration has {OLD}, not {NEW}", id="another revision"),
+        pytest.param(configuration(revision=OLD), flag_set((OLD, "sha256:new"), lastAttemptedRevision=NEW, conditions=[{"type": "Ready", "status": "False", "message": "bad flag"}]), f"{NEW} is not applied: bad flag", id="refused"),
+        pytest.param(configuration(revision=OLD), flag_set((OLD, "sha256:new"), (NEW, "sha256:x")), f"{NEW} was applied, and has been followed by {OLD}", id="overtaken"),
+        pytest.param(configuration("0/0"), None, f"no evaluator that sends receipts is subscribed to {NEW}", id="nobody"),
+        pytest.param(configuration("2/3"), None, f"2 of 3 evaluators serve {NEW}", id="not all"),
+    ],
+)  # fmt: skip
+def test_it_is_not_served_and_why(found: Any, writer: Any, told: str) -> None:
+    assert look(found, writer) == Progress(False, told)
+
+
+def test_a_commit_that_changed_no_flag_is_served_with_the_flags_that_it_has() -> None:
+    history = flag_set((PLAIN, "sha256:new"), (NEW, "sha256:new"))
+    assert look(configuration(), history, PLAIN).done
+
+
+def test_one_that_changed_flags_is_not_served_by_others() -> None:
+    assert not look(configuration(), flag_set((OLD, "sha256:old")), OLD).done
+
+
+@pytest.mark.parametrize(
+    ("served", "percent", "done"),
+    [("1/3", 34.0, False), ("1/3", 33.0, True), ("2/3", 66.0, True), ("199/200", 100.0, False)],
+)
+def test_a_share_may_be_enough(served: str, percent: float, done: bool) -> None:
+    assert look(configuration(served), percent=percent).done is done
+
+
+def test_nobody_is_enough_where_that_is_said() -> None:
+    assert look(configuration("0/0"), allow_none=True).done
+
+
+def test_who_does_not_serve_it_is_named() -> None:
+    silent = {"name": "shop/a", "node": "n1", "serves": OLD, "since": "12:00", "silent": True}
+    behind = {"name": "shop/b", "since": "12:01"}
+    assert look(configuration("1/9", laggards=[silent, behind])).waits_for == (
+        f"shop/a on n1: silent since 12:00, served {OLD}",
+        "shop/b: serves nothing (behind since 12:01)",
+        "and 6 more",
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "meant"),
+    [(NEW, True), ("b" * 40, True), ("b" * 7, True), ("b" * 6, False), (OLD, False), ("main", False), ("main@sha1:" + "b" * 7, False)],
+)  # fmt: skip
+def test_a_revision_is_named_by_all_of_it_or_by_its_commit_s_beginning(
+    wanted: str, meant: bool
+) -> None:
+    assert names(wanted, NEW) is meant
+
+
+@pytest.mark.parametrize(
+    ("text", "ok"), [(NEW, True), ("b" * 7, True), ("b" * 6, False), ("main", False), ("BBBBBBB", False)]
+)  # fmt: skip
+def test_what_may_be_waited_for(text: str, ok: bool) -> None:
+    assert is_revision(text) is ok
