@@ -27,6 +27,8 @@ RECONCILED: Final = frozenset(
     }
 )
 """Kinds that have a loop of their own."""
+_HOLDERS: Final = (flagsource.KIND, receiver.KIND)
+"""Kinds that refer to Secrets."""
 
 
 def woken(
@@ -61,25 +63,31 @@ def _dependents(
     of_kind: Callable[[str], Iterable[Resource]],
 ) -> Iterator[ObjectKey]:
     kind, namespace = seen.key.kind, seen.namespace
-    sets = [each for each in of_kind(flagset.KIND) if each.namespace == namespace]
+
+    def sets() -> Iterator[Resource]:
+        # Only asked for where any could be concerned: most changes are of a status.
+        return (each for each in of_kind(flagset.KIND) if each.namespace == namespace)
+
     if kind in flagset.SOURCE_API and _artifact(before) != _artifact(after):
-        yield from (each.key for each in sets if _reads(each, seen.key))
+        yield from (each.key for each in sets() if _reads(each, seen.key))
     elif kind == flagset.KIND and _ready(before) != _ready(after):
-        yield from (each.key for each in sets if _depends(each, seen.name))
+        yield from (each.key for each in sets() if _depends(each, seen.name))
+        if after is None:
+            # What it left behind may be taken by whoever was refused it.
+            yield from (each.key for each in sets() if _target(each) == _target(seen))
     elif kind in {configuration.KIND, configuration.FLAG_KIND, shard.KIND}:
         yield from _owners(before, after, seen)
         # Whoever was refused a target that belonged to another.
         if _label(before) != _label(after):
-            yield from (each.key for each in sets if _targets(each, seen))
+            yield from (each.key for each in sets() if _target(each) == seen.name)
         if kind == shard.KIND:
-            for each in of_kind(configuration.KIND):
-                if each.namespace == namespace and _lists(each, seen.name):
-                    yield each.key
+            every = of_kind(configuration.KIND)
+            beside = (each for each in every if each.namespace == namespace)
+            yield from (each.key for each in beside if _lists(each, seen.name))
     elif kind == "Secret" and _version(before) != _version(after):
-        for holder in (flagsource.KIND, receiver.KIND):
-            for each in of_kind(holder):
-                if each.namespace == namespace and seen.name in secrets_of(each):
-                    yield each.key
+        holders = (each for holder in _HOLDERS for each in of_kind(holder))
+        beside = (each for each in holders if each.namespace == namespace)
+        yield from (each.key for each in beside if seen.name in secrets_of(each))
 
 
 def _receivers(
@@ -130,10 +138,11 @@ def _label(resource: Resource | None) -> str | None:
     return resource.labels.get(flagset.LABEL) if resource is not None else None
 
 
-def _targets(flag_set: Resource, written: Resource) -> bool:
+def _target(flag_set: Resource) -> str:
+    """The name of what a FlagSet writes, as far as its spec can be read."""
     target = flag_set.spec.get("target")
     name = target.get("name") if isinstance(target, dict) else None
-    return bool(written.name == (name or flag_set.name))
+    return str(name or flag_set.name)
 
 
 def secrets_of(resource: Resource) -> set[str]:

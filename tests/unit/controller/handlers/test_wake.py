@@ -99,6 +99,9 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
         set(),
     ),
     "a set on which nobody depends": (*changed(SETS[1], status=is_ready("True")), set()),
+    "a set that is gone, and what it wrote is another's target": (
+        flag_set("checkout"), None, {"FlagSet/five"},
+    ),
     "a user's configuration": (None, PLAIN, {"FeatureFlagConfiguration/mine"}),
     "our configuration, edited": (
         *changed(MADE, generation=2), {"FeatureFlagConfiguration/one", "FlagSet/one"},
