@@ -194,16 +194,21 @@ def problem_list(found: Sequence[Problem]) -> list[dict[str, Any]]:
             name: value
             for name, value in (
                 ("severity", each.severity.value),
-                ("file", each.file),
+                ("file", _cut(each.file)),
                 ("line", each.line),
                 ("column", each.column),
-                ("path", each.path),
-                ("message", each.message[:_MESSAGE]),
+                ("path", _cut(each.path)),
+                ("message", _cut(each.message)),
             )
             if value
         }
         for each in ordered[:MOST_PROBLEMS]
     ]
+
+
+def _cut(text: str) -> str:
+    # A key may be as long as a file: fifty of them make a status that no API server takes.
+    return text if len(text) <= _MESSAGE else f"{text[: _MESSAGE - 1]}…"
 
 
 def held_list(composition: Composition) -> list[dict[str, Any]]:
@@ -212,7 +217,7 @@ def held_list(composition: Composition) -> list[dict[str, Any]]:
     # In a set that did not change at all nothing is marked: it is of one revision.
     all_of_it = made.metadata.get(REVISION_KEY, "")
     return [
-        {"name": key, "revision": str(made.flags[key].metadata.get(HELD_FROM_KEY, all_of_it))}
+        {"name": _cut(key), "revision": str(made.flags[key].metadata.get(HELD_FROM_KEY, all_of_it))}
         for key in composition.held[:MOST_HELD]
     ]
 

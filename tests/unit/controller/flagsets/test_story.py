@@ -154,3 +154,12 @@ def test_the_last_good_revision_stays_while_a_flag_is_bad() -> None:
         assert story.status(before, bad, (), START)["lastGoodRevision"] == "r0"
     assert "lastGoodRevision" not in story.status({}, attempt(missing=("n",)), (), START)
     assert story.status(before, attempt(), (), START)["lastGoodRevision"] == "r1"
+
+
+def test_no_text_of_a_stranger_makes_a_status_that_is_not_taken() -> None:
+    long = "k" * 100_000
+    problem = replace(ERROR, file=long, path=long, message=long)
+    (told,) = story.problem_list([problem])
+    assert [len(told[name]) for name in ("file", "path", "message")] == [500] * 3
+    held = story.held_list(attempt(flag_set=FlagSet(flags(long)), held=(long,)).composition)
+    assert [len(each["name"]) for each in held] == [500]
