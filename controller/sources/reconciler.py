@@ -152,6 +152,8 @@ class SourceReconciler:
             commit = await source.fetch(revision, scratch.path)
             await asyncio.to_thread(remove_ignored, scratch.path, spec.ignore)
             archive = await asyncio.to_thread(pack, scratch.path)
+        except OSError as error:
+            raise as_failed(error, f"the files of {revision}") from error
         finally:
             await asyncio.to_thread(scratch.remove)
         artifact = await asyncio.to_thread(

@@ -422,3 +422,11 @@ async def test_a_source_that_is_gone_leaves_nothing(settled: Life) -> None:
     assert not settled.folder.exists()
     assert settled.source.forgotten == [KEY]
     assert not settled.expected.waits(KEY)
+
+
+async def test_a_disk_that_fails_while_files_are_packed_is_told(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.sources.reconciler.pack", no_space)
+    await life.look()
+    assert life.condition("Ready") == ("False", "StorageFull")
