@@ -56,7 +56,7 @@ class Following:
         return found
 
     def becomes(self, state: str) -> None:
-        """Wait until the source is in this state; where it is stale, the metric says so, too."""
+        """Wait until the source is in this state."""
         within(lambda: self.source()["state"] == state, self.source)
 
     def serves(self, value: str) -> None:
