@@ -116,14 +116,17 @@ class Grpc:
 
     @contextlib.contextmanager
     def liar(self, answer: bytes) -> Iterator[None]:
-        def sync(_: object, context: grpc.ServicerContext) -> Iterator[Any]:
-            yield sync_pb2.SyncFlagsResponse(flag_configuration=answer.decode("latin-1"))
-            gone.wait()
+        said = sync_pb2.SyncFlagsResponse(flag_configuration=answer.decode("latin-1"))
+        message = said.SerializeToString()
+
+        def sync(_: object, context: grpc.ServicerContext) -> Iterator[bytes]:
+            yield message
+            # Who has left gives its thread to whoever comes next.
+            while context.is_active() and not gone.wait(0.05):
+                pass
 
         gone = threading.Event()
-        method = grpc.unary_stream_rpc_method_handler(
-            sync, response_serializer=sync_pb2.SyncFlagsResponse.SerializeToString
-        )
+        method = grpc.unary_stream_rpc_method_handler(sync)
         service = grpc.method_handlers_generic_handler(
             "flagd.sync.v1.FlagSyncService", {"SyncFlags": method}
         )
