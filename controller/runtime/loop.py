@@ -8,6 +8,8 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from controller.api.conditions import READY, TRUE, find
+from controller.api.meta import REQUESTED_AT
 from controller.runtime.queue import DEFAULT_WORKERS, KeyedQueue
 from controller.runtime.setbacks import Failed, Setback
 from controller.runtime.settle import Outcome, Settled, progressing, settle
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SLOW_SECONDS: Final = 2.0
-"""A reconcile that takes longer says `Reconciling` meanwhile."""
+"""A reconcile that takes longer says `Reconciling` meanwhile, unless it only looks whether anything is new."""
 MOST_UNWRITTEN: Final = 30.0
 """Seconds: an API server that was away for an hour must not find what happened meanwhile untold for another."""
 REMEMBERED: Final = 4096
@@ -201,6 +203,8 @@ class Loop:
             await asyncio.gather(*slow)
 
     async def _say_slow(self, resource: Resource) -> None:
+        if _steady(resource):
+            return
         status = progressing(resource, "reconciliation in progress", self._now())
         try:
             if status != resource.status:
@@ -244,6 +248,19 @@ class Loop:
         self.queue.succeeded(key)
         if settled.requeue_after is not None:
             self.queue.put(key, settled.requeue_after)
+
+
+def _steady(resource: Resource) -> bool:
+    """Whether all that was asked for is done and well: looking again is no progress that anybody waits for."""
+    status = resource.status
+    ready = find(status.get("conditions", ()), READY)
+    asked = resource.annotations.get(REQUESTED_AT)
+    return (
+        ready is not None
+        and ready.get("status") == TRUE
+        and status.get("observedGeneration") == resource.generation
+        and asked in (None, status.get("lastHandledReconcileAt"))
+    )
 
 
 def _judged(resource: Resource, latest: Resource) -> Resource:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.conditions import find
-from controller.api.meta import ObjectKey, Resource
+from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
 from controller.runtime import loop as module
 from controller.runtime.loop import Loop, Objects
 from controller.runtime.queue import Backoff, KeyedQueue
@@ -273,6 +273,31 @@ async def test_a_slow_reconcile_says_so_meanwhile(monkeypatch: pytest.MonkeyPatc
         await around.settled(1)
         assert ready(around.server.written[-1]) == ("True", "Succeeded")
         assert find(around.server.written[-1]["conditions"], "Reconciling") is None
+
+
+READY = {"type": "Ready", "status": "True", "reason": "Succeeded", "message": "done"}
+HANDLED = {"observedGeneration": 1, "conditions": [READY], "lastHandledReconcileAt": "noon"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, False),
+        ({"annotations": {REQUESTED_AT: "noon"}}, False),
+        ({"annotations": {REQUESTED_AT: "one"}}, True),
+        ({"generation": 2}, True),
+        ({"status": {**HANDLED, "conditions": [{**READY, "status": "False"}]}}, True),
+        ({"status": {}}, True),
+    ],
+    ids=["steady", "request done", "requested", "another spec", "not ready", "new"],
+)
+async def test_a_slow_look_is_told_only_where_something_is_to_be_done(
+    changed: dict[str, Any], said: bool
+) -> None:
+    around = Around()
+    resource = replace(replace(seen(), status=HANDLED), **changed)
+    await around.loop._say_slow(resource)
+    assert bool(around.server.written) is said
 
 
 async def test_a_quick_one_does_not() -> None:
