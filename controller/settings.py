@@ -39,6 +39,8 @@ class ControllerSettings:
     """host:port under which others reach the artifact server; empty: the Service's, in our namespace."""
     artifact_tokens_file: str = ""
     """A file with the bearer tokens that the artifact server accepts, one a line; empty: it asks for none."""
+    artifact_hosts: tuple[str, ...] = (".svc", ".svc.cluster.local")
+    """Hosts that other sources' artifacts are downloaded from, parted by commas: a name, name:port, or .ending."""
     receiver_port: int = 9292
     """Webhooks."""
     management_port: int = 8014

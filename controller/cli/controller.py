@@ -22,6 +22,7 @@ _OPTIONS = (
     ("--artifact-port", "the artifact server (default 9090; 0 takes a free port)"),
     ("--artifact-address", "host:port under which others reach the artifact server"),
     ("--artifact-tokens-file", "bearer tokens that the artifact server accepts, one a line (default: it asks for none)"),
+    ("--artifact-hosts", "hosts that artifacts of Flux's sources may come from, parted by commas: name, name:port or .ending (default .svc,.svc.cluster.local)"),
     ("--receiver-port", "webhooks (default 9292)"),
     ("--management-port", "health, readiness and metrics (default 8014)"),
     ("--namespace", "our own namespace, of the Lease (default: the pod's)"),

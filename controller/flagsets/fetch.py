@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import aiohttp
+from yarl import URL
 
 from controller.artifacts.archive import DEFAULT_LIMITS
 from controller.runtime.setbacks import Failed, Stalled, Waiting
@@ -24,6 +25,8 @@ _CHUNK: Final = 1 << 16
 _GONE: Final = 30.0
 """Seconds: a source that lost its storage stores the same artifact again, which no change of its status tells."""
 _URL: Final = 300
+IN_CLUSTER: Final = (".svc", ".svc.cluster.local")
+"""Hosts that artifacts come from unless told otherwise: Services."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class ArtifactReader:
     """Reads what a source's status tells. `local` finds our own by their path, and may raise Setback."""
 
     local: Callable[[str], bytes | None]
+    hosts: tuple[str, ...] = IN_CLUSTER
+    """What is downloaded from: `name` or `name:port`; a name that begins with a dot stands for all that end with it."""
     most_bytes: int = DEFAULT_LIMITS.compressed_bytes
 
     async def read(self, namespace: str, artifact: ArtifactStatus) -> bytes:
@@ -55,10 +60,13 @@ class ArtifactReader:
         content = bytearray()
         where = _shown(artifact.url)
         try:
+            # The same object is judged and asked: two readers of one text may take it for two hosts.
+            url = URL(artifact.url)
+            self._require_allowed(url, where)
             async with (
                 # The digest is of the bytes that were stored, whatever a server says of their encoding.
                 aiohttp.ClientSession(timeout=_SECONDS, auto_decompress=False) as session,
-                session.get(artifact.url, allow_redirects=False) as response,
+                session.get(url, allow_redirects=False) as response,
             ):
                 if response.status == 404:
                     raise Waiting(
@@ -76,6 +84,20 @@ class ArtifactReader:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise Failed("ArtifactFailed", f"{where}: {type(error).__name__}") from error
         return bytes(content)
+
+    def _require_allowed(self, url: URL, where: str) -> None:
+        """Whoever may write a source's status would otherwise have us ask any host that we reach, and see from our words what is there."""
+        name = (url.host or "").rstrip(".").lower()
+        named = {name, f"{name}:{url.port}"}
+        for each in self.hosts if name and url.scheme in ("http", "https") else ():
+            host = each.rstrip(".").lower().replace(".:", ":")
+            if host in named or (host.startswith(".") and name.endswith(host)):
+                return
+        raise Stalled(
+            "AccessDenied",
+            f"{where} is not on a host that artifacts may come from; "
+            "the controller's setting FLAGSTAFF_ARTIFACT_HOSTS names them",
+        )
 
 
 def _shown(url: str) -> str:

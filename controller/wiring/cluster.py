@@ -337,6 +337,10 @@ def _reconcilers(controller: Controller, storages: Storages) -> dict[str, Reconc
     mirrors = settings.storage_path / "mirrors"
     sources = Sources(cluster.secret, mirrors, allow_local=settings.allow_local)
 
+    # Our own, too: a replica that does not hold an artifact asks for it.
+    own = _address(settings, controller.ports.artifacts).removeprefix("http://")
+    hosts = (*settings.artifact_hosts, own)
+
     def local(path: str) -> bytes | None:
         found = storages.read(path)
         return None if found is None else found[0]
@@ -344,7 +348,7 @@ def _reconcilers(controller: Controller, storages: Storages) -> dict[str, Reconc
     return {
         flagsource.KIND: SourceReconciler(sources, storages, controller.expected, random.random),
         flagset.KIND: FlagSetReconciler(
-            objects, ArtifactReader(local), cluster, controller.applied, random.random
+            objects, ArtifactReader(local, hosts), cluster, controller.applied, random.random
         ),
         configuration.KIND: ServingReconciler(
             ConfigurationReconciler(objects), objects, controller.proxies

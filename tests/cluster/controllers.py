@@ -42,7 +42,8 @@ class ControllerProcess:
         self.command = [
             FLAGSTAFF, "controller", "--kubeconfig", str(plane.config_for(token, f"{name}-{os.getpid()}")),
             "--storage-path", str(folder / "data"), "--host", "127.0.0.1", "--artifact-port", "0",
-            "--receiver-port", "0", "--management-port", "0", "--namespace", SYSTEM, "--identity", name, *arguments,
+            "--receiver-port", "0", "--management-port", "0", "--namespace", SYSTEM, "--identity", name,
+            "--artifact-hosts", ".svc,.svc.cluster.local,127.0.0.1", *arguments,
         ]  # fmt: skip
         self.process: subprocess.Popen[bytes] | None = None
         self.management = self.artifacts = self.receiver = 0

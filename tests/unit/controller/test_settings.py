@@ -21,6 +21,7 @@ from controller.settings import (
 TEXTS: dict[str, tuple[str, str, Any]] = {
     "a path": ("storage_path", "/srv", Path("/srv")),
     "a list": ("namespaces", "a, b,", ("a", "b")),
+    "hosts": ("artifact_hosts", ".svc, a:1", (".svc", "a:1")),
     "a port": ("artifact_port", "0", 0),
     "yes": ("leader_election", "True", True),
     "no": ("leader_election", "false", False),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiohttp import web
+from yarl import URL
 
 from controller.api.artifact import ArtifactStatus
 from controller.flagsets.fetch import ArtifactReader
@@ -65,7 +66,9 @@ async def server() -> AsyncIterator[str]:
 
 
 def reader(**found: bytes) -> ArtifactReader:
-    return ArtifactReader(lambda path: found.get(path.rpartition("/")[2]), most_bytes=1_000_000)
+    return ArtifactReader(
+        lambda path: found.get(path.rpartition("/")[2]), hosts=("127.0.0.1",), most_bytes=1_000_000
+    )
 
 
 async def setback(url: str, **fields: Any) -> Setback:
@@ -138,9 +141,7 @@ async def test_a_server_that_fails_is_asked_again(server: str, what: str, messag
     assert caught.message.endswith(message)
 
 
-@pytest.mark.parametrize(
-    "url", ["http://127.0.0.1:1/x", "file:///etc/passwd", "http://[::1", "nothing", "http://h:x/y"]
-)
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/x", "http://[::1", "http://h:x/y"])
 async def test_a_url_that_leads_nowhere_is_a_failure(url: str) -> None:
     assert (await setback(url)).reason == "ArtifactFailed"
 
@@ -156,3 +157,44 @@ async def test_no_message_repeats_what_may_be_secret_in_a_url(server: str, what:
     caught = await setback(url, digest=digest_of(b"another"))
     assert "hunter2" not in caught.message
     assert f"{server}/{what}" in caught.message
+
+
+HOSTS = (".svc", ".svc.cluster.local.", "flags.example.com", "artifacts.example.com.:9090")
+ALLOWED = {
+    "a Service": "http://source-controller.flux-system.svc/a",
+    "its whole name": "http://source-controller.flux-system.svc.cluster.local./a",
+    "with a port": "https://Source-Controller.flux-system.SVC.cluster.local:8443/a",
+    "a name": "https://flags.example.com:444/a",
+    "a name and a port": "http://artifacts.example.com:9090/a",
+}
+REFUSED = {
+    "an address": "http://169.254.169.254/latest/meta-data",
+    "loopback": "http://[::1]:8014/metrics",
+    "another name": "http://example.com/a",
+    "an ending without its dot": "http://evilsvc/a",
+    "an ending as a user": "http://x.svc@example.com/a",
+    "an ending as a path": "http://example.com/.svc",
+    "an ending as a fragment": "http://example.com#.svc",
+    "another port": "http://artifacts.example.com:9091/a",
+    "below a name": "http://x.flags.example.com/a",
+    "another scheme": "ftp://x.svc/a",
+    "a file": "file:///etc/passwd",
+    "nothing": "nothing",
+}
+
+
+@pytest.mark.parametrize("url", ALLOWED.values(), ids=ALLOWED)
+def test_hosts_that_artifacts_may_come_from(url: str) -> None:
+    ArtifactReader(lambda _: None, HOSTS)._require_allowed(URL(url), url)
+
+
+@pytest.mark.parametrize("url", REFUSED.values(), ids=REFUSED)
+async def test_other_hosts_are_not_asked_and_nothing_is_told_of_them(url: str) -> None:
+    with pytest.raises(Stalled, match="FLAGSTAFF_ARTIFACT_HOSTS") as caught:
+        await ArtifactReader(lambda _: None, HOSTS).read("shop", artifact(url))
+    assert caught.value.reason == "AccessDenied"
+
+
+async def test_unless_told_otherwise_only_services_are_asked(server: str) -> None:
+    with pytest.raises(Stalled, match="FLAGSTAFF_ARTIFACT_HOSTS"):
+        await ArtifactReader(lambda _: None).read("shop", artifact(f"{server}/good"))
