@@ -39,8 +39,6 @@ class ControllerSettings:
     """host:port under which others reach the artifact server; empty: the Service's, in our namespace."""
     artifact_tokens_file: str = ""
     """A file with the bearer tokens that the artifact server accepts, one a line; empty: it asks for none."""
-    artifact_hosts: tuple[str, ...] = (".svc", ".svc.cluster.local")
-    """Hosts that other sources' artifacts are downloaded from, parted by commas: a name, name:port, or .ending."""
     receiver_port: int = 9292
     """Webhooks."""
     management_port: int = 8014
@@ -58,6 +56,8 @@ class ControllerSettings:
     """Whether a FlagSource may name a folder of this machine (file://). Never on a cluster that is shared."""
     pod: str = ""
     """The Pod that we run in, POD_NAME: the leader's bears a label. Empty outside of one."""
+    artifact_hosts: tuple[str, ...] = (".svc", ".svc.cluster.local")
+    """Hosts that other sources' artifacts are downloaded from, parted by commas: a name, name:port, or .ending."""
 
 
 class AuthMode(StrEnum):
