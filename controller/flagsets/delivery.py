@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from controller.api import shard
 from controller.api.flagset import KIND, LABEL
 from controller.api.meta import ObjectKey, Resource
+from controller.flagsets.dispute import Dispute
 from controller.flagsets.plan import MADE, Taken, belongs_to, key_of, plan
 from controller.runtime.news import News
 from controller.runtime.setbacks import Stalled, Waiting
@@ -49,6 +50,7 @@ class Delivered:
     """Shards by name, since when nobody names them."""
     settled: bool = False
     """All of it was seen to stand there: whatever differs later is somebody's doing."""
+    dispute: Dispute = field(default_factory=Dispute)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +65,16 @@ class Delivery:
     async def deliver(
         self, resource: Resource, state: Delivered, *, prune: bool, now: datetime
     ) -> tuple[tuple[News, ...], float | None]:
-        """Bring the cluster to `state`; (news of drift, seconds until more may be removed). Raises Setback."""
+        """Bring the cluster to `state`; (news of drift, seconds until there is more to do). Raises Setback."""
         if not state.manifests:
             return (), None
         steps = plan(state.manifests, self._found(resource, state), prune=prune, taken=state.taken)
         for manifest in steps.write:
             self._refuse_theft(resource, manifest)
+        # What is new is written at once, whoever is in the way.
+        if steps.write and state.settled and (left := state.dispute.pause(now)) > 0.0:
+            return (), left
+        settled = state.settled
         drift: list[tuple[ObjectKey, str]] = []
         for manifest in steps.write:
             self._refuse_ghosts(resource)
@@ -86,7 +92,12 @@ class Delivery:
         names = {key_of(each) for each in state.manifests}
         state.taken = {key: each for key, each in state.taken.items() if key in names}
         state.settled = True
-        return _news(drift), await self._sweep(state, steps.outdated, now)
+        news = _disputed(state.dispute, drift, now) if settled else _news(drift)
+        waits = (
+            await self._sweep(state, steps.outdated, now),
+            state.dispute.over_in(now) if state.dispute.open(now) else None,
+        )
+        return news, min((each for each in waits if each is not None), default=None)
 
     def _found(self, resource: Resource, state: Delivered) -> list[Resource]:
         names = {key_of(each) for each in state.manifests}
@@ -144,6 +155,18 @@ def manager_of(flag_set: ObjectKey) -> str:
     if len(name) <= _MANAGER:
         return name
     return f"{name[: _MANAGER - 17]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+def _disputed(
+    dispute: Dispute, drift: Sequence[tuple[ObjectKey, str]], now: datetime
+) -> tuple[News, ...]:
+    """Each correction is told, until there are so many that only the dispute is."""
+    if not drift:
+        return ()
+    known = dispute.open(now)
+    key, what = drift[0]
+    more = dispute.corrected(f"{key.kind} {key.name} {what}", now)
+    return more if known else (*_news(drift), *more)
 
 
 def _news(drift: Sequence[tuple[ObjectKey, str]]) -> tuple[News, ...]:

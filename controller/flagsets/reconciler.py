@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from controller.api import configuration
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.artifact import ArtifactStatus
+    from controller.api.conditions import Condition
     from controller.api.meta import Resource
     from controller.runtime.loop import Objects
 
@@ -72,11 +73,17 @@ class FlagSetReconciler:
         except InvalidSpecError as error:
             raise Stalled("InvalidSpec", str(error)) from error
         try:
-            return await self._reconcile(resource, spec, now)
+            outcome = await self._reconcile(resource, spec, now)
         except Setback as setback:
+            setback.details = (*setback.details, *self._dispute(resource.key, now))
             if setback.requeue_after is None:
                 setback.requeue_after = self._interval(spec)
             raise
+        return replace(outcome, details=(*outcome.details, *self._dispute(resource.key, now)))
+
+    def _dispute(self, key: ObjectKey, now: datetime) -> tuple[Condition, ...]:
+        memory = self._memory.get(key)
+        return () if memory is None else memory.state.dispute.told(now)
 
     def forget(self, key: ObjectKey) -> None:
         """The FlagSet is gone; what it made goes by its owner reference, or stays."""
@@ -92,7 +99,11 @@ class FlagSetReconciler:
         except Setback as setback:
             # What was delivered stays in force, and nobody else's hand gets at it meanwhile.
             setback.status = {**status, **setback.status}
-            setback.news = (*setback.news, *await self._keep(resource, spec, now))
+            news, wait = await self._keep(resource, spec, now)
+            setback.news = (*setback.news, *news)
+            if wait is not None:
+                usual = setback.requeue_after or self._interval(spec)
+                setback.requeue_after = min(usual, wait)
             raise
         attempt = story.Attempt(artifact, memory.built.composition)
         status |= story.problems(attempt)
@@ -179,6 +190,7 @@ class FlagSetReconciler:
         state = Delivered(observed(built.manifests, artifact, self.objects.get))
         if memory is not None:
             state.taken, state.outdated = memory.state.taken, memory.state.outdated
+            state.dispute = memory.state.dispute
         memory = _Memory(built_from, generation, built, state, resource.status.get("digest"))
         if built.manifests:
             self._memory[resource.key] = memory
@@ -192,13 +204,14 @@ class FlagSetReconciler:
             return None
         return memory
 
-    async def _keep(self, resource: Resource, spec: FlagSetSpec, now: datetime) -> tuple[News, ...]:
+    async def _keep(
+        self, resource: Resource, spec: FlagSetSpec, now: datetime
+    ) -> tuple[tuple[News, ...], float | None]:
         """Correct drift from what was built last, where the spec is still the one that it was built for."""
         memory = self._remembered(resource)
         if memory is None or memory.generation != (resource.uid, resource.generation):
-            return ()
-        news, _ = await self._deliver(resource, spec, memory.state, now)
-        return news
+            return (), None
+        return await self._deliver(resource, spec, memory.state, now)
 
     async def _deliver(
         self, resource: Resource, spec: FlagSetSpec, state: Delivered, now: datetime

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from controller.api.conditions import find
 from controller.api.flagset import KIND, SOURCE_API
 from controller.api.meta import ObjectKey
 from controller.flagsets.delivery import manager_of
@@ -14,6 +15,7 @@ from tests.unit.controller.flagsets.world import (
     BROKEN,
     CONFIGURATION,
     ODD,
+    Looked,
     World,
     body_of,
     document,
@@ -387,6 +389,58 @@ async def test_an_object_that_is_deleted_by_hand_is_written_again(world: World) 
     seen = await world.look()
     assert seen.writes == [APPLY]
     assert seen.said[0].startswith("DriftCorrected: FeatureFlagConfiguration checkout was removed;")
+
+
+def disputed(seen: Looked) -> str | None:
+    """The message of the dispute that the status tells."""
+    found = find(seen.status["conditions"], "Undisputed")
+    return None if found is None else found["message"]
+
+
+async def fought(world: World, seconds: float) -> list[Looked]:
+    """Somebody overwrites what is delivered at each of the seconds."""
+    seen = []
+    for _ in range(int(seconds)):
+        world.cluster.edit(CONFIGURATION, "checkout", who="other-operator", flagSpec={"flags": {}})
+        seen.append(await world.look())
+    return seen
+
+
+async def test_who_overwrites_without_end_is_answered_with_pauses_and_named_once(
+    world: World,
+) -> None:
+    seen = await fought(world, 600)
+    written = [each for each in seen if each.writes]
+    assert seen[:3] == written[:3]
+    assert 10 <= len(written) <= 20
+    said = [news for each in seen for news in each.said]
+    assert [each.partition(":")[0] for each in said] == ["DriftCorrected"] * 3 + ["DriftContested"]
+    assert "was changed by other-operator again and again" in said[-1]
+    assert said[-1].endswith(disputed(seen[-1]) or "nothing is told")
+    assert sum(each.status_written for each in seen) == 1
+
+
+async def test_a_dispute_is_over_once_nothing_was_changed_for_a_minute(world: World) -> None:
+    seen = (await fought(world, 3))[-1]
+    assert disputed(seen)
+    again = seen.settled.requeue_after
+    assert again is not None
+    assert 60 <= again <= 70
+    assert disputed(await world.look(after=again)) is None
+    assert (await fought(world, 1))[0].said[0].startswith("DriftCorrected")
+
+
+async def test_what_was_not_put_right_at_once_is_after_the_pause(world: World) -> None:
+    seen = (await fought(world, 4))[-1]
+    assert (seen.writes, seen.settled.requeue_after) == ([], 4.0)
+    assert (await world.look(after=4.0)).writes == [APPLY]
+
+
+async def test_a_new_revision_waits_for_no_dispute(world: World) -> None:
+    await fought(world, 4)
+    world.commit("r2", document(a=flag("on"), b=flag()))
+    assert (await world.look()).writes == [APPLY]
+    assert (await fought(world, 1))[0].writes == []
 
 
 @pytest.mark.parametrize("text", ["{", document(a=BROKEN, b=flag())], ids=["refused", "held"])

@@ -1,0 +1,68 @@
+"""Drift that comes back: corrected at once a few times, then with growing pauses, since two who overwrite each other never end. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from controller.api.conditions import FALSE, Condition
+from controller.runtime.news import News
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+UNDISPUTED: Final = "Undisputed"
+"""A detail, there only while it is False."""
+REASON: Final = "DriftContested"
+AT_ONCE: Final = 3
+"""Corrections without a pause: a person who tries again stops at that."""
+CALM: Final = 60.0
+"""Seconds in which nothing was to be corrected, though it might have been: the dispute is over."""
+_FIRST: Final = 5.0
+_MOST: Final = 60.0
+
+
+@dataclass(slots=True)
+class Dispute:
+    """What of one FlagSet was corrected lately."""
+
+    times: int = 0
+    last: datetime | None = None
+    message: str = ""
+    """Names the object and who changes it, as far as known."""
+
+    def pause(self, now: datetime) -> float:
+        """Seconds until drift may be corrected."""
+        return max(0.0, self._length() - self._since(now))
+
+    def corrected(self, what: str, now: datetime) -> tuple[News, ...]:
+        """Drift was corrected; `what` says of which object, and whose. News where that is now a dispute."""
+        if self.over_in(now) == 0.0:
+            self.times = 0
+        self.times += 1
+        self.last = now
+        self.message = (
+            f"{what} again and again: it is put right every {_MOST:.0f} seconds at most until that ends; "
+            "stop who does it, or change the source"
+        )
+        return (News(REASON, self.message, warning=True),) if self.times == AT_ONCE else ()
+
+    def open(self, now: datetime) -> bool:
+        """Whether somebody keeps overwriting what we write."""
+        return self.times >= AT_ONCE and self.over_in(now) > 0.0
+
+    def over_in(self, now: datetime) -> float:
+        """Seconds until it is over if nothing more happens."""
+        return max(0.0, self._length() + CALM - self._since(now))
+
+    def told(self, now: datetime) -> tuple[Condition, ...]:
+        """As a detail of the FlagSet."""
+        return (Condition(UNDISPUTED, FALSE, REASON, self.message),) if self.open(now) else ()
+
+    def _length(self) -> float:
+        # The exponent is bounded: a dispute may go on for months.
+        past = min(self.times - AT_ONCE, 10)
+        return min(_MOST, _FIRST * 2.0**past) if past >= 0 else 0.0
+
+    def _since(self, now: datetime) -> float:
+        return float("inf") if self.last is None else (now - self.last).total_seconds()
