@@ -27,7 +27,11 @@ class Member:
     connected_at: int = 0
     digest: str = ""
     frozen: bool = False
-    delivered: bool = False
+    said: str = ""
+    """What its last report told."""
+    heard: float = 0.0
+    """When that was."""
+    left: float = 0.0
 
 
 @dataclass
@@ -49,6 +53,8 @@ class Receipts(RuleBasedStateMachine):
         self.connections = 0
         self.numbers = 0
         self.members: list[Member] = []
+        self.departed: list[Member] = []
+        self.killed = False
         self.proxies = [self.proxy() for _ in range(PROXIES)]
 
     def proxy(self) -> Membership:
@@ -64,6 +70,7 @@ class Receipts(RuleBasedStateMachine):
         assert member.proxy is not None
         report = Report(member.connected_at, member.digest, member.digest, self.clock, True)
         self.proxies[member.proxy].hear(member.who, report, self.clock)
+        member.said, member.heard = member.digest, self.clock
 
     def tick(self, seconds: float) -> None:
         for _ in range(int(seconds)):
@@ -71,8 +78,8 @@ class Receipts(RuleBasedStateMachine):
             for proxy in self.proxies:
                 proxy.tick(1.0)
 
-    @rule(proxy=st.integers(0, PROXIES - 1), in_pod=st.booleans())
-    def join(self, proxy: int, in_pod: bool) -> None:
+    @rule(proxy=st.integers(0, PROXIES - 1), in_pod=st.booleans(), newest=st.booleans())
+    def join(self, proxy: int, in_pod: bool, newest: bool) -> None:
         if len(self.members) >= MEMBERS:
             return
         self.numbers += 1
@@ -80,7 +87,7 @@ class Receipts(RuleBasedStateMachine):
         if in_pod:
             self.truth.pods.add(name)
         who = Identity("ns", name if in_pod else "", name if in_pod else "", name, verified=in_pod)
-        member = Member(who)
+        member = Member(who, digest=self.truth.digest if newest else "")
         self.members.append(member)
         self.connect(member, proxy)
         self.send(member)
@@ -102,15 +109,25 @@ class Receipts(RuleBasedStateMachine):
             self.send(member)
 
     @precondition(lambda self: self.members)
-    @rule(which=st.integers(0, MEMBERS), proxy=st.integers(0, PROXIES - 1))
-    def late(self, which: int, proxy: int) -> None:
+    @rule(which=st.integers(0, MEMBERS))
+    def late(self, which: int) -> None:
         """A report from an earlier connection arrives after all that came since."""
         member = self.members[which % len(self.members)]
-        if member.connected_at > 1:
+        assert member.proxy is not None
+        known = {each.who.id for each in self.proxies[member.proxy].standings()}
+        if member.who.id in known:
             report = Report(member.connected_at - 1, "stale", "", self.clock)
-            known = self.proxies[proxy]
-            if proxy == member.proxy:
-                known.hear(member.who, report, self.clock)
+            self.proxies[member.proxy].hear(member.who, report, self.clock)
+
+    @precondition(lambda self: self.departed)
+    @rule(which=st.integers(0, MEMBERS))
+    def overtaken(self, which: int) -> None:
+        """A report arrives after the goodbye that was sent after it."""
+        member = self.departed[which % len(self.departed)]
+        if self.clock - member.left < 60 and not self.killed:
+            assert member.proxy is not None
+            report = Report(member.connected_at, member.said, "", self.clock)
+            self.proxies[member.proxy].hear(member.who, report, self.clock)
 
     @precondition(lambda self: self.members)
     @rule(which=st.integers(0, MEMBERS))
@@ -126,7 +143,9 @@ class Receipts(RuleBasedStateMachine):
         self.members.remove(member)
         assert member.proxy is not None
         self.proxies[member.proxy].leave(member.who, member.connected_at)
-        # Its Pod goes with it, or a while later: see `settle`.
+        # Its Pod goes a while later.
+        member.left = self.clock
+        self.departed.append(member)
 
     @precondition(lambda self: self.members)
     @rule(which=st.integers(0, MEMBERS))
@@ -144,6 +163,7 @@ class Receipts(RuleBasedStateMachine):
     @rule(proxy=st.integers(0, PROXIES - 1))
     def kill_proxy(self, proxy: int) -> None:
         self.proxies[proxy] = self.proxy()
+        self.killed = True
         for member in self.members:
             if member.proxy == proxy and not member.frozen:
                 self.connect(member, (proxy + 1) % PROXIES)
@@ -181,10 +201,24 @@ class Receipts(RuleBasedStateMachine):
         assert summed.served <= summed.total <= len(known)
         assert len({each.id for each in summed.laggards}) == len(summed.laggards) <= summed.lagging
 
+    @invariant()
+    def the_count_is_right_at_any_time(self) -> None:
+        """But for what went with a proxy that was killed, until all who can have spoken again."""
+        if self.killed:
+            return
+        there = [
+            each for each in self.members if each.who.pod or self.clock - each.heard < FORGOTTEN
+        ]
+        silent = {each.who.name for each in there if self.clock - each.heard >= SILENT}
+        wrong = {each.who.name for each in there if each.said != self.truth.digest}
+        summed = self.summed()
+        assert (summed.served, summed.total) == (len(there) - len(silent | wrong), len(there))
+        assert {each.name for each in summed.laggards} == silent | wrong
+
     def teardown(self) -> None:
         """Everybody thaws and serves the newest; Pods of those who left go, and the others are forgotten in time."""
         alive = {member.who.pod_uid for member in self.members}
-        for uid in self.truth.pods - alive:
+        for uid in sorted(self.truth.pods - alive):
             self.gone(uid)
         for member in self.members:
             member.frozen, member.digest = False, self.truth.digest
@@ -196,5 +230,5 @@ class Receipts(RuleBasedStateMachine):
         assert summed.laggards == ()
 
 
-Receipts.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+Receipts.TestCase.settings = settings(max_examples=120, stateful_step_count=30, deadline=None)
 TestReceipts: Any = Receipts.TestCase
