@@ -197,9 +197,12 @@ class FlagSetReconciler:
         return memory
 
     def _remembered(self, resource: Resource) -> _Memory | None:
-        """What was built last, unless another replica has led since: then the cluster knows better."""
+        """What was built last, unless another replica has led since: then the cluster knows better. Another object of the name has no past."""
         memory = self._memory.get(resource.key)
-        if memory is not None and not memory.holds(resource.status.get("digest")):
+        if memory is None:
+            return None
+        another = memory.generation[0] != resource.uid
+        if another or not memory.holds(resource.status.get("digest")):
             del self._memory[resource.key]
             return None
         return memory

@@ -520,6 +520,16 @@ async def test_a_conflict_over_one_object_writes_none_of_the_others(world: World
     assert (await world.look("other")).writes == []
 
 
+async def test_one_that_was_made_again_takes_nothing_from_the_one_before(world: World) -> None:
+    world.cluster.remove(KIND, "checkout")
+    world.cluster.remove(CONFIGURATION, "checkout")
+    world.flag_set()
+    world.commit("r2", document(a=BROKEN, b=flag("on")))
+    seen = await world.look()
+    assert seen.reason == "PartiallyApplied"
+    assert world.defaults() == {"b": "on"}
+
+
 async def test_what_a_flag_set_that_is_gone_left_behind_may_be_taken(world: World) -> None:
     world.cluster.remove(KIND, "checkout")
     world.flag_set("other", target={"name": "checkout"})
