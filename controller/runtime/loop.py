@@ -27,6 +27,8 @@ SLOW_SECONDS: Final = 2.0
 """A reconcile that takes longer says `Reconciling` meanwhile, unless it only looks whether anything is new."""
 MOST_UNWRITTEN: Final = 30.0
 """Seconds: an API server that was away for an hour must not find what happened meanwhile untold for another."""
+ROOM_AGAIN: Final = 600.0
+"""Seconds until a kind that had no room for our status is asked again: its definition may have been replaced by ours."""
 REMEMBERED: Final = 4096
 """Objects that went and are known to have gone."""
 
@@ -132,6 +134,8 @@ class Loop:
         self._now = now
         self._observer = observer
         self._unwritten: dict[ObjectKey, Mapping[str, Any]] | None = None
+        """Statuses of a kind that has no room for them."""
+        self._ask_at = 0.0
         self.queue = queue
 
     def wake(self, key: ObjectKey, delay: float = 0.0) -> None:
@@ -144,6 +148,12 @@ class Loop:
         self._reconciler.forget(key)
         if self._unwritten is not None:
             self._unwritten.pop(key, None)
+
+    def relisted(self) -> None:
+        """The kind's watch began anew, as it does when its definition changes."""
+        self._ask_at = 0.0
+        for key in self._unwritten or ():
+            self.queue.put(key)
 
     async def run(self, workers: int = DEFAULT_WORKERS) -> None:
         """Work until cancelled."""
@@ -213,26 +223,40 @@ class Loop:
             log.warning("%s: %s", resource.key, setback.message)
 
     async def _write(self, resource: Resource, settled: Settled) -> None:
-        if settled.status != resource.status:
+        if settled.status != resource.status or self._asks_for_room():
             await self._store(resource, settled.status)
         for news in settled.news:
             await self._writer.say(resource, news)
 
     async def _store(self, resource: Resource, status: Mapping[str, Any]) -> None:
         if self._unwritten is not None:
-            self._unwritten[resource.key] = status
-            return
+            if not self._asks_for_room():
+                self._unwritten[resource.key] = status
+                return
+            resource = self._objects.get(resource.key) or resource
         written = await self._writer.write_status(resource, status)
         if written is None:
             return
         self._objects.learn(written)
-        if not written.status.get("conditions"):
+        if written.status.get("conditions"):
+            # Those that were not written differ now from what they should say.
+            for key in self._unwritten or ():
+                self.queue.put(key)
+            self._unwritten = None
+            return
+        if self._unwritten is None:
             # Another project's definition of the kind: it prunes what it does not know.
             log.warning(
                 "%s in this cluster has no room for our status: none is written from now on; Events and logs tell",
                 resource.key.kind,
             )
-            self._unwritten = {resource.key: status}
+            self._unwritten = {}
+        self._unwritten[resource.key] = status
+        self._ask_at = asyncio.get_running_loop().time() + ROOM_AGAIN
+
+    def _asks_for_room(self) -> bool:
+        """Whether it is time to see if a status that was pruned no longer is."""
+        return self._unwritten is not None and asyncio.get_running_loop().time() >= self._ask_at
 
     def _newest(self, key: ObjectKey) -> Resource | None:
         """The object as last seen, with the status that it would have."""
@@ -246,8 +270,11 @@ class Loop:
             self.queue.put_after_failure(key)
             return
         self.queue.succeeded(key)
-        if settled.requeue_after is not None:
-            self.queue.put(key, settled.requeue_after)
+        after = settled.requeue_after
+        if self._unwritten is not None:
+            after = ROOM_AGAIN if after is None else min(after, ROOM_AGAIN)
+        if after is not None:
+            self.queue.put(key, after)
 
 
 def _steady(resource: Resource) -> bool:

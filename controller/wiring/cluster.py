@@ -116,8 +116,10 @@ class Controller:
                 each.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def relisted(self, _: Watched) -> None:
+    def relisted(self, watched: Watched) -> None:
         """A watch began anew: what went meanwhile is to be looked for."""
+        if watched.kind in self.loops:
+            self.loops[watched.kind].relisted()
         self._stale.set()
 
     async def _lead_in_turn(self) -> None:

@@ -396,6 +396,35 @@ async def test_where_statuses_are_pruned_it_is_said_once_and_none_is_written_any
         assert KEY not in around.loop._unwritten
 
 
+@pytest.mark.parametrize("how", ["relisted", "later"])
+async def test_once_there_is_room_for_statuses_all_are_written(how: str) -> None:
+    async with running(Around(), workers=1) as around:
+        around.server.prunes = True
+        around.see(seen())
+        around.see(seen(name="other"))
+        await around.settled(2)
+        around.server.prunes = False
+        if how == "relisted":
+            around.loop.relisted()
+        else:
+            around.loop._ask_at = asyncio.get_running_loop().time()
+            around.loop.wake(KEY)
+        await until(lambda: len(around.server.written) == 3)
+        await around.settled(4)
+        assert [bool(each.status.get("conditions")) for each in around.objects] == [True, True]
+
+
+async def test_while_there_is_no_room_one_status_is_tried_once_in_a_while() -> None:
+    async with running(Around(), workers=1) as around:
+        around.server.prunes = True
+        around.see(seen())
+        around.see(seen(name="other"))
+        await around.settled(2)
+        around.loop.relisted()
+        await around.settled(4)
+        assert len(around.server.written) == 2
+
+
 def test_news_of_an_object_that_went_do_not_bring_it_back() -> None:
     objects = Objects()
     objects.learn(seen(1))
