@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "kinds" / "flagreceiver.md"
 NEXT: Final = {"token": "another", "previousToken": "a-token-of-forty-random-characters"}
-TOKEN: Final = "a-token-of-forty-random-characters"  # noqa: S105 - of a test
+TOKEN: Final = "a-token-of-forty-random-characters"
 
 
 def receiver(**spec: Any) -> dict[str, Any]:
