@@ -87,7 +87,7 @@ class SourceReconciler:
             storage, stored = await asyncio.to_thread(self._stored, resource)
             spec = _read(resource)
             look = self.turns.look(resource, now)
-            if self.expected.waits(resource.key):
+            if self.expected.waits(resource.key, now):
                 look = Look(now, now)
             source = await self.sources.open(spec, resource.key, look)
             found = await self._found(resource, spec, source, storage, stored, now)
@@ -136,7 +136,10 @@ class SourceReconciler:
             setback.requeue_after = after
             raise
         finally:
-            soon = self.expected.next_look(resource.key, revision, now)
+            ref = spec.git.ref
+            # A tag that was pushed may be no version of the range.
+            sure = ref.semver is None or bool(ref.commit or ref.name or ref.tag)
+            soon = self.expected.next_look(resource.key, revision, now, sure=sure)
         after = after if soon is None else min(soon, after)
         self.turns.next(resource.key, now + timedelta(seconds=after))
         return self._outcome(resource, spec, artifact, commit, now, after)

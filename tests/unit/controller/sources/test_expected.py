@@ -36,16 +36,31 @@ def test_a_source_that_cannot_be_read_is_looked_at_again() -> None:
 
 def test_a_commit_that_was_seen_is_expected_no_more() -> None:
     expected = waiting()
-    assert expected.waits(KEY)
+    assert expected.waits(KEY, NOW)
     assert expected.next_look(KEY, Revision("main", f"sha1:{PUSHED}"), NOW) is None
-    assert not expected.waits(KEY)
+    assert not expected.waits(KEY, NOW)
 
 
 def test_a_commit_that_never_comes_is_given_up() -> None:
     expected = waiting()
     late = NOW + timedelta(seconds=PATIENCE + 1)
     assert expected.next_look(KEY, BEFORE, late) is None
-    assert not expected.waits(KEY)
+    assert not expected.waits(KEY, NOW)
+
+
+def test_what_may_never_come_is_looked_for_less_often() -> None:
+    expected, now, looks = waiting(), NOW, []
+    while (delay := expected.next_look(KEY, BEFORE, now, sure=False)) is not None:
+        looks.append(delay)
+        now += timedelta(seconds=delay)
+    assert looks == [0.25, 1.0, 4.0, 16.0]
+    assert not expected.waits(KEY, now)
+
+
+def test_a_source_that_cannot_be_opened_is_not_waited_for_without_end() -> None:
+    expected = waiting()
+    assert expected.waits(KEY, NOW + timedelta(seconds=PATIENCE))
+    assert not expected.waits(KEY, NOW + timedelta(seconds=PATIENCE + 1))
 
 
 def test_a_newer_push_is_what_is_waited_for() -> None:
@@ -59,4 +74,4 @@ def test_a_source_that_is_gone_is_forgotten(forget: bool) -> None:
     expected = waiting()
     if forget:
         expected.forget(KEY)
-    assert expected.waits(KEY) is not forget
+    assert expected.waits(KEY, NOW) is not forget
