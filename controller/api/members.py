@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from controller.api.histogram import added, quantile, shown
 from controller.api.receipt import FlagReceiptStatus, Laggard, unpack
@@ -50,20 +50,10 @@ class Count:
         return None if seconds is None else shown(seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a member is and what it serves; the greatest is the one that counts."""
-
-    connected_at: int
-    left: bool
-    heard: bool
-    proxy: int
-    digest: str
-    revision: str
-
-    @property
-    def rank(self) -> tuple[int, bool, bool, int]:
-        return self.connected_at, self.left, self.heard, self.proxy
+_Place: TypeAlias = tuple[int, bool, bool, int, str, str]
+"""When a member connected, whether it left there, whether it is heard of, which proxy that is, and the digest and the revision that it
+serves. The greatest is where it is."""
+_LEFT, _HEARD, _PROXY, _DIGEST = 1, 2, 3, 4
 
 
 def count(receipts: Sequence[FlagReceiptStatus], digest: str) -> Count:
@@ -71,17 +61,21 @@ def count(receipts: Sequence[FlagReceiptStatus], digest: str) -> Count:
     places: dict[bytes, _Place] = {}
     for proxy, receipt in enumerate(receipts):
         _place(places, receipt, proxy)
-    there = {key: each for key, each in places.items() if not each.left}
-    served = sum(each.heard and each.digest == digest for each in there.values())
+    there = {key: each for key, each in places.items() if not each[_LEFT]}
+    served = silent = 0
     others: dict[str, int] = {}
-    for each in there.values():
-        if each.heard and each.digest != digest:
-            told = each.revision or each.digest
+    for _, _, heard, _, serves, revision in there.values():
+        if not heard:
+            silent += 1
+        elif serves == digest:
+            served += 1
+        else:
+            told = revision or serves
             others[told] = others.get(told, 0) + 1
     return Count(
         served=served,
         total=len(there),
-        silent=sum(not each.heard for each in there.values()),
+        silent=silent,
         laggards=_named(receipts, there, digest),
         revisions=tuple(sorted(others.items(), key=lambda each: (-each[1], each[0]))),
         delivered=sum(each.delivered for each in receipts),
@@ -101,11 +95,11 @@ def _place(places: dict[bytes, _Place], receipt: FlagReceiptStatus, proxy: int) 
             entries = list(unpack(members))
         except ValueError:
             continue
-        for entry in entries:
-            place = _Place(entry.connected_at, left, heard, proxy, digest, revision)
-            known = places.get(entry.id)
-            if known is None or place.rank > known.rank:
-                places[entry.id] = place
+        for member, connected_at in entries:
+            place = (connected_at, left, heard, proxy, digest, revision)
+            known = places.get(member)
+            if known is None or place > known:
+                places[member] = place
 
 
 def _named(
@@ -116,9 +110,9 @@ def _named(
     for proxy, receipt in enumerate(receipts):
         for each in receipt.laggards:
             place = there.get(_id(each))
-            if place is None or place.proxy != proxy:
+            if place is None or place[_PROXY] != proxy:
                 continue
-            if not place.heard or place.digest != digest:
+            if not place[_HEARD] or place[_DIGEST] != digest:
                 found.append(each)
     return tuple(sorted(found, key=lambda each: (each.since, each.name)))
 

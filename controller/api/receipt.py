@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field
@@ -95,32 +94,24 @@ class FlagReceiptStatus(Model):
     """Members for whose name nobody vouches."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Entry:
-    """One member in a list."""
-
-    id: bytes
-    """6 bytes."""
-    connected_at: int
-    """Milliseconds since 1970 on the member's clock: it is at the proxy to which it connected last."""
-
-
 def member_id(namespace: str, pod: str, instance: str) -> bytes:
     """The id of a pod, by its uid or name, or of a process outside pods."""
     what = f"pod\n{namespace}\n{pod}" if pod else f"instance\n{instance}"
     return hashlib.blake2b(what.encode(errors="surrogatepass"), digest_size=_ID).digest()
 
 
-def pack(entries: Iterable[Entry]) -> str:
-    """A list as text: for each entry, by id, 6 bytes of id and 6 of `connected_at` (big-endian), all in base64."""
-    whole = b"".join(
-        each.id + min(each.connected_at, _LATEST).to_bytes(6, "big") for each in sorted(entries)
-    )
-    return base64.b64encode(whole).decode()
+def entry(member: bytes, connected_at: int) -> bytes:
+    """One member in a list: its id, and when it connected, in milliseconds since 1970 on its own clock (big-endian)."""
+    return member + min(connected_at, _LATEST).to_bytes(6, "big")
 
 
-def unpack(text: str) -> Iterator[Entry]:
-    """The entries of `pack`. Raises ValueError for a text that is none."""
+def pack(entries: Iterable[bytes]) -> str:
+    """A list as text: the entries in order, in base64."""
+    return base64.b64encode(b"".join(sorted(entries))).decode()
+
+
+def unpack(text: str) -> Iterator[tuple[bytes, int]]:
+    """The ids of a list, and when each connected. Raises ValueError for a text that is none."""
     try:
         whole = base64.b64decode(text, validate=True)
     except binascii.Error as error:
@@ -128,7 +119,7 @@ def unpack(text: str) -> Iterator[Entry]:
     if len(whole) % _ENTRY:
         raise ValueError("members are cut off")
     for at in range(0, len(whole), _ENTRY):
-        yield Entry(whole[at : at + _ID], int.from_bytes(whole[at + _ID : at + _ENTRY], "big"))
+        yield whole[at : at + _ID], int.from_bytes(whole[at + _ID : at + _ENTRY], "big")
 
 
 def receipt_name(configuration: str, proxy: str) -> str:

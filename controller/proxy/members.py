@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.api.histogram import step
-from controller.api.receipt import Entry, member_id
+from controller.api.receipt import entry, member_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,7 +100,7 @@ class Group:
     digest: str
     revision: str
     silent: bool
-    entries: tuple[Entry, ...]
+    entries: tuple[bytes, ...]
 
 
 @dataclass(slots=True)
@@ -215,21 +215,25 @@ class Membership:
 
     def laggards(self) -> list[Standing]:
         """Whoever lags, the longest first."""
-        found = [each for each in self.standings() if each.lagging]
+        found = [
+            self._standing(each)
+            for each in self._members.values()
+            if each.silent or each.report.digest != self.digest
+        ]
         return sorted(found, key=lambda each: (each.since, each.who.name))
 
     def groups(self) -> list[Group]:
         """All members by what they serve, as lists."""
-        found: dict[tuple[str, str, bool], list[Entry]] = {}
+        found: dict[tuple[str, str, bool], list[bytes]] = {}
         for key, member in self._members.items():
             report = member.report
             alike = (report.digest, report.revision, member.silent)
-            found.setdefault(alike, []).append(Entry(key, report.connected_at))
-        return [Group(*alike, tuple(sorted(entries))) for alike, entries in sorted(found.items())]
+            found.setdefault(alike, []).append(entry(key, report.connected_at))
+        return [Group(*alike, tuple(entries)) for alike, entries in sorted(found.items())]
 
-    def left(self) -> tuple[Entry, ...]:
+    def left(self) -> list[bytes]:
         """Who said goodbye: wherever else they are still known, they are not there any more."""
-        return tuple(sorted(Entry(key, at) for key, (_, at, _) in self._left.items()))
+        return [entry(key, at) for key, (_, at, _) in self._left.items()]
 
     def latency(self) -> dict[int, int]:
         """How long it took from observed to served, as a histogram of members who serve what is delivered."""

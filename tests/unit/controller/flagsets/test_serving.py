@@ -11,7 +11,7 @@ import pytest
 
 from controller.api.conditions import find
 from controller.api.meta import ObjectKey, Resource
-from controller.api.receipt import Entry, member_id, pack, receipt_name
+from controller.api.receipt import entry, member_id, pack, receipt_name
 from controller.flagsets.proxies import LiveProxies
 from controller.flagsets.serving import ServingReconciler, shown
 from controller.flagsets.verdict import ConfigurationReconciler
@@ -68,7 +68,7 @@ class World:
         return digest(parse(json.dumps(self.spec["flagSpec"]).encode(), file="f.json").flag_set)
 
     def receipt(self, proxy: str, *members: str, serves: str = "", **meta: Any) -> None:
-        entries = pack(Entry(member_id("shop", each, ""), 1) for each in members)
+        entries = pack(entry(member_id("shop", each, ""), 1) for each in members)
         group = {"digest": serves or self.digest, "members": entries}
         self.proxies.meet(proxy, 0.0)
         found = Resource.of({

@@ -126,7 +126,7 @@ def test_a_new_process_in_the_same_pod_is_the_same_member() -> None:
     known = membership("a")
     known.leave(pod("a"), 1000)
     known.hear(pod("a"), Report(2000, DIGEST), 103.0)
-    assert (len(known), known.left()) == (1, ())
+    assert (len(known), known.left()) == (1, [])
 
 
 @pytest.mark.parametrize(("there", "left"), [(set(), 0), ({"uid-a"}, 1)], ids=["gone", "there"])
