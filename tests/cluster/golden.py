@@ -5,6 +5,7 @@ FLAGSTAFF_REWRITE=1 writes the files anew; read the difference as whoever is wok
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import time
@@ -69,6 +70,9 @@ def check(name: str, show: Callable[[], str]) -> None:
         file.parent.mkdir(exist_ok=True)
         file.write_text(show())
     until = time.monotonic() + PATIENCE
-    while (text := show()) != file.read_text() and time.monotonic() < until:
+    wanted = file.read_text()
+    while (text := show()) != wanted and time.monotonic() < until:
         time.sleep(0.2)
-    assert text == file.read_text(), f"{file} is another; {REWRITE}=1 writes it anew"
+    lines = difflib.unified_diff(wanted.splitlines(), text.splitlines(), lineterm="", n=2)
+    changed = "\n".join(lines)
+    assert not changed, f"{file} is another; {REWRITE}=1 writes it anew\n{changed}"
