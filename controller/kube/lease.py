@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 import aiohttp
+from kubernetes.aio.client import ApiException, V1Lease, V1ObjectMeta
 from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
 from kubernetes.aio.leaderelection.resourcelock.leaselock import LeaseLock
@@ -21,6 +21,8 @@ from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from kubernetes.aio.leaderelection.leaderelectionrecord import LeaderElectionRecord
 
     from controller.kube.client import Cluster
 
@@ -35,6 +37,25 @@ LOOK: Final = 1.5
 
 async def _nothing() -> None:
     """The library's own callbacks are not used."""
+
+
+class _Lock(LeaseLock):
+    """The library's own, but for how a Lease is made: its way does not work in version 37."""
+
+    async def create(
+        self, name: str, namespace: str, election_record: LeaderElectionRecord
+    ) -> bool:
+        """Make the Lease, held by us; False where somebody else was faster, or it may not be made."""
+        body = V1Lease(
+            metadata=V1ObjectMeta(name=name),
+            spec=self.update_lease(election_record),
+        )
+        try:
+            await self.api_instance.create_namespaced_lease(namespace, body)
+        except ApiException as error:
+            log.warning("the lease was not made: the API server answers %s", error.status)
+            return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,29 +121,15 @@ class Lease:
         """Take or renew the lease; False where it is another's or the API server does not answer, in `left` seconds at most."""
         try:
             async with asyncio.timeout(min(left, RENEW_WITHIN / 2)):
-                await self._make()
                 return await self._election().try_acquire_or_renew()
         except (aiohttp.ClientError, TimeoutError, OSError, Failed) as error:
             log.warning("the lease cannot be looked at: %s", type(error).__name__)
             return False
 
-    async def _make(self) -> None:
-        """See to it that there is a Lease, held by nobody: the library's own way of making one does not work in version 37."""
-        path = path_of("coordination.k8s.io/v1", "Lease", self.namespace, self.name)
-        if (await self.cluster.request("GET", path)).status != HTTPStatus.NOT_FOUND:
-            return
-        body = {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"name": self.name},
-        }
-        everywhere = path_of("coordination.k8s.io/v1", "Lease", self.namespace)
-        await self.cluster.request("POST", everywhere, {}, body)
-
     def _election(self) -> LeaderElection:
         # It remembers what it saw when: that is how it tells that a leader is silent.
         if not self._elections:
-            lock = LeaseLock(self.name, self.namespace, self.identity, self.cluster.api)
+            lock = _Lock(self.name, self.namespace, self.identity, self.cluster.api)
             settings = Config(lock, DURATION, RENEW_WITHIN, LOOK, _nothing, _nothing)
             self._elections.append(LeaderElection(settings))
         return self._elections[0]
