@@ -1,0 +1,289 @@
+"""One replica of the controller: what it knows, and what it does while it leads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import configuration, flagset, flagsource, receipt, receiver, shard
+from controller.api.meta import GROUP, OPENFEATURE_GROUP, Resource
+from controller.flagsets.proxies import LiveProxies
+from controller.handlers.app import Watched, seen
+from controller.handlers.wake import woken
+from controller.kube.lease import Lease
+from controller.receiver.endpoints import Endpoints
+from controller.receiver.server import Receiver
+from controller.runtime.setbacks import Setback
+from controller.sources.expected import Expected
+from controller.wiring.local import now
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from controller.api.meta import ObjectKey
+    from controller.artifacts.storages import Storages
+    from controller.kube.client import Cluster
+    from controller.runtime.loop import Loop, Objects
+    from controller.runtime.metrics import Metrics
+    from controller.settings import ControllerSettings
+
+log = logging.getLogger(__name__)
+
+FLUX: Final = "source.toolkit.fluxcd.io"
+WATCHED: Final = (
+    Watched(GROUP, "v1beta1", flagsource.KIND, flagsource.PLURAL),
+    Watched(GROUP, "v1beta1", flagset.KIND, flagset.PLURAL),
+    Watched(GROUP, "v1beta1", shard.KIND, shard.PLURAL),
+    Watched(GROUP, "v1beta1", receiver.KIND, receiver.PLURAL),
+    Watched(GROUP, "v1beta1", receipt.KIND, receipt.PLURAL),
+    Watched(OPENFEATURE_GROUP, "v1beta1", configuration.KIND, configuration.PLURAL),
+    Watched(OPENFEATURE_GROUP, "v1beta1", configuration.FLAG_KIND, configuration.FLAG_PLURAL),
+    Watched("", "v1", "Secret", "secrets", content=False),
+    Watched(FLUX, "v1", "GitRepository", "gitrepositories"),
+    Watched(FLUX, "v1", "OCIRepository", "ocirepositories"),
+    Watched(FLUX, "v1", "Bucket", "buckets"),
+    Watched(FLUX, "v1", "ExternalArtifact", "externalartifacts"),
+)
+LEADER_LABEL: Final = "flagstaff.dev/leader"
+_LIST_AGAIN: Final = 1.0
+_PROXIES: Final = 5.0
+"""Seconds from one look at the proxies' Leases to the next."""
+_SOURCE_WORKERS: Final = 64
+"""A source whose server does not answer keeps its worker for its whole timeout; the git programs at a time are bounded elsewhere."""
+SWEEP: Final = 300.0
+"""Seconds between two looks for what is gone although no watch said so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The ports that are listened on."""
+
+    management: int
+    artifacts: int
+    receiver: int
+
+
+@dataclass
+class Controller:
+    """One replica: it knows what is there from its start, and works while it leads."""
+
+    settings: ControllerSettings
+    cluster: Cluster
+    objects: Objects
+    metrics: Metrics
+    proxies: LiveProxies = field(default_factory=LiveProxies, init=False)
+    loops: dict[str, Loop] = field(default_factory=dict, init=False)
+    endpoints: Endpoints = field(default_factory=Endpoints, init=False)
+    expected: Expected = field(default_factory=Expected, init=False)
+    storages: Storages | None = field(default=None, init=False)
+    ports: Ports = field(default=Ports(0, 0, 0), init=False)
+    synced: bool = field(default=False, init=False)
+    _stale: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _labelled: bool | None = field(default=None, init=False)
+    """Whether our pod bears the leader's label; None: not known, it may have it from a process before us."""
+    _labelling: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+
+    def __post_init__(self) -> None:
+        """Every change wakes whom it concerns."""
+        self.objects.changed = self._changed
+
+    async def work(self) -> None:
+        """Learn what is there, then lead whenever the lease says so, until cancelled."""
+        await self._sync()
+        looks = (self._sweep, self._keep_label)
+        tasks = [asyncio.create_task(_forever(each)) for each in looks]
+        try:
+            await self._lead_in_turn()
+        finally:
+            for each in tasks:
+                each.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def relisted(self, watched: Watched) -> None:
+        """A watch began anew: what went meanwhile is to be looked for."""
+        if watched.kind in self.loops:
+            self.loops[watched.kind].relisted()
+        self._stale.set()
+
+    async def _lead_in_turn(self) -> None:
+        if not self.settings.leader_election:
+            await self._lead()
+            return
+        settings = self.settings
+        lease = Lease(self.cluster, settings.namespace, settings.lease_name, settings.identity)
+        try:
+            await lease.lead(self._lead)
+        finally:
+            await lease.release()
+
+    def readiness(self) -> dict[str, Any]:
+        """Ready once everything is known; a standby is ready, too."""
+        return {"ready": self.synced, "leader": self.metrics.leading}
+
+    def read(self, path: str) -> tuple[bytes, str] | None:
+        """What the artifact server serves."""
+        return None if self.storages is None else self.storages.read(path)
+
+    def receiver(self) -> Receiver:
+        """What the webhooks' port answers."""
+        return Receiver(
+            self.endpoints,
+            self.objects,
+            expect=self.expected.expect,
+            wake=self._wake,
+            now=now,
+            clock=asyncio.get_running_loop().time,
+        )
+
+    def applied(self, body: dict[str, Any]) -> None:
+        """What we wrote is known before its event comes."""
+        self.objects.learn(Resource.of(body))
+
+    def _changed(self, before: Resource | None, after: Resource | None) -> None:
+        if after is not None and after.key.kind == receipt.KIND:
+            self._meet(after)
+        if after is None and before is not None and before.key.kind in self.loops:
+            self.loops[before.key.kind].gone(before.key)
+        for key in woken(before, after, self.objects.of_kind):
+            self._wake(key)
+
+    def _wake(self, key: ObjectKey) -> None:
+        loop = self.loops.get(key.kind)
+        if loop is not None:
+            loop.wake(key)
+
+    async def _sync(self) -> None:
+        """List everything once: whoever works must not take what was not listed yet for what is not there."""
+        for watched in WATCHED:
+            for body in await self._listed(watched):
+                seen(self.objects, watched, body, deleted=False)
+        self.synced = True
+
+    async def _listed(self, watched: Watched) -> list[dict[str, Any]]:
+        """All objects of a kind, however long it takes until they can be had."""
+        while True:
+            try:
+                return await self.cluster.everywhere(
+                    watched.api_version,
+                    watched.plural,
+                    self.settings.namespaces,
+                    content=watched.content,
+                )
+            except Setback as setback:
+                log.warning("%s cannot be listed yet: %s", watched.plural, setback.message)
+                await asyncio.sleep(_LIST_AGAIN)
+
+    async def _sweep(self) -> None:
+        """Forget what is gone, once it is time: of what went while its watch was broken, no event comes."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stale.wait(), SWEEP)
+        self._stale.clear()
+        for watched in WATCHED:
+            try:
+                await self._sweep_kind(watched)
+            except Setback as setback:
+                log.warning("%s were not compared: %s", watched.plural, setback.message)
+            except Exception:
+                # The other kinds are compared all the same.
+                log.exception("%s were not compared", watched.plural)
+        # A new watch lists thousands, one by one.
+        await asyncio.sleep(_LIST_AGAIN)
+
+    async def _sweep_kind(self, watched: Watched) -> None:
+        uids, version = await self.cluster.present(
+            watched.api_version, watched.plural, self.settings.namespaces
+        )
+        for each in self.objects.of_kind(watched.kind):
+            if each.uid not in uids and int(each.resource_version) <= version:
+                log.info("%s went while nobody watched", each.key)
+                self.objects.forget(each.key)
+
+    async def _lead(self) -> None:
+        self.metrics.leading = True
+        await self._remove_strangers()
+        for resource in self.objects:
+            self._wake(resource.key)
+        await self._label_own_pod()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for kind, loop in self.loops.items():
+                    workers = _SOURCE_WORKERS if kind == flagsource.KIND else self.settings.workers
+                    group.create_task(loop.run(workers))
+                group.create_task(self._follow_proxies())
+        finally:
+            self.metrics.leading = False
+            await self._label_own_pod()
+
+    async def _follow_proxies(self) -> None:
+        """Which proxies live: what a dead one knew counts no more, and is removed. Asks only where any proxy ever told anything."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            for each in self.objects.of_kind(receipt.KIND):
+                self._meet(each)
+            if self.proxies.alive:
+                try:
+                    found = await self.cluster.leases(self.settings.namespace, receipt.PROXY_LABEL)
+                    await self._bury(self.proxies.learn(found, clock()), found)
+                except Setback as setback:
+                    log.warning("the proxies' Leases were not read: %s", setback.message)
+            await asyncio.sleep(_PROXIES)
+
+    def _meet(self, found: Resource) -> None:
+        self.proxies.meet(str(found.spec.get("proxy")), asyncio.get_running_loop().time())
+
+    async def _bury(self, dead: frozenset[str], leases: Mapping[str, str]) -> None:
+        for each in self.objects.of_kind(receipt.KIND):
+            if each.spec.get("proxy") in dead:
+                key = each.key
+                await self.cluster.delete(
+                    each.api_version, key.kind, key.namespace, key.name, uid=each.uid
+                )
+                # Its event comes later.
+                self.objects.forget(key)
+        for name in leases:
+            if name.removeprefix(receipt.LEASE_PREFIX) in dead:
+                await self.cluster.delete(
+                    "coordination.k8s.io/v1", "Lease", self.settings.namespace, name
+                )
+
+    async def _remove_strangers(self) -> None:
+        """Artifacts of sources that went while nobody ran."""
+        if self.storages is None:
+            return
+        sources = [each.key for each in self.objects.of_kind(flagsource.KIND)]
+        try:
+            await asyncio.to_thread(self.storages.keep, sources)
+        except Setback as setback:
+            log.warning("old artifacts were not removed: %s", setback.message)
+
+    async def _keep_label(self) -> None:
+        """See to it that a label which was not set or taken away in time is, once the API server can be had."""
+        if self._labelled is not self.metrics.leading:
+            await self._label_own_pod()
+        await asyncio.sleep(_LIST_AGAIN)
+
+    async def _label_own_pod(self) -> None:
+        """The Services of the artifact server and the receiver select the leader by this label."""
+        async with self._labelling:
+            leading = self.metrics.leading
+            if self.settings.pod:
+                labels = {LEADER_LABEL: "true" if leading else None}
+                try:
+                    await self.cluster.label_pod(self.settings.namespace, self.settings.pod, labels)
+                except Setback as setback:
+                    log.warning("our pod was not labelled: %s", setback.message)
+                    return
+            self._labelled = leading
+
+
+async def _forever(look: Callable[[], Awaitable[None]]) -> None:
+    """Look again and again, for as long as we run: one look that fails in a way nobody foresaw must not be the last."""
+    while True:
+        try:
+            await look()
+        except Exception:
+            log.exception("a look failed in a way that nobody foresaw")
+            await asyncio.sleep(_LIST_AGAIN)

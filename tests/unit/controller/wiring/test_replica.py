@@ -1,0 +1,70 @@
+"""What a replica does beside its loops goes on, whatever one look comes to."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from controller.runtime.loop import Objects
+from controller.runtime.metrics import Metrics
+from controller.settings import ControllerSettings
+from controller.wiring import replica
+from controller.wiring.replica import WATCHED, Controller
+
+if TYPE_CHECKING:
+    from controller.kube.client import Cluster
+
+
+@dataclass
+class Failing:
+    """An API server's client with a fault of its own."""
+
+    asked: list[str] = field(default_factory=list)
+
+    async def label_pod(self, *_: Any) -> None:
+        self.asked.append("label")
+        raise KeyError("nobody foresaw this")
+
+    async def present(self, version: str, plural: str, *_: Any) -> tuple[set[str], int]:
+        self.asked.append(plural)
+        raise KeyError("nobody foresaw this")
+
+    async def everywhere(self, *_: Any, **__: Any) -> list[dict[str, Any]]:
+        return []
+
+    async def until(self, what: str, times: int) -> None:
+        async with asyncio.timeout(10):
+            while self.asked.count(what) < times:  # noqa: ASYNC110 - what is waited for is state of the code under test
+                await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
+    monkeypatch.setattr(replica, "_LIST_AGAIN", 0.001)
+    monkeypatch.setattr(replica, "SWEEP", 0.001)
+    return Failing()
+
+
+async def test_a_look_that_fails_in_an_unforeseen_way_is_told_and_not_the_last(
+    failing: Failing, caplog: pytest.LogCaptureFixture
+) -> None:
+    objects = Objects()
+    metrics = Metrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    settings = ControllerSettings(leader_election=False, pod="here")
+    controller = Controller(settings, cast("Cluster", failing), objects, metrics)
+    await controller._sync()
+    looks = (controller._sweep, controller._keep_label)
+    tasks = [asyncio.create_task(replica._forever(each)) for each in looks]
+    try:
+        await failing.until(WATCHED[-1].plural, 2)
+        await failing.until("label", 2)
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert "flagsources were not compared" in caplog.text
+    assert "a look failed in a way that nobody foresaw" in caplog.text
