@@ -21,6 +21,13 @@ class InvalidSettingError(ValueError):
     """A setting cannot be used; the text names it and says what it must be."""
 
 
+class LogFormat(StrEnum):
+    """How the log is written."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
     """One controller process. Names of variables are FLAGSTAFF_ and the field's name in upper case."""
@@ -58,6 +65,8 @@ class ControllerSettings:
     """The Pod that we run in, POD_NAME: the leader's bears a label. Empty outside of one."""
     artifact_hosts: tuple[str, ...] = (".svc", ".svc.cluster.local")
     """Hosts that other sources' artifacts are downloaded from, parted by commas: a name, name:port, or .ending."""
+    log_format: LogFormat = LogFormat.CONSOLE
+    """Of the log on standard error: one line an event."""
 
 
 class AuthMode(StrEnum):
@@ -105,6 +114,8 @@ class ProxySettings:
     """Our own."""
     identity: str = ""
     """Our name among replicas: POD_NAME, or the host's name."""
+    log_format: LogFormat = LogFormat.CONSOLE
+    """Of the log on standard error: one line an event."""
 
 
 S = TypeVar("S", bound=ControllerSettings | ProxySettings)
@@ -134,8 +145,8 @@ def from_env(kind: type[S], environ: Mapping[str, str]) -> S:
 def value_of(kind: type[S], field_name: str, text: str, told: str) -> Any:
     """The value of one setting as its text says; `told` begins the error. Raises InvalidSettingError."""
     default = getattr(kind(), field_name)
-    if isinstance(default, AuthMode):
-        return AuthMode(_one_of(text, told, tuple(AuthMode)))
+    if isinstance(default, StrEnum):
+        return type(default)(_one_of(text, told, tuple(type(default))))
     if isinstance(default, bool):
         return _one_of(text.lower(), told, ("true", "false")) == "true"
     if isinstance(default, int):

@@ -32,6 +32,11 @@ class ObjectKey:
         return f"{self.kind}/{self.namespace}/{self.name}"
 
 
+def about(key: ObjectKey, revision: str = "") -> dict[str, str]:
+    """Fields of a line of the log that concerns one object (and its revision, where it is known)."""
+    return {"object": str(key)} | ({"revision": revision} if revision else {})
+
+
 @dataclass(frozen=True, slots=True)
 class Resource:
     """One object as it was last seen; `spec` and `status` are as the API server sent them, and are not to be changed."""

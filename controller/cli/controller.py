@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from controller.settings import ControllerSettings, InvalidSettingError, from_env, value_of
+from evaluator import logs
 
 if TYPE_CHECKING:
     import argparse
@@ -29,6 +30,7 @@ _OPTIONS = (
     ("--lease-name", "the Lease among replicas (default flagstaff-controller)"),
     ("--identity", "our name among replicas (default $POD_NAME, or the host's and the process')"),
     ("--workers", "reconciles at a time, by kind (default 8)"),
+    ("--log-format", "console or json: one line an event on standard error (default console)"),
 )  # fmt: skip
 
 
@@ -58,10 +60,7 @@ def run(options: argparse.Namespace) -> int:
     if settings.kubeconfig:
         # kopf reads the environment alone.
         os.environ["KUBECONFIG"] = settings.kubeconfig
-    logging.basicConfig(
-        level=logging.DEBUG if options.verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    logs.configure(settings.log_format, "debug" if options.verbose else "info")
     logging.getLogger("kopf").setLevel(logging.WARNING)
     import uvloop
     from kubernetes.aio.config.config_exception import ConfigException

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import resource
 import sys
@@ -11,6 +10,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from controller.settings import InvalidSettingError, ProxySettings, from_env, value_of
+from evaluator import logs
 
 if TYPE_CHECKING:
     import argparse
@@ -34,6 +34,7 @@ _OPTIONS = (
     ("--drain-seconds", "over how long subscribers are sent elsewhere (default 10)"),
     ("--namespace", "our own namespace (default: the pod's)"),
     ("--identity", "our name among replicas (default $POD_NAME, or the host's)"),
+    ("--log-format", "console or json: one line an event on standard error (default console)"),
 )  # fmt: skip
 
 
@@ -52,10 +53,7 @@ def run(options: argparse.Namespace) -> int:
     except InvalidSettingError as error:
         print(f"flagstaff proxy: {error}", file=sys.stderr)
         return 2
-    logging.basicConfig(
-        level=logging.DEBUG if options.verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    logs.configure(settings.log_format, "debug" if options.verbose else "info")
     import uvloop
     from kubernetes.aio.config.config_exception import ConfigException
 

@@ -16,7 +16,7 @@ import orjson
 from kubernetes.aio import client, config
 from kubernetes.aio.client.exceptions import ApiException
 
-from controller.api.meta import Resource
+from controller.api.meta import Resource, about
 from controller.kube.answers import Answer, causes, conflict_told, editor, expected
 from controller.kube.paths import path_of, paths_of_all
 from controller.runtime.setbacks import Failed, Stalled
@@ -236,7 +236,7 @@ class Cluster:
             if answer.status == HTTPStatus.CONFLICT:
                 await self._count_up(key, name, moment)
         except Failed as failure:
-            log.warning("an Event about %s was not posted: %s", key, failure.message)
+            log.warning("an Event was not posted: %s", failure.message, extra=about(key))
 
     async def _count_up(self, key: ObjectKey, name: str, moment: str) -> None:
         path = path_of("v1", "Event", key.namespace, name)

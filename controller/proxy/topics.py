@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from controller.api.meta import about
 from controller.proxy.building import Built, Unfit, build
 from controller.proxy.selector import Identified, InvalidSelectorError, Named, parse
+from evaluator.flags.model import REVISION_KEY
 from evaluator.http.routes import Code, RpcError
 from evaluator.wire.servicer import Missing
 
@@ -257,7 +259,7 @@ class Deliveries:
         try:
             return build(seen.resource(), shard, None if before is None else before.good)
         except Exception:  # noqa: BLE001 - logged; what is delivered stays
-            _log.exception("%s cannot be built", seen.meta.key)
+            _log.exception("it cannot be built", extra=_about(seen))
             return UNBUILDABLE
 
     async def _build_waiting(self) -> None:
@@ -302,7 +304,7 @@ class Deliveries:
             found.unfit = built
             level = logging.INFO if built.reason == "ShardsMissing" else logging.WARNING
             kept = "the previous set stays" if found.built else "nothing is delivered"
-            _log.log(level, "%s: %s: %s; %s", seen.meta.key, built.reason, built.message, kept)
+            _log.log(level, "%s: %s; %s", built.reason, built.message, kept, extra=_about(seen))
             return
         found.unfit = None
         if found.built is None or found.built.document != built.document:
@@ -310,8 +312,8 @@ class Deliveries:
         found.built = built
         if built.held or built.left_out:
             _log.warning(
-                "%s: %d flags with errors stay at their last good definition, %d have none here and are left out",
-                seen.meta.key, len(built.held), len(built.left_out),
+                "%d flags with errors stay at their last good definition, %d have none here and are left out",
+                len(built.held), len(built.left_out), extra=_about(seen),
             )  # fmt: skip
 
     def _watchers(self, place: Place) -> Iterator[tuple[Make, Tell]]:
@@ -344,3 +346,7 @@ class Deliveries:
 def _tell(watched: _Watched, missing: Missing) -> None:
     for _, tell in tuple(watched.watchers.values()):
         tell(missing)
+
+
+def _about(seen: Seen) -> dict[str, str]:
+    return about(seen.meta.key, seen.meta.annotations.get(REVISION_KEY, ""))

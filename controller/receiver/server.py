@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api import flagsource, receiver
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
+from controller.api.meta import about
 from controller.receiver.endpoints import PREFIX
 from controller.receiver.matching import matches
 from controller.receiver.payload import MOST_BYTES, Push, Quiet, read_delivery
@@ -71,7 +72,10 @@ class Receiver:
         if isinstance(found, Quiet):
             return _say(200, {"message": found.message, "woken": []})
         log.warning(
-            "%s: a delivery from %s was refused: %s", endpoint.key, request.peer, found.status
+            "a delivery from %s was refused: %s",
+            request.peer,
+            found.status,
+            extra=about(endpoint.key),
         )
         return _refuse(found.status, found.message)
 
@@ -87,7 +91,9 @@ class Receiver:
                 self.expect(key, push.commit, self.now())
             self.wake(key)
         names = [str(key) for key in woken]
-        log.info("%s: delivery %s woke %s", endpoint.key, push.delivery or "-", names or "nobody")
+        woke = ", ".join(names) or "nobody"
+        fields = about(endpoint.key, push.commit or "")
+        log.info("delivery %s woke %s", push.delivery or "-", woke, extra=fields)
         message = "woken" if names else "no source here follows what was pushed"
         return _say(200, {"message": message, "woken": names})
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.conditions import READY, TRUE, find
-from controller.api.meta import REQUESTED_AT
+from controller.api.meta import REQUESTED_AT, about
 from controller.runtime.queue import DEFAULT_WORKERS, KeyedQueue
 from controller.runtime.setbacks import Failed, Setback
 from controller.runtime.settle import Outcome, Settled, progressing, settle
@@ -167,10 +167,10 @@ class Loop:
             try:
                 await self._look(key)
             except Setback as setback:
-                log.warning("%s: its status was not written: %s", key, setback.message)
+                log.warning("the status was not written: %s", setback.message, extra=about(key))
                 self.queue.put_after_failure(key, MOST_UNWRITTEN)
             except Exception:
-                log.exception("%s: the loop itself failed", key)
+                log.exception("the loop itself failed", extra=about(key))
                 self.queue.put_after_failure(key)
             finally:
                 self.queue.done(key)
@@ -205,7 +205,9 @@ class Loop:
         except Setback as setback:
             return setback
         except Exception as error:
-            log.exception("%s: the reconcile failed in a way that nobody foresaw", resource.key)
+            log.exception(
+                "the reconcile failed in a way that nobody foresaw", extra=about(resource.key)
+            )
             return Failed("InternalError", f"{type(error).__name__}; the controller's log has more")
         finally:
             timer.cancel()
@@ -220,12 +222,17 @@ class Loop:
             if status != resource.status:
                 await self._store(resource, status)
         except Setback as setback:
-            log.warning("%s: %s", resource.key, setback.message)
+            log.warning(
+                "the status was not written: %s", setback.message, extra=about(resource.key)
+            )
 
     async def _write(self, resource: Resource, settled: Settled) -> None:
         if settled.status != resource.status or self._asks_for_room():
             await self._store(resource, settled.status)
         for news in settled.news:
+            level = logging.WARNING if news.warning else logging.INFO
+            revision = _revision(settled.status)
+            log.log(level, "%s: %s", news.reason, news.message, extra=about(resource.key, revision))
             await self._writer.say(resource, news)
 
     async def _store(self, resource: Resource, status: Mapping[str, Any]) -> None:
@@ -275,6 +282,12 @@ class Loop:
             after = ROOM_AGAIN if after is None else min(after, ROOM_AGAIN)
         if after is not None:
             self.queue.put(key, after)
+
+
+def _revision(status: Mapping[str, Any]) -> str:
+    """What the object is at: a flag set's last look, or a source's artifact."""
+    artifact = status.get("artifact") or {}
+    return str(status.get("lastAttemptedRevision") or artifact.get("revision") or "")
 
 
 def _steady(resource: Resource) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, flagset, flagsource, receipt, receiver, shard
-from controller.api.meta import GROUP, OPENFEATURE_GROUP, Resource
+from controller.api.meta import GROUP, OPENFEATURE_GROUP, Resource, about
 from controller.flagsets.proxies import LiveProxies
 from controller.handlers.app import Watched, seen
 from controller.handlers.wake import woken
@@ -198,7 +198,7 @@ class Controller:
         )
         for each in self.objects.of_kind(watched.kind):
             if each.uid not in uids and int(each.resource_version) <= version:
-                log.info("%s went while nobody watched", each.key)
+                log.info("it went while nobody watched", extra=about(each.key))
                 self.objects.forget(each.key)
 
     async def _lead(self) -> None:

@@ -13,6 +13,7 @@ from controller.settings import (
     AuthMode,
     ControllerSettings,
     InvalidSettingError,
+    LogFormat,
     ProxySettings,
     from_env,
     value_of,
@@ -25,6 +26,7 @@ TEXTS: dict[str, tuple[str, str, Any]] = {
     "a port": ("artifact_port", "0", 0),
     "yes": ("leader_election", "True", True),
     "no": ("leader_election", "false", False),
+    "the log's form": ("log_format", "json", LogFormat.JSON),
     "a text": ("host", "::1", "::1"),
 }
 
@@ -46,6 +48,7 @@ WRONG = {
     "no worker": (ControllerSettings, "workers", "0", "from 1 to 256"),
     "neither yes nor no": (ControllerSettings, "allow_local", "1", "one of true, false"),
     "an unknown word": (ProxySettings, "auth", "maybe", "one of off, warn, enforce"),
+    "an unknown form": (ControllerSettings, "log_format", "xml", "one of console, json"),
     "no object": (ProxySettings, "context", "[1]", "a JSON object"),
     "not even JSON": (ProxySettings, "context", "[" * 100_000, "a JSON object"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,11 +10,28 @@ import pytest
 from controller.cli import main
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
+@pytest.fixture(autouse=True)
+def log() -> Iterator[None]:
+    """The process' log is as it was."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
 @pytest.mark.parametrize(
-    ("option", "text"), [("--artifact-port", "99999"), ("--workers", "many"), ("--workers", "0")]
+    ("option", "text"),
+    [
+        ("--artifact-port", "99999"),
+        ("--workers", "many"),
+        ("--workers", "0"),
+        ("--log-format", "xml"),
+    ],
 )
 def test_a_setting_that_cannot_be_used_is_named(
     option: str, text: str, capsys: pytest.CaptureFixture[str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from controller.runtime.loop import Loop, Objects
 from controller.runtime.queue import Backoff, KeyedQueue
 from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.runtime.settle import Outcome
+from evaluator.logs import JsonLines
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -163,6 +165,23 @@ async def test_each_setback_counts_as_what_it_is() -> None:
         await around.settled(2)
         assert around.observer.results == ["stalled", "success"]
         assert [each.reason for each in around.server.said] == ["A", "Recovered"]
+
+
+async def test_what_is_said_of_an_object_is_one_line_of_the_log_with_its_name_and_revision(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    failed = Stalled("A", "a", status={"lastAttemptedRevision": "main@sha1:r1"})
+    async with running(Around(failed)) as around:
+        around.see(seen())
+        await around.settled(1)
+    line = json.loads(JsonLines().format(caplog.records[-1]))
+    assert {name: line[name] for name in ("level", "message", "object", "revision")} == {
+        "level": "warning",
+        "message": "A: a",
+        "object": "FlagSource/shop/flags",
+        "revision": "main@sha1:r1",
+    }
 
 
 async def test_a_failure_is_tried_again_until_it_works() -> None:
