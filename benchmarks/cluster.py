@@ -8,16 +8,12 @@ A real API server and `flagstaff controller` as its service account (tests/clust
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import hmac
 import json
 import queue
 import re
 import tempfile
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -27,15 +23,8 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.results import keep, median, percentile
 from tests.cluster.assets import build, find
 from tests.cluster.controllers import ControllerProcess, controller
-from tests.cluster.objects import (
-    Namespace,
-    condition,
-    flag_set,
-    flag_source,
-    flags,
-    manifest,
-    secret,
-)
+from tests.cluster.hooks import Hook
+from tests.cluster.objects import Namespace, condition, flag_set, flag_source, flags
 from tests.cluster.plane import Plane, running
 from tests.cluster.plugin import install
 from tests.cluster.spines import Spine, spine_in
@@ -50,7 +39,6 @@ FLAGS = 50
 REPOSITORIES = 10
 MANY = 300
 IDLE_SECONDS = 60.0
-TOKEN = "a-token-of-nobody"  # noqa: S105 - a benchmark's own
 
 
 def main() -> None:
@@ -80,22 +68,19 @@ def plane() -> Iterator[tuple[Plane, ControllerProcess, Path]]:
 def latency(cluster: Plane, process: ControllerProcess, folder: Path) -> list[dict[str, Any]]:
     """One row by webhook, one by annotation."""
     with spine_in(cluster, "shop", folder) as spine:
-        spec = {"type": "generic-hmac", "secretRef": {"name": "hook"}, "resources": [{"name": "*"}]}
-        spine.apply(secret("hook", token=TOKEN), manifest("FlagReceiver", "flags", spec))
-        for kind in ("flagset", "flagreceiver", "ffc"):
+        hook = Hook(spine, process.receiver)
+        for kind in ("flagset", "ffc"):
             spine.wait_ready(kind)
         watched = Watch(spine)
-        hook = spine.get("flagreceiver")["status"]["webhookPath"]
-        url = f"http://127.0.0.1:{process.receiver}{hook}"
-        ways: dict[str, Callable[[str], None]] = {
-            "webhook": lambda commit: deliver(url, spine, commit),
-            "requestedAt": lambda _: void(spine.poke("flagsource")),
+        ways: dict[str, Callable[[str], str]] = {
+            "webhook": hook.send,
+            "requestedAt": lambda _: spine.poke("flagsource"),
         }
         return [row(way, ask, spine, watched, process) for way, ask in ways.items()]
 
 
 def row(
-    way: str, ask: Callable[[str], None], spine: Spine, watched: Watch, process: ControllerProcess
+    way: str, ask: Callable[[str], str], spine: Spine, watched: Watch, process: ControllerProcess
 ) -> dict[str, Any]:
     """PUSHES pushes, one after another."""
     times, before = [], writes(process)
@@ -119,28 +104,6 @@ def row(
         "p99 ms": percentile(times, 0.99),
         "API writes a push": ", ".join(f"{name} {count}" for name, count in per.items()),
     }
-
-
-def void(_: object) -> None:
-    """What comes back is of no interest."""
-
-
-def deliver(url: str, spine: Spine, commit: str) -> None:
-    """A Git server's webhook."""
-    payload = {"repository": spine.url, "ref": "refs/heads/main", "commit": commit}
-    body = json.dumps(payload).encode()
-    signature = hmac.new(TOKEN.encode(), body, hashlib.sha256).hexdigest()
-    while True:
-        request = urllib.request.Request(url, body, {"X-Signature": f"sha256={signature}"})  # noqa: S310 - loopback
-        try:
-            with urllib.request.urlopen(request) as answer:  # noqa: S310 - loopback
-                void(answer.read())
-        except urllib.error.HTTPError as error:
-            if error.code != 429:
-                raise
-            time.sleep(float(error.headers["retry-after"]))
-        else:
-            return
 
 
 @dataclass

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.assets import find
+from tests.cluster.fleets import NAMES, following, served
 from tests.cluster.objects import Namespace
 from tests.cluster.plane import Plane, running
 from tests.cluster.plugin import install
+from tests.cluster.pods import PodProcess, pods
+from tests.cluster.proxies import ProxyProcess, proxy
 from tests.cluster.spines import Spine, spine_in
 
 if TYPE_CHECKING:
@@ -40,6 +43,24 @@ def spine(
     with spine_in(cluster, namespace, tmp_path) as found:
         found.wait_ready("flagset")
         yield found
+
+
+@pytest.fixture
+def delivering(cluster: Plane, tmp_path: Path) -> Iterator[ProxyProcess]:
+    """A proxy of the test's own."""
+    with proxy(cluster, tmp_path / "proxy") as process:
+        yield process
+
+
+@pytest.fixture
+def fleet(
+    cluster: Plane, spine: Spine, delivering: ProxyProcess, tmp_path: Path
+) -> Iterator[list[PodProcess]]:
+    """Three evaluators that follow the spine's flag set, and are counted."""
+    source = following(delivering.target, spine.name)
+    with pods(cluster, spine.name, source, tmp_path / "pods", *NAMES) as started:
+        served(spine, "3/3")
+        yield started
 
 
 @pytest.fixture(scope="module")

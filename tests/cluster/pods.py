@@ -45,6 +45,12 @@ class PodProcess:
             "POD_NAME": name, "POD_NAMESPACE": namespace, "POD_UID": made["metadata"]["uid"], "NODE_NAME": NODE,
         }  # fmt: skip
         self.evaluator = Evaluator("--sources", json.dumps([source]), cwd=folder, environ=environ)
+        self._ports: dict[str, Any] = {}
+
+    def port(self, name: str) -> int:
+        """Where it listens: grpc, ofrep, management or sync."""
+        self._ports = self._ports or self.evaluator.said("listening")
+        return int(self._ports[name])
 
     def send(self, number: signal.Signals) -> None:
         """A signal to the process."""
