@@ -51,7 +51,7 @@ plane: setup ## etcd, kube-apiserver and kubectl for the tests, built once (minu
 test-cluster-slow: setup plane ## what takes minutes: a quiet minute, twenty kills
 	$(BIN)/python -m pytest -m slow tests/cluster
 
-dev-cluster: setup ## a control plane, the controller and the example's repository, until Ctrl-C
+dev-cluster: setup ## a control plane, controller, proxy, three evaluators and the example's repository, until Ctrl-C
 	@$(BIN)/python -m tests.cluster.dev
 
 fuzz: setup ## everything that parses bytes from outside, for FUZZ_SECONDS (120) in all

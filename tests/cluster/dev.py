@@ -1,4 +1,4 @@
-"""`make dev-cluster`: a control plane, the controller, and the example as a Git repository, until Ctrl-C."""
+"""`make dev-cluster`: a control plane, the controller, the proxy, three evaluators, and the example as a Git repository, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,18 +13,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.cluster.assets import build, find
-from tests.cluster.controllers import controller
+from tests.cluster.controllers import FLAGSTAFF, controller
+from tests.cluster.fleets import NAMES, following
 from tests.cluster.plane import Plane, running
 from tests.cluster.plugin import ROOT, install
+from tests.cluster.pods import pods
+from tests.cluster.proxies import proxy
 from tests.git_http import git_server
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
     from tests.cluster.controllers import ControllerProcess
+    from tests.cluster.pods import PodProcess
+    from tests.cluster.proxies import ProxyProcess
 
 FOLDER: Final = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / ".dev-cluster"
 EXAMPLE: Final = ROOT / "examples" / "gitops-repo"
 NAMESPACE: Final = "shop"
+FLAG_SET: Final = "checkout-production"
 
 
 def main() -> int:
@@ -45,7 +51,12 @@ def main() -> int:
         say("starting the controller as its own service account")
         process = stack.enter_context(controller(plane, FOLDER / "controller"))
         follow(plane, f"{server.url}/repository/.git")
-        explain(plane, process)
+        say("starting the proxy as its own service account, and three evaluators that follow it")
+        delivering = stack.enter_context(proxy(plane, FOLDER / "proxy"))
+        source = following(delivering.target, NAMESPACE, FLAG_SET)
+        fleet = stack.enter_context(pods(plane, NAMESPACE, source, FOLDER / "pods", *NAMES))
+        serve(plane, len(fleet))
+        explain(plane, process, delivering, fleet)
         print("ready", flush=True)
         stop.wait()
         say("stopping")
@@ -84,23 +95,44 @@ def follow(plane: Plane, url: str) -> None:
     )  # fmt: skip
 
 
-def explain(plane: Plane, process: ControllerProcess) -> None:
+def serve(plane: Plane, evaluators: int) -> None:
+    """Wait until all of them do, and are counted."""
+    plane.kubectl(
+        "wait", "-n", NAMESPACE, f"--for=jsonpath={{.status.served}}={evaluators}/{evaluators}",
+        "--timeout=60s", f"ffc/{FLAG_SET}",
+    )  # fmt: skip
+
+
+def explain(
+    plane: Plane, process: ControllerProcess, delivering: ProxyProcess, fleet: list[PodProcess]
+) -> None:
     """What to try."""
     print(plane.kubectl("get", "-n", NAMESPACE, "flagstaff"))
     here = Path(os.path.relpath(FOLDER))
-    kubectl = f"{here / 'bin/kubectl'} --kubeconfig {here / 'kubeconfig'} -n {NAMESPACE}"
+    config = f"--kubeconfig {here / 'kubeconfig'} -n {NAMESPACE}"
+    kubectl = f"{here / 'bin/kubectl'} {config}"
+    flagstaff = os.path.relpath(FLAGSTAFF)
     flags = here / "repository/flags/base/checkout.yaml"
     repository = shlex.quote(str(here / "repository"))
+    first = fleet[0]
+    asked = f"http://127.0.0.1:{first.port('ofrep')}/ofrep/v1/evaluate/flags/banner-text"
     print(
         f"""Try, in another terminal:
 
     {kubectl} get flagstaff
-    {kubectl} describe flagset checkout-production
+    {kubectl} describe flagset {FLAG_SET}
+    {kubectl} get ffc
     sed -i 's/defaultVariant: plain/defaultVariant: christmas/' {flags}
     git -C {repository} commit -qam 'Christmas banner'
-    {kubectl} get featureflagconfigurations -w
+    {flagstaff} wait flagset/{FLAG_SET} {config} --revision $(git -C {repository} rev-parse HEAD)
+    {flagstaff} fleet {config}
+    {flagstaff} fleet --to 127.0.0.1:{delivering.management}
+    curl -s {asked} -d '{{}}'
+    kill -STOP {first.evaluator.process.pid}
+    {kubectl} get ffc -w
 
-The controller's log is {os.path.relpath(process.log)}. Ctrl-C takes all of it down.
+The last but one freezes {first.name}, which is named a laggard after 15 s (describe ffc {FLAG_SET}); kill -CONT brings it back.
+The logs are {os.path.relpath(process.log)} and {os.path.relpath(delivering.log)}. Ctrl-C takes all of it down.
 """,
         flush=True,
     )
