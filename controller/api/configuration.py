@@ -54,6 +54,13 @@ class LaggardStatus(Model):
     claimed: bool = False
 
 
+class Latency(Model):
+    """From the moment at which the change was observed to the one at which an evaluator served it; as people read times."""
+
+    p50: str | None = None
+    p99: str | None = None
+
+
 class ConfigurationStatus(Model):
     """What became of it."""
 
@@ -66,7 +73,7 @@ class ConfigurationStatus(Model):
     served: str | None = None
     total: int | None = None
     delivered: int | None = None
-    latency: dict[str, str] | None = None
+    latency: Latency | None = None
     laggards: Annotated[tuple[LaggardStatus, ...], Field(max_length=20)] = ()
     problem_count: int | None = None
     problems: Annotated[tuple[ProblemStatus, ...], Field(max_length=50)] = ()

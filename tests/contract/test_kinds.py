@@ -10,11 +10,12 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from controller.api import configuration, flagset, flagsource, receiver, shard
+from controller.api import configuration, flagset, flagsource, receipt, receiver, shard
 from controller.api.configuration import ConfigurationSpec, ConfigurationStatus
 from controller.api.fields import Model, read
 from controller.api.flagset import FlagSetSpec, FlagSetStatus
 from controller.api.flagsource import FlagSourceSpec, FlagSourceStatus
+from controller.api.receipt import FlagReceiptSpec, FlagReceiptStatus
 from controller.api.receiver import FlagReceiverSpec, FlagReceiverStatus
 from controller.api.shard import FlagShardSpec
 
@@ -29,9 +30,11 @@ MODELS: Final[dict[str, tuple[type[Model], type[Model] | None]]] = {
     shard.KIND: (FlagShardSpec, None),
     configuration.KIND: (ConfigurationSpec, ConfigurationStatus),
     configuration.FLAG_KIND: (ConfigurationSpec, ConfigurationStatus),
+    receipt.KIND: (FlagReceiptSpec, FlagReceiptStatus),
 }
 PLURALS: Final = {
-    each.KIND: each.PLURAL for each in (flagsource, flagset, receiver, shard, configuration)
+    each.KIND: each.PLURAL
+    for each in (flagsource, flagset, receiver, shard, configuration, receipt)
 } | {configuration.FLAG_KIND: configuration.FLAG_PLURAL}
 PASSED_THROUGH: Final = {"serviceProvider", "syncProvider", "flagDSpec", "resources"}
 """Kept for the operator whose manifests have them, and read by nobody here."""
@@ -96,6 +99,10 @@ def fields(part: Any, whole: Any) -> Iterator[tuple[str, ...]]:
         yield from ((name, *path) for path in fields(inner, whole))
 
 
+UNCOUNTED: Final = {configuration.FLAG_KIND: {"total", "delivered", "latency", "laggards"}}
+"""Receipts are of FeatureFlagConfigurations."""
+PLAIN: Final = {receipt.KIND}
+"""Kinds that are no user's: without conditions, and in nobody's `kubectl get flagstaff`."""
 OPEN: Final = {("conditions",), ("flagSpec",), ("featureFlagSpec",)}
 """What the models leave to other readers."""
 
@@ -106,7 +113,7 @@ def described(part: Any, whole: Any) -> set[tuple[str, ...]]:
 
 @pytest.mark.parametrize(("kind", "version"), VERSIONS)
 def test_crd_and_model_have_the_same_fields(kind: str, version: str) -> None:
-    left_out = {"spec": ELSEWHERE.get(kind, set()), "status": set()}
+    left_out = {"spec": ELSEWHERE.get(kind, set()), "status": UNCOUNTED.get(kind, set())}
     for model, name in zip(MODELS[kind], left_out, strict=True):
         if model is not None:
             whole = model.model_json_schema(by_alias=True)
@@ -158,7 +165,7 @@ def test_the_durations_that_the_api_server_takes_are_those_that_we_read() -> Non
 def test_a_kind_is_named_as_the_code_names_it(kind: str) -> None:
     names = CRDS[kind]["spec"]["names"]
     assert names["plural"] == PLURALS[kind]
-    assert names["categories"] == ["flagstaff"]
+    assert names.get("categories") == (None if kind in PLAIN else ["flagstaff"])
     assert names["shortNames"]
     assert CRDS[kind]["metadata"]["name"] == f"{names['plural']}.{CRDS[kind]['spec']['group']}"
 
@@ -170,7 +177,9 @@ def test_every_version_of_a_configuration_keeps_the_fields_of_all() -> None:
     assert all(each["additionalPrinterColumns"] == versions[0]["additionalPrinterColumns"] for each in versions)  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "version"), [each for each in VERSIONS if each[0] != shard.KIND])
+@pytest.mark.parametrize(
+    ("kind", "version"), [each for each in VERSIONS if each[0] not in {shard.KIND, *PLAIN}]
+)
 def test_every_status_starts_unobserved_and_has_the_same_conditions(
     kind: str, version: str
 ) -> None:
