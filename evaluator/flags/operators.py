@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from evaluator.flags.model import Json
     from evaluator.flags.problems import Severity
+from evaluator.flags.visible import visible
 
 Path: TypeAlias = tuple[str | int, ...]
 """Keys and indices from the rule's root."""
@@ -136,18 +137,6 @@ def shown(value: object) -> str:
     )
     text = visible(text if len(text) <= _LONGEST_NAME else text[:_LONGEST_NAME] + "…")
     return f'"{text}"' if isinstance(value, str) else text
-
-
-def visible(text: str) -> str:
-    """The text with what is unprintable as `\\uXXXX`: what others wrote neither breaks a line of a log nor steers a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(sign if sign.isprintable() else _escaped(sign) for sign in text)
-
-
-def _escaped(sign: str) -> str:
-    number = ord(sign)
-    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 def reference_name(value: Json) -> str | None:

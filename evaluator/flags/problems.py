@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from evaluator.flags.operators import visible
+from evaluator.flags.visible import visible
 
 
 class Severity(StrEnum):

@@ -10,7 +10,8 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.operators import DEPTH, NODES, visible
+from evaluator.flags.operators import DEPTH, NODES
+from evaluator.flags.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
