@@ -140,11 +140,16 @@ def test_what_delivers_flags(space: Namespace, kind: str) -> None:
         "lost-reference": {
             "flagSpec": {"flags": {"banner": {**good, "targeting": {"$ref": "staff"}}}}
         },
+        "no-variants": {"flagSpec": {"flags": {"banner": {"state": "ENABLED"}}}},
+        "odd-default": {"flagSpec": {"flags": {"banner": {**good, "defaultVariant": ""}}}},
+        "empty-reference": {"flagSpec": {"flags": {"banner": good}, "$evaluators": {"staff": {}}}},
         "healthy": {"flagSpec": {"flags": {"banner": good}, "metadata": {"flagSetId": "shop"}}},
     }
     if kind == "FeatureFlagConfiguration":
         trouble["half-there"] = {"shards": [{"name": "part-1", "digest": "sha256:0"}]}
         trouble["text"] = {"featureFlagSpec": '{"flags": {"banner": '}
+        trouble["number"] = {"featureFlagSpec": 7}
+        trouble["list"] = {"featureFlagSpec": "[1]"}
     for name, spec in trouble.items():
         space.apply(configuration(name, **spec) | {"kind": kind})
     for name in trouble:
@@ -158,16 +163,23 @@ def test_flag_receivers(space: Namespace) -> None:
         told = {"type": "github", "secretRef": {"name": token}, "resources": listed, **spec}
         return manifest("FlagReceiver", name, told)
 
+    mistakes = {
+        "blank": {"token": ""},
+        "capital": {"Token": "a-shared-token"},
+        "line-break": {"token": "\n"},
+        "no-token": {"password": "in another key"},
+        "only-previous": {"previousToken": "a-shared-token"},
+    }
     space.apply(
         secret("hook", token="a-shared-token"),
-        secret("nothing", password="in another key"),
         receiver("healthy", "hook"),
         receiver("no-secret", "hok"),
-        receiver("no-token", "nothing"),
         receiver("suspended", "hook", suspend=True),
     )
+    for name, content in mistakes.items():
+        space.apply(secret(name, **content), receiver(name, name))
     space.wait_ready("flagreceiver", "healthy")
-    for name in ("no-secret", "no-token"):
+    for name in ("no-secret", *mistakes):
         space.wait_reason("flagreceiver", "TokenNotFound", name)
     check("flagreceivers", lambda: shown(space, "flagreceiver"))
 
