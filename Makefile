@@ -58,7 +58,7 @@ fuzz: setup ## everything that parses bytes from outside, for FUZZ_SECONDS (120)
 	@$(BIN)/python -m tests.fuzz
 
 bench: setup oracles ## every measurement; wire and hostile also need h2load and wrk
-	@for name in evaluation footprint swap bulk commit wire streams hostile cluster proxy; do $(BIN)/python -m benchmarks.$$name || exit 1; done
+	@for name in evaluation footprint swap bulk commit wire streams hostile cluster proxy delivery; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 lock: setup ## pin again what pyproject.toml allows
 	$(COMPILE) --upgrade requirements/uv.in -o requirements/uv.txt
