@@ -126,10 +126,11 @@ class Recorder:
             # It goes with its owner.
             self._written.pop(place, None)
             return
+        # Also what comes to the same was work: receipts that change nothing are no reason to sum up without a pause.
+        self._at[place] = asyncio.get_running_loop().time()
         status = flock.status().model_dump(by_alias=True, exclude_none=True)
         if known is not None and (known.owner, known.status) == (owner.uid, status):
             return
-        self._at[place] = asyncio.get_running_loop().time()
         await self.writer.apply(self._manifest(owner, status), manager=self._manager)
         self._written[place] = _Written(owner.uid, status)
         self.writes += 1

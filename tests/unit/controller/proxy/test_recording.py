@@ -13,7 +13,7 @@ import pytest
 from controller.api.meta import ObjectKey, Resource
 from controller.api.receipt import receipt_name
 from controller.proxy import recording
-from controller.proxy.receipts import Content
+from controller.proxy.receipts import Content, Receipts
 from controller.proxy.recording import Recorder
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.setbacks import Failed
@@ -23,7 +23,7 @@ from .test_receipts import OWNER, PLACE, World, report
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from controller.proxy.receipts import Place
+    from controller.proxy.receipts import Flock, Place
 
 
 @dataclass
@@ -127,6 +127,27 @@ async def test_writes_of_one_flag_set_are_apart(world: World, cluster: Cluster) 
             number += 1
             await asyncio.sleep(0.01)
     assert 2 <= len(cluster.of("FlagReceipt")) <= 6
+
+
+async def test_receipts_that_come_to_the_same_are_summed_up_once_a_while(
+    world: World, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(world, cluster) as recorder:
+        report(recorder.receipts)
+        await cluster.until(lambda: bool(cluster.of("FlagReceipt")))
+        (place,) = recorder._at
+        summed: list[Place] = []
+        flock = Receipts.flock
+
+        def counted(receipts: Receipts, asked: Place) -> Flock | None:
+            summed.append(asked)
+            return flock(receipts, asked)
+
+        monkeypatch.setattr(Receipts, "flock", counted)
+        for _ in range(60):
+            recorder.changed(place)
+            await asyncio.sleep(0.01)
+    assert 1 <= len(summed) <= 6
 
 
 async def test_one_that_failed_is_written_again(world: World, cluster: Cluster) -> None:
