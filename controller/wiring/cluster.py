@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 from typing import TYPE_CHECKING, Final
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
     from controller.api.meta import ObjectKey
     from controller.settings import ControllerSettings
+
+log = logging.getLogger(__name__)
 
 __all__ = ["WATCHED", "Controller", "working"]
 
@@ -145,10 +148,14 @@ async def working(
         try:
             yield controller
         finally:
+            by_itself = task.done()
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        if not task.cancelled():
+            (left,) = await asyncio.gather(task, return_exceptions=True)
+        if by_itself and not task.cancelled():
             task.result()
+        elif isinstance(left, Exception):
+            # We were asked to stop, and did: what went wrong on the way out is no failure of ours.
+            log.warning("the work did not end cleanly", exc_info=left)
 
 
 async def run_controller(settings: ControllerSettings, say: Callable[[str], None]) -> None:

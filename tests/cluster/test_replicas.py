@@ -94,7 +94,7 @@ def test_kopf_run_starts_the_same_controller(
         assert json.loads(process.ask("/readyz")) == {"ready": True, "leader": True}
         for kind in ("flagsource", "flagset", "ffc"):
             assert "kopf" not in json.dumps(spine.get(kind)["metadata"].get("annotations", {}))
-        assert process.end(signal.SIGTERM) == 0
+        assert process.end(signal.SIGTERM) == 0, process.said()[-4000:]
         assert holder(spare, "flagstaff-controller") is None
 
 
@@ -115,7 +115,7 @@ def test_the_leader_alone_bears_the_label_that_its_services_select(
     with started(process):
         process.wait_leads()
         Namespace.wait_until(lambda: label() == "true")
-        assert process.end(signal.SIGTERM) == 0
+        assert process.end(signal.SIGTERM) == 0, process.said()[-4000:]
     assert label() is None
 
 
