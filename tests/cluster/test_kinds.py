@@ -198,7 +198,7 @@ def test_kinds_have_short_names_and_a_category(applying: Applying, cluster: Plan
         ("fsrc", "NAME READY REVISION SINCE AGE STATUS"),
         ("fset", "NAME READY REVISION SINCE FLAGS SERVED AGE STATUS"),
         ("frcv", "NAME READY STATUS AGE"),
-        ("ffc", "NAME READY REVISION FLAGS SERVED AGE STATUS"),
+        ("ffc", "NAME READY REVISION FLAGS SERVED AGE"),
     ],
 )
 def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
