@@ -6,10 +6,11 @@ import contextlib
 import json
 import random
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -24,6 +25,7 @@ from tests.cluster.objects import (
     flag_source,
     flags,
 )
+from tests.cluster.plugin import ROOT
 from tests.cluster.spines import spine_in
 
 if TYPE_CHECKING:
@@ -72,6 +74,50 @@ def test_a_controller_that_is_killed_again_and_again_ends_where_it_should(
         assert spine.served() == {f"flag-{kills - 1}": "on", "banner": "off"}
         subjects = [each["revision"] for each in found["status"]["history"]]
         assert len(subjects) == len(set(subjects))
+        process.end(signal.SIGKILL)
+
+
+STEPS: Final = {
+    "the source is resolved": "controller.sources.git:GitSource.resolve:after",
+    "the files are fetched": "controller.sources.git:GitSource.fetch:after",
+    "the artifact is to be stored": "controller.artifacts.storage:Storage.put:before",
+    "the artifact is stored": "controller.artifacts.storage:Storage.put:after",
+    "the source's status is to be written": "controller.kube.client:Cluster.write_status:before:FlagSource",
+    "the source's status is written": "controller.kube.client:Cluster.write_status:after:FlagSource",
+    "the artifact is read": "controller.flagsets.fetch:ArtifactReader.read:after",
+    "the set is to be applied": "controller.kube.client:Cluster.apply:before",
+    "the set is applied": "controller.kube.client:Cluster.apply:after",
+    "the set's status is to be written": "controller.kube.client:Cluster.write_status:before:FlagSet",
+    "the set's status is written": "controller.kube.client:Cluster.write_status:after:FlagSet",
+    "the verdict is written": "controller.kube.client:Cluster.write_status:after:FeatureFlagConfiguration",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS.keys())
+def test_a_controller_that_is_killed_at_a_step_is_taken_up_there(
+    spare: Plane, spare_namespace: str, tmp_path: Path, step: str
+) -> None:
+    process = ControllerProcess(spare, tmp_path / "a", "--no-leader-election")
+    whole_command = process.command
+    with spine_in(spare, spare_namespace, tmp_path) as spine:
+        process.start()
+        spine.wait_ready("flagset")
+        process.end(signal.SIGKILL)
+        commit = spine.push("banner off", flags__json=flags(banner="off"))
+        dying = [sys.executable, "-m", "tests.cluster.dying", step, *whole_command[1:]]
+        process.command = ["env", f"PYTHONPATH={ROOT}", *dying]
+        process.start()
+        assert process.process is not None
+        assert process.process.wait(30) == -signal.SIGKILL
+        assert whole(spine)
+        process.command = whole_command
+        process.start()
+        found = spine.wait_applied(commit)
+        assert spine.served() == {"banner": "off"}
+        assert [each["revision"] for each in found["status"]["history"]].count(
+            f"main@sha1:{commit}"
+        ) == 1
         process.end(signal.SIGKILL)
 
 

@@ -1,0 +1,55 @@
+"""`flagstaff controller` that is killed at one step of its work: `python -m tests.cluster.dying STEP controller …`.
+
+STEP is `module:Class.method:before` or `…:after`, and `:Kind` behind it where only that kind's objects count. The kill is SIGKILL, so
+nothing is tidied up.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from controller.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def die_at(step: str) -> None:
+    """Put the kill around the method that `step` names."""
+    module, path, when, *kinds = step.split(":")
+    name, method = path.split(".")
+    owner = getattr(importlib.import_module(module), name)
+    setattr(owner, method, _dying(getattr(owner, method), when, kinds))
+
+
+def _dying(method: Callable[..., Any], when: str, kinds: list[str]) -> Callable[..., Any]:
+    def die(now: str, arguments: tuple[Any, ...]) -> None:
+        if now == when and (not kinds or arguments[1].key.kind in kinds):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    @functools.wraps(method)
+    def plain(*arguments: Any, **named: Any) -> Any:
+        die("before", arguments)
+        result = method(*arguments, **named)
+        die("after", arguments)
+        return result
+
+    @functools.wraps(method)
+    async def awaited(*arguments: Any, **named: Any) -> Any:
+        die("before", arguments)
+        result = await method(*arguments, **named)
+        die("after", arguments)
+        return result
+
+    return awaited if inspect.iscoroutinefunction(method) else plain
+
+
+if __name__ == "__main__":
+    die_at(sys.argv[1])
+    sys.exit(main(sys.argv[2:]))
