@@ -145,6 +145,11 @@ def test_what_delivers_flags(space: Namespace, kind: str) -> None:
         "empty-reference": {"flagSpec": {"flags": {"banner": good}, "$evaluators": {"staff": {}}}},
         "healthy": {"flagSpec": {"flags": {"banner": good}, "metadata": {"flagSetId": "shop"}}},
     }
+    bad = {**good, "defaultVariant": "of"}
+    trouble["variants-gone"] = {"flagSpec": {"flags": {"banner": {**good, "variants": {}}}}}
+    trouble["two-errors"] = {"flagSpec": {"flags": {"banner": bad, "cart": bad}}}
+    if kind == "FeatureFlag":
+        trouble["empty"] = {}
     if kind == "FeatureFlagConfiguration":
         trouble["half-there"] = {"shards": [{"name": "part-1", "digest": "sha256:0"}]}
         trouble["text"] = {"featureFlagSpec": '{"flags": {"banner": '}
