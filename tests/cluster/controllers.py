@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FLAGSTAFF: Final = str(Path(sys.executable).parent / "flagstaff")
 SYSTEM: Final = "flagstaff-system"
-PATIENCE: Final = 30.0
+PATIENCE: Final = 60.0
 _PORTS: Final = re.compile(r"listening: management (\d+), artifacts (\d+), receiver (\d+)")
 
 

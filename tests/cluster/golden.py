@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FOLDER: Final = Path(__file__).parent / "golden"
 REWRITE: Final = "FLAGSTAFF_REWRITE"
 SETTLED: Final = 3.0
-PATIENCE: Final = 10.0
+PATIENCE: Final = 30.0
 _MASKS: Final = (
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<uid>"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+\d\d:\d\d)", "<time>"),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tests.cluster.plane import Plane
 
-PATIENCE: Final = 30.0
+PATIENCE: Final = 60.0
 REQUESTED_AT: Final = "reconcile.fluxcd.io/requestedAt"
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.cluster.plane import Plane
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 @pytest.fixture(scope="module")

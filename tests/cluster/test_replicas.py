@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import time
+import uuid
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,6 +45,11 @@ def holder(plane: Plane, name: str) -> str | None:
     lease = Api(plane).find(path_of("lease", SYSTEM, name))
     found: str | None = lease["spec"].get("holderIdentity")
     return found
+
+
+def fresh(name: str) -> str:
+    """A name that nothing on the plane has yet, also when a test is run again."""
+    return f"{name}-{uuid.uuid4().hex[:8]}"
 
 
 def test_a_standby_acts_within_seconds_once_the_leader_is_killed(
@@ -101,7 +107,7 @@ def test_kopf_run_starts_the_same_controller(
 def test_the_leader_alone_bears_the_label_that_its_services_select(
     spare: Plane, tmp_path: Path
 ) -> None:
-    api, name = Api(spare), "flagstaff-controller-0"
+    api, name = Api(spare), fresh("flagstaff-controller")
     containers = [{"name": "controller", "image": "none"}]
     pod = {"metadata": {"name": name}, "spec": {"containers": containers}}
     api.ask("POST", path_of("pod", SYSTEM), pod)
@@ -122,7 +128,7 @@ def test_the_leader_alone_bears_the_label_that_its_services_select(
 def test_a_standby_loses_the_label_that_a_killed_leader_left_on_its_pod(
     spare: Plane, tmp_path: Path
 ) -> None:
-    api, name = Api(spare), "flagstaff-controller-1"
+    api, name = Api(spare), fresh("flagstaff-controller")
     meta = {"name": name, "labels": {"flagstaff.dev/leader": "true"}}
     spec = {"containers": [{"name": "controller", "image": "none"}]}
     api.ask("POST", path_of("pod", SYSTEM), {"metadata": meta, "spec": spec})
