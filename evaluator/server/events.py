@@ -8,7 +8,6 @@ time: neither holds up the loop.
 from __future__ import annotations
 
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from evaluator.exchange import let_go
@@ -17,23 +16,22 @@ from evaluator.flags.model import FlagSet
 from evaluator.http.routes import Code, RpcError
 from evaluator.server.messages import encode_event
 from evaluator.server.selection import select
+from evaluator.server.turns import Turns
 from evaluator.wire.countdown import Countdown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from evaluator.http.routes import Call, MessageStream
     from evaluator.server.selection import Selection
     from evaluator.store import Snapshot, Store
-    from evaluator.wire.countdown import TimerHandle, Timers
+    from evaluator.wire.countdown import Timers
 
 KEEP_ALIVE_SECONDS: Final = 20.0
 """flagd's: after so long without another message."""
 
 NOTHING: Final = FlagSet()
 
-SLICE: Final = 64
-"""Subscribers that are told in one turn of the loop."""
 FEW: Final = 500
 """Flags, of both sets, that are compared at once: 15 µs each."""
 
@@ -42,7 +40,7 @@ Aside: TypeAlias = "Callable[[Callable[[], bytes | None], Callable[[bytes | None
 """Do the first in a thread, then the second with its result on the loop."""
 
 
-def at_once(work: Callable[[], bytes | None], done: Callable[[bytes | None], None]) -> None:
+def in_place(work: Callable[[], bytes | None], done: Callable[[bytes | None], None]) -> None:
     """The Aside of who has no threads."""
     done(work())
 
@@ -57,19 +55,16 @@ class EventStreams:
         *,
         deadline_seconds: float = 0.0,
         encode: EncodeEvent = encode_event,
-        aside: Aside = at_once,
+        aside: Aside = in_place,
     ) -> None:
         """A stream ends with DEADLINE_EXCEEDED after `deadline_seconds`; 0: never. encode: an event's type and content to bytes."""
         self.store = store
-        self._timers = timers
         self._aside = aside
-        self._due: dict[EventStream, None] = {}
-        self._turn: TimerHandle | None = None
         self.ready = encode("provider_ready", {})
         self.alive = encode("keep_alive", {})
         self.goodbye = encode("provider_shutdown", {})
         self._encode = encode
-        self._streams: set[EventStream] = set()
+        self._turns: Turns[EventStream] = Turns(timers, self._forget_changes)
         self._closing = False
         self._changes: dict[tuple[int, int], _Change] = {}
         self.silence: Countdown[EventStream] = Countdown(
@@ -85,7 +80,7 @@ class EventStreams:
         if self._closing:
             raise RpcError(Code.UNAVAILABLE, "shutting down")
         subscriber = EventStream(self, stream, select(call.headers))
-        self._streams.add(subscriber)
+        self._turns.join(subscriber)
         if self._deadlines is not None:
             self._deadlines.restart(subscriber)
         subscriber.advance()
@@ -93,21 +88,17 @@ class EventStreams:
     @property
     def streams(self) -> int:
         """How many are open."""
-        return len(self._streams)
+        return len(self._turns)
 
     def close(self) -> None:
         """Tell everyone who can be told, and end all streams."""
         self._closing = True
         self._unsubscribe()
-        if self._turn is not None:
-            self._turn.cancel()
-        for subscriber in tuple(self._streams):
-            subscriber.shut_down()
+        self._turns.close()
 
     def forget(self, subscriber: EventStream) -> None:
         """Called by a stream that has ended."""
-        self._streams.discard(subscriber)
-        self._due.pop(subscriber, None)
+        self._turns.leave(subscriber)
         self.silence.forget(subscriber)
         if self._deadlines is not None:
             self._deadlines.forget(subscriber)
@@ -119,7 +110,7 @@ class EventStreams:
         if change is None:
             change = self._changes[key] = _Change(seen, current)
             few = len(seen.flags) + len(current.flags) <= FEW
-            aside = at_once if few else self._aside
+            aside = in_place if few else self._aside
             aside(partial(self._encoded, seen, current), partial(self._arrived, change))
         return change
 
@@ -129,32 +120,16 @@ class EventStreams:
 
     def _arrived(self, change: _Change, message: bytes | None) -> None:
         change.message, change.ready = message, True
-        waiting = [subscriber for subscriber in self._streams if subscriber.awaited is change]
+        waiting = [subscriber for subscriber in self._turns if subscriber.awaited is change]
         if waiting:
-            self._tell(waiting)
+            self._turns.tell(waiting)
 
     def _on_change(self, _: Snapshot) -> None:
-        self._tell(self._streams)
-
-    def _tell(self, subscribers: Iterable[EventStream]) -> None:
-        # Who waits already keeps the place: otherwise quick changes would tell the same few again and again.
-        self._due.update(dict.fromkeys(subscribers))
-        if self._turn is None:
-            self._advance_some()
-
-    def _advance_some(self) -> None:
-        self._turn = None
-        for subscriber in tuple(islice(self._due, SLICE)):
-            self._due.pop(subscriber, None)
-            subscriber.advance()
-        if self._due:
-            self._turn = self._timers.call_later(0.0, self._advance_some)
-        else:
-            self._forget_changes()
+        self._turns.tell(self._turns)
 
     def _forget_changes(self) -> None:
         """Keep no set that nobody is to be led from: it may be a large one."""
-        held = {id(subscriber.seen) for subscriber in self._streams}
+        held = {id(subscriber.seen) for subscriber in self._turns}
         for key, change in tuple(self._changes.items()):
             if change.ready and key[0] not in held:
                 del self._changes[key]

@@ -10,7 +10,6 @@ missed something. Nothing is queued: who cannot be written to is told of what is
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -18,19 +17,18 @@ import orjson
 
 from evaluator.http.routes import Response, Streamed, header
 from evaluator.server.selection import InvalidSelectorError, parse
+from evaluator.server.turns import Turns
 from evaluator.wire.countdown import Countdown
 
 if TYPE_CHECKING:
     from evaluator.http.routes import ByteStream, Headers, Request
     from evaluator.server.selection import Selection
     from evaluator.store import Snapshot, Store
-    from evaluator.wire.countdown import TimerHandle, Timers
+    from evaluator.wire.countdown import Timers
 
 PATH: Final = "/ofrep/v1/sse"
 KEEP_ALIVE_SECONDS: Final = 20.0
 """Proxies close what is silent for longer; flagd's is 30."""
-SLICE: Final = 64
-"""Subscribers that are told in one turn of the loop."""
 EVENT_STREAM: Final[Headers] = (
     ("content-type", "text/event-stream"),
     ("cache-control", "no-store"),
@@ -50,15 +48,12 @@ class ChangeStreams:
     ) -> None:
         """public_url: where clients reach this port, if not where they asked. inactivity_seconds: when they may leave an idle stream."""
         self.store = store
-        self._timers = timers
-        self._due: dict[ChangeStream, None] = {}
-        self._turn: TimerHandle | None = None
         self.silence: Countdown[ChangeStream] = Countdown(
             timers, KEEP_ALIVE_SECONDS, ChangeStream.keep_alive
         )
         self._origin = public_url.rstrip("/")
         self._inactivity_seconds = inactivity_seconds
-        self._streams: set[ChangeStream] = set()
+        self._turns: Turns[ChangeStream] = Turns(timers)
         self._closing = False
         self._opened = 0
         self._unsubscribe = store.subscribe(self._on_change)
@@ -66,7 +61,7 @@ class ChangeStreams:
     @property
     def streams(self) -> int:
         """How many are open."""
-        return len(self._streams)
+        return len(self._turns)
 
     def advertised(self, selected: Selection) -> list[dict[str, Any]]:
         """`eventStreams` of a bulk answer: where its client hears of changes."""
@@ -95,7 +90,7 @@ class ChangeStreams:
 
         def start(stream: ByteStream) -> None:
             subscriber = ChangeStream(self, stream, selected, last)
-            self._streams.add(subscriber)
+            self._turns.join(subscriber)
             self._opened += 1
             # Spread over two seconds: those who lose us together would else come back together.
             subscriber.greet(1000 + 100 * (self._opened % 20))
@@ -106,30 +101,15 @@ class ChangeStreams:
         """End all streams; their clients connect again, elsewhere or later."""
         self._closing = True
         self._unsubscribe()
-        if self._turn is not None:
-            self._turn.cancel()
-        for subscriber in tuple(self._streams):
-            subscriber.shut_down()
+        self._turns.close()
 
     def forget(self, subscriber: ChangeStream) -> None:
         """Called by a stream that has ended."""
-        self._streams.discard(subscriber)
-        self._due.pop(subscriber, None)
+        self._turns.leave(subscriber)
         self.silence.forget(subscriber)
 
     def _on_change(self, _: Snapshot) -> None:
-        # Who waits already keeps the place: otherwise quick changes would tell the same few again and again.
-        self._due.update(dict.fromkeys(self._streams))
-        if self._turn is None:
-            self._advance_some()
-
-    def _advance_some(self) -> None:
-        self._turn = None
-        for subscriber in tuple(islice(self._due, SLICE)):
-            self._due.pop(subscriber, None)
-            subscriber.advance()
-        if self._due:
-            self._turn = self._timers.call_later(0.0, self._advance_some)
+        self._turns.tell(self._turns)
 
 
 class ChangeStream:

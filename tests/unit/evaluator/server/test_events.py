@@ -11,7 +11,8 @@ from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v
 from evaluator.flags.model import FlagSet
 from evaluator.http.routes import Code, RpcError
 from evaluator.server import json_rpc
-from evaluator.server.events import FEW, SLICE, Aside, EventStreams, at_once
+from evaluator.server.events import FEW, Aside, EventStreams, in_place
+from evaluator.server.turns import SLICE
 from evaluator.store import Store
 
 from .fakes import NOW, FakeStream, FakeTimers, call, flag, flag_set
@@ -29,7 +30,7 @@ def version(number: int, *more: str) -> FlagSet:
 class Scene:
     """A store, its event streams, and time to move by hand."""
 
-    def __init__(self, *, deadline: float = 0.0, aside: Aside = at_once) -> None:
+    def __init__(self, *, deadline: float = 0.0, aside: Aside = in_place) -> None:
         self.store = Store()
         self.timers = FakeTimers()
         self.streams = EventStreams(self.store, self.timers, deadline_seconds=deadline, aside=aside)

@@ -6,8 +6,9 @@ import orjson
 import pytest
 
 from evaluator.http.routes import Request, Response, Streamed, header
-from evaluator.server.ofrep_events import KEEP_ALIVE_SECONDS, PATH, SLICE, ChangeStreams
+from evaluator.server.ofrep_events import KEEP_ALIVE_SECONDS, PATH, ChangeStreams
 from evaluator.server.selection import Selection
+from evaluator.server.turns import SLICE
 from evaluator.store import Store
 
 from .fakes import NOW, FakeTimers, flag, flag_set
