@@ -8,7 +8,6 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
-from evaluator.sync.accept import fingerprint
 from evaluator.sync.config import InvalidSourceError, Provider
 from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
 
@@ -28,13 +27,13 @@ except ImportError as missing:
     ) from missing
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator
 
     from obstore import GetOptions, GetResult
     from obstore.store import ClientConfig
 
     from evaluator.sync.config import SourceConfig
-    from evaluator.sync.schedule import Schedule
+    from evaluator.sync.polls import Polls
     from evaluator.sync.source import Heard
 
 _CHUNK: Final = 1024 * 1024
@@ -48,35 +47,25 @@ _S3_OPTIONS: Final = {
 class BlobSource:
     """Follows one object. Implements `SyncSource`."""
 
-    def __init__(
-        self,
-        name: str,
-        identity: str,
-        config: SourceConfig,
-        schedule: Schedule,
-        clock: Callable[[], float],
-    ) -> None:
-        """`clock` is Unix seconds. Raises InvalidSourceError."""
+    def __init__(self, name: str, identity: str, config: SourceConfig, polls: Polls) -> None:
+        """Raises InvalidSourceError."""
         self.name = name
         self.identity = identity
-        self._schedule = schedule
-        self._clock = clock
+        self._polls = polls
         self._timeout = config.timeout
         self._key = urlsplit(config.uri).path.strip("/")
         self._store = open_store(config)
-        self._etag: str | None = None
-        self._delivered: bytes | None = None
 
     async def deliveries(self) -> AsyncGenerator[Heard, None]:
         """What is there at each look; what is not is raised."""
         while True:
             yield await self._ask()
-            await asyncio.sleep(self._schedule.pause(self._clock()))
+            await self._polls.pause()
 
     async def _ask(self) -> Heard:
         try:
             async with asyncio.timeout(self._timeout):
-                options: GetOptions = {"if_none_match": self._etag} if self._etag else {}
+                options: GetOptions = {"if_none_match": etag} if (etag := self._polls.etag) else {}
                 found = await obstore.get_async(self._store, self._key, options=options)
                 content = await self._read(found)
         except NotModifiedError:
@@ -87,12 +76,7 @@ class BlobSource:
         except (BaseError, OSError) as error:
             raise _fault(self.name, error) from None
         delivery = Delivery(((self.name.partition("?")[0], content),))
-        seen = await asyncio.to_thread(fingerprint, delivery)
-        self._etag = found.meta["e_tag"]
-        if seen == self._delivered:
-            return UNCHANGED
-        self._delivered = seen
-        return delivery
+        return await self._polls.answered(delivery, found.meta["e_tag"])
 
     async def _read(self, found: GetResult) -> bytes:
         size = found.meta["size"]

@@ -8,23 +8,20 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from evaluator.flags.document import format_of
-from evaluator.sync.accept import fingerprint
 from evaluator.sync.credentials import authorization, without_credentials
 from evaluator.sync.http_client import Client, Request, Response
 from evaluator.sync.oauth import Tokens
 from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator
 
     from evaluator.sync.config import SourceConfig
-    from evaluator.sync.schedule import Schedule
+    from evaluator.sync.polls import Polls
     from evaluator.sync.source import Heard
 
 _ACCEPT: Final = "application/json, application/yaml"
 _REASONS: Final = {401: "Unauthorized", 403: "Unauthorized", 404: "NotFound", 410: "NotFound"}
-
-
 _OVERLOADED: Final = frozenset({429, 503})
 _LONGEST_WAIT: Final = 120.0
 """Seconds: who has overloaded a server waits for it, but flags that are minutes old are too old."""
@@ -33,23 +30,12 @@ _LONGEST_WAIT: Final = 120.0
 class HttpSource:
     """Follows one URL. Implements `SyncSource`."""
 
-    def __init__(
-        self,
-        name: str,
-        identity: str,
-        config: SourceConfig,
-        schedule: Schedule,
-        clock: Callable[[], float],
-    ) -> None:
-        """`clock` is Unix seconds."""
+    def __init__(self, name: str, identity: str, config: SourceConfig, polls: Polls) -> None:
         self.name = name
         self.identity = identity
         self._config = config
-        self._schedule = schedule
-        self._clock = clock
+        self._polls = polls
         self._url = without_credentials(config.uri)
-        self._etag: str | None = None
-        self._delivered: bytes | None = None
         self._tokens: Tokens | None = None
         self._asked_to_wait = 0.0
         """Seconds, by the last answer."""
@@ -60,10 +46,8 @@ class HttpSource:
         client = await asyncio.to_thread(Client, self._config)
         try:
             while True:
-                heard = await self._ask(client)
-                yield heard
-                pause = self._schedule.pause(self._clock())
-                await asyncio.sleep(max(pause, self._asked_to_wait))
+                yield await self._ask(client)
+                await self._polls.pause(self._asked_to_wait)
         finally:
             client.close()
 
@@ -76,8 +60,10 @@ class HttpSource:
             raise SourceFault(fault.reason, f"{self.name}: {fault.message}") from None
         self._asked_to_wait = 0.0
         if answer.status in _OVERLOADED:
-            self._asked_to_wait = wait_of(answer.headers.get("Retry-After", ""), self._clock())
-        if answer.status == 304 and self._delivered is not None:
+            self._asked_to_wait = wait_of(
+                answer.headers.get("Retry-After", ""), self._polls.clock()
+            )
+        if answer.status == 304 and self._polls.delivered:
             return UNCHANGED
         if not 200 <= answer.status < 300:
             if answer.status == 401 and self._tokens is not None:
@@ -87,13 +73,8 @@ class HttpSource:
             if not self._asked_to_wait:
                 raise refused
             return refused
-        self._etag = answer.headers.get("ETag")
         delivery = Delivery(((self._file(answer), answer.body),))
-        content = await asyncio.to_thread(fingerprint, delivery)
-        if content == self._delivered:
-            return UNCHANGED
-        self._delivered = content
-        return delivery
+        return await self._polls.answered(delivery, answer.headers.get("ETag"))
 
     async def _headers(self, client: Client) -> dict[str, str]:
         headers = {"Accept": _ACCEPT, "Accept-Encoding": "gzip", **self._config.headers}
@@ -103,8 +84,8 @@ class HttpSource:
             headers["Authorization"] = f"Bearer {await self._tokens.token(client)}"
         elif (shown := await asyncio.to_thread(authorization, self._config)) is not None:
             headers["Authorization"] = shown
-        if self._etag is not None:
-            headers["If-None-Match"] = self._etag
+        if self._polls.etag is not None:
+            headers["If-None-Match"] = self._polls.etag
         return headers
 
     def _file(self, answer: Response) -> str:

@@ -67,13 +67,14 @@ def _open(
 
         reporter = None if receipts is None else receipts.of(name, config.selector)
         return GrpcSource(name, identity, config, reporter=reporter)
+    from evaluator.sync.polls import Polls  # noqa: PLC0415
     from evaluator.sync.schedule import Schedule  # noqa: PLC0415
 
-    schedule = Schedule(config, random)
+    polls = Polls(Schedule(config, random), clock)
     if config.provider is Provider.HTTP:
         from evaluator.sync.http import HttpSource  # noqa: PLC0415
 
-        return HttpSource(name, identity, config, schedule, clock)
+        return HttpSource(name, identity, config, polls)
     from evaluator.sync.blob import BlobSource  # noqa: PLC0415
 
-    return BlobSource(name, identity, config, schedule, clock)
+    return BlobSource(name, identity, config, polls)
