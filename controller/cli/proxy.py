@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import resource
-import sys
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from controller.settings import InvalidSettingError, ProxySettings, from_env, value_of
-from evaluator import logs
+from controller.cli import running
+from controller.settings import InvalidSettingError, ProxySettings
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Coroutine
 
 _OPTIONS = (
     ("--kubeconfig", "a kubeconfig's path (default $KUBECONFIG, or the pod's account)"),
@@ -40,49 +37,26 @@ _OPTIONS = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    for name, what in _OPTIONS:
-        parser.add_argument(name, default=None, metavar="X", help=what)
-    parser.add_argument("--verbose", action="store_true", help="log at level DEBUG")
-    parser.set_defaults(run=run)
+    running.configure(parser, _OPTIONS, run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT; 2 for a setting that cannot be used, 3 for a port, certificate or cluster that cannot be had."""
-    try:
-        settings = settings_of(options)
-    except InvalidSettingError as error:
-        print(f"flagstaff proxy: {error}", file=sys.stderr)
-        return 2
-    logs.configure(settings.log_format, "debug" if options.verbose else "info")
-    import uvloop
-    from kubernetes.aio.config.config_exception import ConfigException
+    """Serve until SIGTERM or SIGINT; exit codes as `running.run` has them."""
+    return running.run("proxy", options, settings_of, _work)
 
+
+def _work(settings: ProxySettings) -> Coroutine[Any, Any, None]:
     from controller.wiring.proxy import run_proxy
 
     # Each subscriber is a connection; a shell's usual 1024 would be the real limit.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(run_proxy(settings, _say))
-    except (OSError, ConfigException) as error:
-        print(f"flagstaff proxy: {error}", file=sys.stderr)
-        return 3
-    return 0
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
+    return run_proxy(settings, running.say)
 
 
 def settings_of(options: argparse.Namespace) -> ProxySettings:
     """The environment's settings under what the command line says. Raises InvalidSettingError."""
-    given = {
-        each.name: value_of(ProxySettings, each.name, text, f"--{each.name.replace('_', '-')} is")
-        for each in fields(ProxySettings)
-        if (text := getattr(options, each.name, None)) is not None
-    }
-    settings = replace(from_env(ProxySettings, os.environ), **given)
+    settings = running.settings_of(ProxySettings, options)
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise InvalidSettingError("--tls-cert and --tls-key are given together or not at all")
     if settings.tls_client_ca and not settings.tls_cert:
