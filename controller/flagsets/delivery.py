@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import shard
 from controller.api.flagset import KIND, LABEL
@@ -18,26 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
+    from controller.runtime.applier import Applier
     from controller.runtime.loop import Objects
 
 GRACE: Final = 60.0
 """Seconds for which a shard outlives the index that named it."""
 _MANAGER: Final = 128
 """Characters that a field manager's name may have."""
-
-
-class Writer(Protocol):
-    """What a FlagSet writes to the cluster."""
-
-    async def apply(
-        self, manifest: Mapping[str, Any], *, manager: str
-    ) -> tuple[dict[str, Any], str]:
-        """Apply `manifest`; (the object, who had changed it by hand, if anybody). Raises Setback."""
-
-    async def delete(
-        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = ""
-    ) -> None:
-        """Delete an object, if it is still that one. Raises Setback."""
 
 
 @dataclass(slots=True)
@@ -58,7 +45,7 @@ class Delivery:
     """Writes what is to stand."""
 
     objects: Objects
-    writer: Writer
+    writer: Applier
     applied: Callable[[dict[str, Any]], None]
     """Told of each object that was written."""
 

@@ -13,7 +13,7 @@ from controller.api.meta import ObjectKey
 from controller.flagsets import story
 from controller.flagsets.applied import LastGood, last_applied, written_by
 from controller.flagsets.build import Built, build
-from controller.flagsets.delivery import Delivered, Delivery, Writer
+from controller.flagsets.delivery import Delivered, Delivery
 from controller.flagsets.inputs import Artifacts, require_dependencies, source_artifact
 from controller.flagsets.observed import observed
 from controller.flagsets.serving import shown
@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from controller.api.artifact import ArtifactStatus
     from controller.api.conditions import Condition
     from controller.api.meta import Resource
+    from controller.runtime.applier import Applier
     from controller.runtime.loop import Objects
-
-__all__ = ["FlagSetReconciler", "Writer"]
 
 JITTER: Final = 0.05
 """Of the interval, to both sides: flag sets that were made together are looked at apart."""
@@ -59,7 +58,7 @@ class FlagSetReconciler:
 
     objects: Objects
     artifacts: Artifacts
-    writer: Writer
+    writer: Applier
     applied: Callable[[dict[str, Any]], None]
     """Told of each object that was written."""
     random: Callable[[], float]

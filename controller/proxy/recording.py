@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.configuration import KIND as CONFIGURATION
 from controller.api.meta import API_VERSION
@@ -16,11 +16,12 @@ from controller.api.receipt import KIND, LEASE_PREFIX, PROXY_LABEL, receipt_name
 from controller.runtime.setbacks import Setback
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from datetime import datetime
 
     from controller.api.meta import Resource
     from controller.proxy.receipts import Place, Receipts
+    from controller.runtime.applier import Applier
     from controller.runtime.queue import KeyedQueue
 
 _log = logging.getLogger(__name__)
@@ -36,20 +37,6 @@ DURATION: Final = 15
 WORKERS: Final = 4
 
 
-class Writer(Protocol):
-    """What is written to the cluster."""
-
-    async def apply(
-        self, manifest: Mapping[str, Any], *, manager: str
-    ) -> tuple[dict[str, Any], str]:
-        """Apply `manifest`. Raises Setback."""
-
-    async def delete(
-        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = ""
-    ) -> None:
-        """Delete an object, if it is there. Raises Setback."""
-
-
 @dataclass(slots=True)
 class _Written:
     owner: str
@@ -62,7 +49,7 @@ class Recorder:
     """Writes what `receipts` knows, as the proxy `identity`, whose Lease is in `namespace`."""
 
     receipts: Receipts
-    writer: Writer
+    writer: Applier
     identity: str
     namespace: str
     now: Callable[[], datetime]

@@ -1,0 +1,22 @@
+"""How a stage writes objects of its own to the cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Applier(Protocol):
+    """Who applies and deletes objects."""
+
+    async def apply(
+        self, manifest: Mapping[str, Any], *, manager: str
+    ) -> tuple[dict[str, Any], str]:
+        """Apply `manifest` as the field manager `manager`; (the object, who had changed it by hand, if anybody). Raises Setback."""
+
+    async def delete(
+        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = ""
+    ) -> None:
+        """Delete an object, if it is there and, where `uid` is given, still that one. Raises Setback."""
