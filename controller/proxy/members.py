@@ -33,6 +33,10 @@ class Pods(Protocol):
         """Whether a Pod with this uid is there; None where that is not known now."""
         ...
 
+    def ended(self, uid: str) -> bool:
+        """Whether a Pod with this uid is known to be gone: no other will ever have it."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -155,7 +159,9 @@ class Membership:
         self.version += 1
 
     def hear(self, who: Identity, report: Report, now: float) -> None:
-        """A member reports. One that comes late, from an earlier connection, changes nothing."""
+        """A member reports. What comes late changes nothing: from an earlier connection, or after its Pod is gone."""
+        if self._pods.ended(who.pod_uid):
+            return
         key = who.id
         left, known = self._left.get(key), self._members.get(key)
         if left is not None and report.connected_at <= left[1]:

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 KIND: Final = "Pod"
+REMEMBERED: Final = 20_000
+"""Pods that went last: what they said on their way out may come after the news that they are gone."""
 
 
 @dataclass(slots=True)
@@ -21,10 +23,15 @@ class PodWatch:
     _listed: set[str] = field(default_factory=set)
     _uids: dict[tuple[str, str], str] = field(default_factory=dict)
     _there: set[str] = field(default_factory=set)
+    _ended: dict[str, None] = field(default_factory=dict)
 
     def exists(self, uid: str) -> bool | None:
         """Whether a Pod with this uid is there; None where that is not known."""
         return uid in self._there if self.synced else None
+
+    def ended(self, uid: str) -> bool:
+        """Whether a Pod with this uid was there and is gone, for the last REMEMBERED of them."""
+        return uid in self._ended
 
     @property
     def synced(self) -> bool:
@@ -50,6 +57,9 @@ class PodWatch:
         uid = self._uids.pop((namespace, name), None)
         if uid is not None:
             self._there.discard(uid)
+            self._ended[uid] = None
+            if len(self._ended) > REMEMBERED:
+                del self._ended[next(iter(self._ended))]
             self.gone(uid)
 
     def listed(self, kind: str, namespace: str) -> None:

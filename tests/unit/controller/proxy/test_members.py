@@ -16,9 +16,13 @@ DIGEST, OLD = "sha256:new", "sha256:old"
 class Pods:
     def __init__(self, *there: str) -> None:
         self.there: set[str] | None = set(there)
+        self.gone: set[str] = set()
 
     def exists(self, uid: str) -> bool | None:
         return None if self.there is None else uid in self.there
+
+    def ended(self, uid: str) -> bool:
+        return uid in self.gone
 
 
 def pod(name: str, **fields: Any) -> Identity:
@@ -142,6 +146,15 @@ def test_a_goodbye_is_remembered_while_the_pod_is_there(there: set[str], left: i
 def test_a_deleted_pod_is_no_member() -> None:
     known = membership("a", "b")
     known.pod_gone("uid-a")
+    assert [each.who.name for each in known.standings()] == ["shop/b"]
+
+
+def test_a_report_that_comes_after_its_pod_is_gone_makes_no_member() -> None:
+    pods = Pods("uid-b")
+    known = membership("a", "b", pods=pods)
+    pods.gone.add("uid-a")
+    known.pod_gone("uid-a")
+    known.hear(pod("a"), Report(1000, DIGEST), 102.0)
     assert [each.who.name for each in known.standings()] == ["shop/b"]
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from controller.proxy import pods as module
 from controller.proxy.pods import PodWatch
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def pod(name: str, uid: str) -> dict[str, Any]:
@@ -38,3 +42,13 @@ def test_one_that_was_made_again_under_its_name_is_another() -> None:
     pods.learn("Pod", pod("p", "1"))
     pods.learn("Pod", pod("p", "2"))
     assert (gone, pods.exists("2")) == (["1"], True)
+
+
+def test_the_last_that_went_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REMEMBERED", 2)
+    pods = PodWatch()
+    for uid in ("1", "2", "3"):
+        pods.learn("Pod", pod("p", uid))
+    assert [pods.ended(uid) for uid in ("", "1", "2", "3")] == [False, True, True, False]
+    pods.forget("Pod", "shop", "p")
+    assert [pods.ended(uid) for uid in ("1", "2", "3")] == [False, True, True]

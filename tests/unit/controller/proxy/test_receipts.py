@@ -40,6 +40,9 @@ class World:
     def exists(self, uid: str) -> bool | None:
         return uid == "uid-1"
 
+    def ended(self, uid: str) -> bool:
+        return uid == "u-ended"
+
     def receipts(self) -> Receipts:
         return Receipts(
             place=self.place, content=lambda _: self.content, caller=lambda _: self.caller,

@@ -40,9 +40,13 @@ class Truth:
 
     digest: str = "d0"
     pods: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
 
     def exists(self, uid: str) -> bool:
         return uid in self.pods
+
+    def ended(self, uid: str) -> bool:
+        return uid in self.gone
 
 
 class Receipts(RuleBasedStateMachine):
@@ -54,6 +58,7 @@ class Receipts(RuleBasedStateMachine):
         self.numbers = 0
         self.members: list[Member] = []
         self.departed: list[Member] = []
+        self.deleted: list[Member] = []
         self.killed = False
         self.proxies = [self.proxy() for _ in range(PROXIES)]
 
@@ -153,10 +158,20 @@ class Receipts(RuleBasedStateMachine):
         member = self.members[which % len(self.members)]
         if member.who.pod_uid:
             self.members.remove(member)
+            self.deleted.append(member)
             self.gone(member.who.pod_uid)
+
+    @precondition(lambda self: self.deleted)
+    @rule(which=st.integers(0, MEMBERS), proxy=st.integers(0, PROXIES - 1))
+    def outlive(self, which: int, proxy: int) -> None:
+        """A process that is ended after its Pod went on reporting meanwhile, wherever it is connected."""
+        member = self.deleted[which % len(self.deleted)]
+        self.connect(member, proxy)
+        self.send(member)
 
     def gone(self, uid: str) -> None:
         self.truth.pods.discard(uid)
+        self.truth.gone.add(uid)
         for proxy in self.proxies:
             proxy.pod_gone(uid)
 
