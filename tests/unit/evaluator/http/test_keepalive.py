@@ -1,0 +1,87 @@
+"""Clients that ping: as often as gRPC's keepalive does, at the most that is allowed, in a flood, and without reading what comes back."""
+
+from __future__ import annotations
+
+import pytest
+
+from evaluator.http import frames
+from evaluator.http.frames import ErrorCode, frame
+from evaluator.http.routes import Limits
+from tests.unit.evaluator.http import wire
+
+from .test_http2 import Subscriber, Subscriptions, kinds
+
+PING = frame(frames.PING, 0, 0, b"keepaliv")
+ACKED = frame(frames.PING, frames.ACK, 0, b"keepaliv")
+LIMITS = Limits(idle_seconds=120)
+MOST = LIMITS.resets_per_second
+
+
+def subscribed(limits: Limits = LIMITS) -> tuple[Subscriptions, Subscriber]:
+    """A subscriber that nothing changes for."""
+    subscriptions = Subscriptions(limits)
+    return subscriptions, subscriptions.subscribe(1)
+
+
+def later(subscriptions: Subscriptions, seconds: float = 1.0) -> bytes:
+    """What is said in a moment in which nothing comes."""
+    line = subscriptions.line
+    line.now += seconds
+    line.peer.sweep(line.now)
+    return line.pipe.take()
+
+
+@pytest.mark.parametrize(
+    ("pings", "seconds"),
+    [(1, 30.0), (1, 10.0), (1, 1.0), (MOST, 1.0)],
+    ids=["flagd and its providers", "the least that gRPC allows", "each second", "all that may"],
+)
+def test_pings_on_an_idle_stream_are_answered_and_send_nobody_away(
+    pings: int, seconds: float
+) -> None:
+    subscriptions, subscriber = subscribed()
+    heard = b"".join(
+        subscriptions.line.feed(PING * pings) + later(subscriptions, seconds) for _ in range(1000)
+    )
+    assert heard == ACKED * pings * 1000
+    assert subscriptions.publish(1) == [b"1"]
+    assert subscriber.ends == 0
+
+
+def test_a_client_that_only_pings_is_asked_for_no_sign_of_life() -> None:
+    subscriptions, _ = subscribed()
+    silent, _ = subscribed()
+    assert frames.PING in kinds(b"".join(later(silent, 30) for _ in range(4)))
+    for _ in range(100):
+        assert subscriptions.line.feed(PING) == ACKED
+        assert later(subscriptions, 30) == b""
+
+
+@pytest.mark.parametrize("pieces", [1, MOST + 1], ids=["at once", "one by one"])
+def test_a_flood_of_pings_is_told_to_calm_down_and_ends_its_own_connection_only(
+    pieces: int,
+) -> None:
+    subscriptions, subscriber = subscribed()
+    other, bystander = subscribed()
+    flood = [PING * ((MOST + 1) // pieces)] * pieces
+    answers = list(wire.parsed(subscriptions.line.feed(*flood)))
+    assert [kind for kind, *_ in answers].count(frames.PING) <= MOST
+    kind, _, _, payload = answers[-1]
+    assert (kind, payload[4:8]) == (frames.GOAWAY, ErrorCode.ENHANCE_YOUR_CALM.to_bytes(4))
+    assert (subscriptions.line.over(), subscriber.ends) == (True, 1)
+    assert (other.publish(1), bystander.ends) == ([b"1"], 0)
+
+
+def test_who_pings_and_reads_no_answer_is_heard_no_more_and_goes() -> None:
+    subscriptions, _ = subscribed()
+    line = subscriptions.line
+    line.pipe.fills_after = 2 * MOST * len(ACKED)
+    for _ in range(2):
+        line.peer.data_received(PING * MOST)
+        line.now += 1
+        line.peer.sweep(line.now)
+    line.pipe.waiting = len(line.pipe.written)
+    assert (line.pipe.waiting, line.pipe.reading) == (2 * MOST * len(ACKED), False)
+    for _ in range(5):
+        later(subscriptions, 30)
+    assert line.pipe.aborted
