@@ -1,0 +1,199 @@
+"""From a store and settings to four open ports."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import ChainMap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from evaluator.exchange import beside
+from evaluator.flags.model import EMPTY
+from evaluator.http.cors import Cors
+from evaluator.http.listener import Listener
+from evaluator.http.routes import Limits, Routes, merged
+from evaluator.http.tls import TlsFiles
+from evaluator.server import evaluation, health, json_rpc, management, messages, ofrep
+from evaluator.server.context import ContextSources
+from evaluator.server.events import EventStreams
+from evaluator.server.introspection import Introspection
+from evaluator.server.ofrep_events import ChangeStreams
+from evaluator.server.ports import Door, Serving, open_doors
+from evaluator.server.syncing import StoreBackend
+from evaluator.telemetry.observed import Observed
+from evaluator.wire.hub import Hub
+from evaluator.wire.servicer import SyncService
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from evaluator.settings import Settings, TlsPaths
+    from evaluator.store import Store
+
+unix_time: Callable[[], float] = time.time  # noqa: TID251 - the clock's one reading place
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What all parts stand on."""
+
+    store: Store
+    settings: Settings
+    clock: Callable[[], float]
+    sources: ContextSources
+    observed: Observed
+    loop: asyncio.AbstractEventLoop
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Whatever answers requests."""
+
+    protobuf: evaluation.Spoken
+    json: evaluation.Spoken
+    ofrep: ofrep.Ofrep
+    changes: ChangeStreams | None
+    backend: StoreBackend
+    syncing: SyncService
+    status: health.Health
+
+    def closers(self) -> list[Callable[[], None]]:
+        """What has to be told of the end, in order."""
+        streams = (self.status, self.protobuf, self.json, self.changes, self.syncing)
+        parts = (*streams, self.backend, self.ofrep)
+        return [part.close for part in parts if part is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """What each port answers."""
+
+    evaluation: Routes
+    ofrep: Routes
+    management: Routes
+    sync: Routes
+
+
+async def serve(
+    store: Store,
+    settings: Settings,
+    *,
+    clock: Callable[[], float] = unix_time,
+    context: Mapping[str, Any] = EMPTY,
+) -> Serving:
+    """Listen on all ports; returns once they are open. Raises OSError if one cannot be had, and leaves none open then.
+
+    `context` is what sources lay over evaluation contexts, beneath what the settings do; it may change in place.
+    """
+    observed = Observed(store, settings, clock)
+    values = _under(settings.context_values, context)
+    sources = ContextSources(values, settings.context_from_header)
+    ground = _Ground(store, settings, clock, sources, observed, asyncio.get_running_loop())
+    parts = _parts(ground)
+    _watch(parts, observed)
+    doors = _doors(_tables(ground, parts), settings, observed)
+    closers = (*parts.closers(), observed.metrics.close)
+    return await open_doors(doors, closers, settings.shutdown_seconds, observed.close)
+
+
+def _doors(tables: _Tables, settings: Settings, observed: Observed) -> Sequence[Door]:
+    limits = Limits(body_bytes=settings.max_request_body, header_bytes=settings.max_request_header)
+    tls = _tls(settings.server_tls)
+    ofrep_tls, management_tls = _tls(settings.ofrep_tls), _tls(settings.management_tls)
+    cors, host = Cors(settings.cors_origins), settings.host
+
+    def listener(name: str, routes: Routes, cors: Cors | None = None) -> Listener:
+        made = Listener(routes, limits, name=name, cors=cors)
+        observed.metrics.condition.connections(name, lambda: made.connections)
+        return made
+
+    return (
+        Door(listener("grpc", tables.evaluation, cors), host, settings.port, settings.socket_path, tls),
+        Door(listener("ofrep", tables.ofrep, cors), host, settings.ofrep_port, settings.ofrep_socket_path, ofrep_tls),
+        Door(listener("management", tables.management), host, settings.management_port, "", management_tls),
+        Door(listener("sync", tables.sync), host, settings.sync_port, settings.sync_socket_path, tls),
+    )  # fmt: skip
+
+
+def _parts(ground: _Ground) -> _Parts:
+    store, settings, observed = ground.store, ground.settings, ground.observed
+    changes = _changes(ground) if settings.ofrep_sse_enabled else None
+    backend = StoreBackend(store, ground.sources.values)
+    return _Parts(
+        protobuf=_spoken(ground, messages),
+        json=_spoken(ground, json_rpc),
+        ofrep=ofrep.Ofrep(
+            store, observed.metrics, ground.sources, ground.clock,
+            changes=changes, resolver=observed.resolver,
+        ),
+        changes=changes,
+        backend=backend,
+        syncing=SyncService(
+            backend,
+            Hub(ground.loop),
+            ground.loop,
+            deadline_seconds=settings.stream_deadline,
+            metadata=not settings.disable_sync_metadata,
+            ended=observed.metrics.condition.lifetimes.ended,
+        ),
+        status=health.Health(store),
+    )  # fmt: skip
+
+
+def _spoken(ground: _Ground, codec: evaluation.Codec) -> evaluation.Spoken:
+    store, observed = ground.store, ground.observed
+    events = EventStreams(
+        store, ground.loop, deadline_seconds=ground.settings.stream_deadline,
+        encode=codec.encode_event, aside=beside(ground.loop),
+    )  # fmt: skip
+    answers = evaluation.Evaluation(
+        store, observed.metrics, ground.sources, ground.clock, codec, resolver=observed.resolver
+    )
+    return evaluation.Spoken(answers, events)
+
+
+def _changes(ground: _Ground) -> ChangeStreams:
+    settings = ground.settings
+    url, delay = settings.ofrep_sse_public_url, settings.ofrep_sse_inactivity_delay
+    return ChangeStreams(ground.store, ground.loop, public_url=url, inactivity_seconds=delay)
+
+
+def _tables(ground: _Ground, parts: _Parts) -> _Tables:
+    store, settings, observed = ground.store, ground.settings, ground.observed
+    by_grpc = evaluation.routes(parts.protobuf, parts.json)
+    by_ofrep, by_sync = ofrep.routes(parts.ofrep, parts.changes), parts.syncing.routes()
+    return _Tables(
+        evaluation=merged(
+            observed.routes(by_grpc, secure=settings.server_tls is not None),
+            health.routes(parts.status, by_grpc),
+        ),
+        ofrep=observed.routes(by_ofrep, secure=settings.ofrep_tls is not None),
+        management=merged(
+            management.routes(store, observed.metrics, ground.clock),
+            Introspection(store, ground.sources, ground.clock).routes(),
+            health.routes(parts.status, by_grpc),
+        ),
+        sync=merged(by_sync, health.routes(parts.status, by_sync)),
+    )
+
+
+def _watch(parts: _Parts, observed: Observed) -> None:
+    """Count the streams."""
+    condition = observed.metrics.condition
+    condition.streams("events", parts.protobuf.events)
+    condition.streams("events", parts.json.events)
+    if parts.changes is not None:
+        condition.streams("sse", parts.changes)
+    condition.streams("sync", parts.syncing)
+
+
+def _under(values: Mapping[str, Any], context: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Both, `values` winning; one of them alone where the other has nothing to add, as each evaluation looks."""
+    if not values or context is EMPTY:
+        return values or context
+    return ChainMap({**values}, cast("dict[str, Any]", context))
+
+
+def _tls(paths: TlsPaths | None) -> TlsFiles | None:
+    return None if paths is None else TlsFiles(paths.certificate, paths.key, paths.client_ca)
