@@ -25,7 +25,7 @@ from evaluator.flags import FlagSet, digest, parse
 from evaluator.heap import Heap
 from evaluator.http.routes import Call, Code
 from evaluator.resolve import FlagType, resolve
-from evaluator.server.events import EventStreams, at_once
+from evaluator.server.events import EventStreams, in_place
 from evaluator.wiring import Store
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Scene:
         self.heap = Heap()
         self.exchange = Exchange(self.store, lambda: 0.0, self.heap)
         loop = asyncio.get_running_loop()
-        self.events = EventStreams(self.store, loop, aside=beside(loop) if aside else at_once)
+        self.events = EventStreams(self.store, loop, aside=beside(loop) if aside else in_place)
         self.pauses: list[float] = []
         self.done = False
 
