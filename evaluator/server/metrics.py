@@ -7,28 +7,25 @@ served and from fixed sets, never from a request, so their number is bounded.
 
 from __future__ import annotations
 
+from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.registry import Collector
-
+from evaluator.server import process
 from evaluator.server.condition import Condition
+from evaluator.server.families import Family, escaped, head, text
 from evaluator.server.requests import Requests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-
-    from prometheus_client.core import Metric
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from evaluator.resolve import Resolution
     from evaluator.store import Snapshot, Store
 
 PROVIDER: Final = "flagd"
 
-IMPRESSIONS: Final = ("feature_flag_flagd_impression", "Evaluations of a flag.")
-REASONS: Final = ("feature_flag_flagd_result_reason", "Evaluations by reason.")
+IMPRESSION: Final = "feature_flag_flagd_impression"
+REASON: Final = "feature_flag_flagd_result_reason"
 IMPRESSION_LABELS: Final = (
     "feature_flag_key",
     "feature_flag_result_variant",
@@ -72,11 +69,7 @@ def remember(answers: dict[Resolution, Encoded], resolution: Resolution, encoded
     answers[resolution] = encoded
 
 
-Families: TypeAlias = "Callable[[], Iterator[Metric]]"
-"""Gives metric families as they are now. Also called outside the loop, so it walks copies."""
-
-
-class Metrics(Collector):
+class Metrics:
     """The counters of one process."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
@@ -85,13 +78,6 @@ class Metrics(Collector):
         self.requests = Requests(perf_counter)
         self._answers: dict[str, dict[tuple[str, str], Tally]] = {}
         self._errors: dict[tuple[str, str], Tally] = {}
-        self._families: tuple[Families, ...] = (
-            self._evaluations, self.requests.families, self.condition.families,
-        )  # fmt: skip
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_Families(self._families[1:]))
-        # As flagd has it from Go's client: resident memory, CPU, open files.
-        ProcessCollector(registry=self._registry)
         self.close = store.subscribe(self._forget_removed)
 
     def tally(self, key: str, resolution: Resolution) -> Tally:
@@ -105,13 +91,16 @@ class Metrics(Collector):
     def text(self) -> Generator[None, None, bytes]:
         """Everything, in Prometheus' text format 0.0.4; a step is a few flags."""
         evaluations = yield from self._evaluations_text()
-        evaluations.append(generate_latest(self._registry))
+        # As flagd has it from Go's client: resident memory, CPU, open files.
+        evaluations.append(text(chain(self._others(), process.families())))
         return b"".join(evaluations)
 
-    def collect(self) -> Iterator[Metric]:
-        """Everything, as families."""
-        for families in self._families:
-            yield from families()
+    def collect(self) -> Iterator[Family]:
+        """Everything but the process' own, as families. Also called outside the loop, so it walks copies."""
+        return chain(self._evaluations(), self._others())
+
+    def _others(self) -> Iterator[Family]:
+        return chain(self.requests.families(), self.condition.families())
 
     def _forget_removed(self, snapshot: Snapshot) -> None:
         flags = snapshot.flag_set.flags
@@ -126,53 +115,46 @@ class Metrics(Collector):
 
     def _evaluations_text(self) -> Generator[None, None, list[bytes]]:
         """`_evaluations` as text. Written by hand: there may be ten thousand flags."""
-        impressions, reasons = [_head(*IMPRESSIONS).encode()], [_head(*REASONS).encode()]
+        impressions, reasons = [head(_impressed()).encode()], [head(_reasoned()).encode()]
         for number, (key, answers) in enumerate(list(self._answers.items()), 1):
             impressions.append("".join(_impressions(key, answers)).encode())
             reasons.append("".join(_reasons(key, answers)).encode())
             if not number % STEP:
                 yield
         errors = "".join(
-            f'{REASONS[0]}_total{{feature_flag_key="",feature_flag_provider_name="{PROVIDER}",'
+            f'{REASON}_total{{feature_flag_key="",feature_flag_provider_name="{PROVIDER}",'
             f'feature_flag_reason="{reason}",ExceptionTypeKeyName="{error}"}} {tally.count}.0\n'
             for (reason, error), tally in self._errors.items()
         )
         return [*impressions, *reasons, errors.encode()]
 
-    def _evaluations(self) -> Iterator[Metric]:
-        impressions = CounterMetricFamily(*IMPRESSIONS, labels=IMPRESSION_LABELS)
-        reasons = CounterMetricFamily(*REASONS, labels=REASON_LABELS)
+    def _evaluations(self) -> Iterator[Family]:
+        impressions = _impressed()
+        reasons = _reasoned()
         for key, answers in list(self._answers.items()):
             for (variant, reason), tally in list(answers.items()):
-                impressions.add_metric((key, variant, PROVIDER, reason), tally.count)
+                impressions.add((key, variant, PROVIDER, reason), tally.count)
             for reason, count in _by_reason(dict(answers)).items():
-                reasons.add_metric((key, PROVIDER, reason, ""), count)
+                reasons.add((key, PROVIDER, reason, ""), count)
         for (reason, error), tally in list(self._errors.items()):
-            reasons.add_metric(("", PROVIDER, reason, error), tally.count)
+            reasons.add(("", PROVIDER, reason, error), tally.count)
         yield impressions
         yield reasons
 
 
-class _Families(Collector):
-    def __init__(self, families: Sequence[Families]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterator[Metric]:
-        for families in self._families:
-            yield from families()
-
-
 def _impressions(key: str, answers: Answers) -> Iterator[str]:
-    flag = f'{IMPRESSIONS[0]}_total{{feature_flag_key="{_escaped(key)}",feature_flag_provider_name="{PROVIDER}"'
+    flag = f'{IMPRESSION}_total{{feature_flag_key="{escaped(key)}",feature_flag_provider_name="{PROVIDER}"'
     for (variant, reason), tally in answers.items():
         yield (
             f'{flag},feature_flag_reason="{reason}",'
-            f'feature_flag_result_variant="{_escaped(variant)}"}} {tally.count}.0\n'
+            f'feature_flag_result_variant="{escaped(variant)}"}} {tally.count}.0\n'
         )
 
 
 def _reasons(key: str, answers: Answers) -> Iterator[str]:
-    flag = f'{REASONS[0]}_total{{feature_flag_key="{_escaped(key)}",feature_flag_provider_name="{PROVIDER}"'
+    flag = (
+        f'{REASON}_total{{feature_flag_key="{escaped(key)}",feature_flag_provider_name="{PROVIDER}"'
+    )
     for reason, count in _by_reason(answers).items():
         yield f'{flag},feature_flag_reason="{reason}",ExceptionTypeKeyName=""}} {count}.0\n'
 
@@ -184,10 +166,9 @@ def _by_reason(answers: Answers) -> dict[str, int]:
     return found
 
 
-def _head(name: str, what: str) -> str:
-    return f"# HELP {name}_total {what}\n# TYPE {name}_total counter\n"
+def _impressed() -> Family:
+    return Family("counter", IMPRESSION, "Evaluations of a flag.", IMPRESSION_LABELS)
 
 
-def _escaped(value: str) -> str:
-    """A label's value (https://prometheus.io/docs/instrumenting/exposition_formats/)."""
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+def _reasoned() -> Family:
+    return Family("counter", REASON, "Evaluations by reason.", REASON_LABELS)

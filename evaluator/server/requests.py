@@ -12,14 +12,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from prometheus_client.core import HistogramMetricFamily
-
 from evaluator.http.routes import Code, Deferred, Response, RpcError
+from evaluator.server.families import Family
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from prometheus_client.core import Metric
 
     from evaluator.http.routes import (
         Answer,
@@ -189,18 +186,25 @@ class Requests:
 
         return measured
 
-    def families(self) -> Iterator[Metric]:
+    def families(self) -> Iterator[Family]:
         """All of it, as it is now. Also called outside the loop, so it walks copies."""
-        seconds = HistogramMetricFamily(
-            "http_server_request_duration_seconds", "Duration of HTTP requests.", labels=HTTP_LABELS
+        seconds = Family(
+            "histogram",
+            "http_server_request_duration_seconds",
+            "Duration of HTTP requests.",
+            HTTP_LABELS,
         )
-        size = HistogramMetricFamily(
-            "http_server_response_body_size_bytes", "Size of HTTP answers.", labels=HTTP_LABELS
+        size = Family(
+            "histogram",
+            "http_server_response_body_size_bytes",
+            "Size of HTTP answers.",
+            HTTP_LABELS,
         )
-        evaluation = HistogramMetricFamily(
+        evaluation = Family(
+            "histogram",
             "flagstaff_evaluation_duration_seconds",
             "Reading, resolving and writing one request, without the protocol below.",
-            labels=("protocol",),
+            ("protocol",),
         )
         by_labels: dict[tuple[str, ...], Series] = {}
         by_protocol: dict[str, Series] = {}
@@ -213,10 +217,10 @@ class Requests:
         for labels, series in by_labels.items():
             if sum(series.times):
                 coarse = [sum(series.times[: len(FINE) + 1]), *series.times[len(FINE) + 1 :]]
-                seconds.add_metric(labels, buckets(COARSE, coarse), series.seconds)
-                size.add_metric(labels, buckets(BYTES, series.sizes), series.bytes)
+                seconds.add_buckets(labels, buckets(COARSE, coarse), series.seconds)
+                size.add_buckets(labels, buckets(BYTES, series.sizes), series.bytes)
         for protocol, series in by_protocol.items():
-            evaluation.add_metric((protocol,), buckets(SECONDS, series.times), series.seconds)
+            evaluation.add_buckets((protocol,), buckets(SECONDS, series.times), series.seconds)
         yield from (seconds, size, evaluation)
 
 

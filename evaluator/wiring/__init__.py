@@ -10,7 +10,6 @@ import signal
 import socket
 import sys
 from dataclasses import asdict
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from evaluator.exchange import Exchange
@@ -21,14 +20,13 @@ from evaluator.store import Store
 from evaluator.sync.config import InvalidSourceError
 from evaluator.sync.follow import Followers
 from evaluator.sync.opening import open_sources
-from evaluator.sync.receipts import Receipts
-from evaluator.wire.delivery import MemberText
 from evaluator.wiring.serving import serve, unix_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.store import Snapshot
+    from evaluator.sync.receipts import Receipts
 
 __all__ = [
     "Exchange", "Heap", "InvalidSettingError", "Ports", "Serving", "Settings", "Store", "from_env", "run", "serve",
@@ -94,6 +92,12 @@ def allow_connections() -> None:
 def _receipts(settings: Settings, clock: Callable[[], float]) -> Receipts | None:
     if settings.receipts == "off" or all(each.provider != "grpc" for each in settings.sources):
         return None
+    # A twentieth of the start, and most evaluators have nobody to send receipts to.
+    from importlib.metadata import version  # noqa: PLC0415
+
+    from evaluator.sync.receipts import Receipts  # noqa: PLC0415
+    from evaluator.wire.delivery import MemberText  # noqa: PLC0415
+
     pod = settings.pod
     instance = f"{socket.gethostname()}-{secrets.token_hex(4)}"
     member = MemberText(instance, pod.namespace, pod.name, pod.uid, pod.node, version("flagstaff"))

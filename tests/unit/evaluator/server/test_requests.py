@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import contextlib
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,7 +21,7 @@ from evaluator.server.requests import COARSE, MEASURED, SECONDS, STRIDE, Request
 from .fakes import call
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
     from evaluator.http.routes import Call
 
@@ -63,7 +63,7 @@ def observed(clock: Clock) -> tuple[Requests, Routes]:
     return requests, requests.measured(plain)
 
 
-def samples(requests: Requests, name: str, **labels: str) -> list[tuple[dict[str, Any], float]]:
+def samples(requests: Requests, name: str, **labels: str) -> list[tuple[Mapping[str, str], float]]:
     return [
         (sample.labels, sample.value)
         for family in requests.families()
