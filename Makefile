@@ -5,7 +5,7 @@ BIN := .venv/bin
 AGAIN := $(if $(CI),--reruns 1 --reruns-delay 1)
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup demo test test-clients test-faults test-cluster-slow check unit oracles plane dev-cluster fuzz bench lock clean
+.PHONY: setup demo test test-clients test-faults test-cluster-slow check unit oracles plane kwok dev-cluster fuzz bench lock clean
 
 setup: .venv/.ready ## the whole environment, in .venv
 
@@ -50,7 +50,10 @@ oracles: .oracles/v2/.ready .oracles/v3/.ready ## the published Python cores, ea
 plane: setup ## etcd, kube-apiserver and kubectl for the tests, built once (minutes)
 	@$(BIN)/python -m tests.cluster.assets >/dev/null
 
-test-cluster-slow: setup plane ## what takes minutes: a quiet minute, twenty kills
+kwok: setup ## the kubelets of a fleet that is not there, for test-cluster-slow, built once (minutes)
+	@$(BIN)/python -m tests.cluster.assets kwok >/dev/null
+
+test-cluster-slow: setup plane kwok ## what takes minutes: a quiet minute, twenty kills, a fleet of 500 pods
 	$(BIN)/python -m pytest $(AGAIN) -m slow tests/cluster
 
 dev-cluster: setup ## a control plane, controller, proxy, three evaluators and the example's repository, until Ctrl-C

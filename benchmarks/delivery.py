@@ -12,9 +12,7 @@ import asyncio
 import contextlib
 import json
 import queue
-import re
 import time
-from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
@@ -212,7 +210,7 @@ class Crowd:
 
     async def measured(self, name: str, digest: str, pace: float = 0.0) -> dict[str, Any]:
         """One receipt of each member, and what becomes of them."""
-        used, made, started = cpu_seconds(self._pid), writes(self._space), time.perf_counter()
+        used, made, started = cpu_seconds(self._pid), self._space.api.writes(), time.perf_counter()
         await self.send(digest, pace)
         sent = time.perf_counter() - started
         wanted = f"{MEMBERS}/{MEMBERS}"
@@ -221,7 +219,7 @@ class Crowd:
         )
         counted = time.perf_counter() - started - sent
         used = cpu_seconds(self._pid) - used
-        now = writes(self._space)
+        now = self._space.api.writes()
         return {
             "receipts": MEMBERS,
             "what": name,
@@ -259,17 +257,6 @@ class Crowd:
             await self._calls[number % CONNECTIONS](request, timeout=PATIENCE)
         finally:
             self._turns.release()
-
-
-def writes(space: Namespace) -> Counter[str]:
-    """The API server's own count of writes so far, whoever made them, by resource."""
-    text = b"".join(space.api.lines("/metrics")).decode()
-    found: Counter[str] = Counter()
-    for line in re.findall(r"^apiserver_request_total\{.*$", text, re.MULTILINE):
-        labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
-        if labels["verb"] in {"POST", "PUT", "PATCH", "APPLY"}:
-            found[labels["resource"]] += int(float(line.rpartition(" ")[2]))
-    return found
 
 
 if __name__ == "__main__":

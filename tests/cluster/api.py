@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import urllib.error
 import urllib.request
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ _GROUPS: Final = {
     "secret": "api/v1",
     "event": "api/v1",
     "pod": "api/v1",
+    "deployment": "apis/apps/v1",
     "lease": "apis/coordination.k8s.io/v1",
 }
 _SHORT: Final = {"ffc": "featureflagconfiguration", "ff": "featureflag"}
@@ -78,6 +81,16 @@ class Api:
                 found: dict[str, Any] = json.load(response)
         except urllib.error.HTTPError as error:
             raise Refused(f"{error.code} {error.read().decode(errors='replace')}") from error
+        return found
+
+    def writes(self) -> Counter[str]:
+        """The API server's own count of writes so far, whoever made them, by resource."""
+        found: Counter[str] = Counter()
+        for line in b"".join(self.lines("/metrics")).decode().splitlines():
+            if line.startswith("apiserver_request_total{"):
+                labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+                if labels["verb"] in {"POST", "PUT", "PATCH", "APPLY"}:
+                    found[labels["resource"]] += int(float(line.rpartition(" ")[2]))
         return found
 
     def find(self, path: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import signal
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 import pytest
 
@@ -106,14 +106,19 @@ def install(plane: Plane) -> None:
     plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "rbac.yaml"))
 
 
+def without(missing: str) -> NoReturn:
+    """End a test that cannot be run here for the reason `missing`."""
+    if os.environ.get(_REQUIRED):
+        pytest.fail(missing)
+    pytest.skip(missing)
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Plane:
     """The control plane of this run."""
     folder = os.environ.get(_FOLDER)
     if folder is None:
-        if os.environ.get(_REQUIRED):
-            pytest.fail(_MISSING)
-        pytest.skip(_MISSING)
+        without(_MISSING)
     assets = find()
     assert assets is not None
     return Plane.at(assets, Path(folder))
