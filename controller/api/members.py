@@ -105,10 +105,10 @@ def _place(places: dict[bytes, _Place], receipt: FlagReceiptStatus, proxy: int) 
 def _named(
     receipts: Sequence[FlagReceiptStatus], there: Mapping[bytes, _Place], digest: str
 ) -> tuple[Laggard, ...]:
-    """Who lags by its own proxy's word, and by where it is known to be."""
+    """Who lags by its own proxy's word or, where that proxy is behind, by ours; and by where it is known to be."""
     found: list[Laggard] = []
     for proxy, receipt in enumerate(receipts):
-        for each in receipt.laggards:
+        for each in (*receipt.laggards, *receipt.others):
             place = there.get(_id(each))
             if place is None or place[_PROXY] != proxy:
                 continue

@@ -1,7 +1,7 @@
 """FlagReceipt: what one proxy knows of who serves one flag set.
 
 Members are told apart by 48 bits of a hash and stand in lists of 16 characters each, so that 10,000 of them fit into an object with
-room to spare; only laggards have names.
+room to spare; only laggards have names, and a few of the others, who lag where this proxy is the one that is behind.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PROXY_LABEL: Final = {
 """On what a proxy writes."""
 
 MOST_LAGGARDS: Final = 20
-"""That one proxy names."""
+"""That one proxy names, and as many others."""
 MOST_GROUPS: Final = 64
 """Lists in one receipt."""
 _ID: Final = 6
@@ -86,6 +86,8 @@ class FlagReceiptStatus(Model):
     left: str = ""
     """Members that said goodbye here, packed: another proxy may still hold them for silent."""
     laggards: Annotated[tuple[Laggard, ...], Field(max_length=MOST_LAGGARDS)] = ()
+    others: Annotated[tuple[Laggard, ...], Field(max_length=MOST_LAGGARDS)] = ()
+    """Some who serve what is delivered: laggards, where something newer is and this proxy has not seen it."""
     latency: dict[str, int] = Field(default_factory=dict)
     """Members by step of `Histogram`, from observed to served."""
     delivered: int = 0

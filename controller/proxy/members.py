@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.api.histogram import step
@@ -124,7 +125,7 @@ class Membership:
 
     def __init__(self, pods: Pods) -> None:
         self.version = 0
-        """Another number whenever anything changed that `groups`, `laggards` or `latency` tell."""
+        """Another number whenever anything changed that `groups`, `laggards`, `abreast` or `latency` tell."""
         self.digest = ""
         """Of what is delivered; empty: nothing is."""
         self.observed_at: float | None = None
@@ -227,6 +228,18 @@ class Membership:
             if each.silent or each.report.digest != self.digest
         ]
         return sorted(found, key=lambda each: (each.since, each.who.name))
+
+    def abreast(self, most: int) -> list[Standing]:
+        """Some who serve what is delivered, the same ones for as long as they do."""
+        keys = nsmallest(
+            most,
+            (
+                key
+                for key, each in self._members.items()
+                if not each.silent and each.report.digest == self.digest
+            ),
+        )
+        return [self._standing(self._members[key]) for key in keys]
 
     def groups(self) -> list[Group]:
         """All members by what they serve, as lists."""

@@ -37,6 +37,7 @@ def told(membership: Membership, delivered: int = 0) -> FlagReceiptStatus:
         groups=tuple(groups),
         left=pack(membership.left()),
         laggards=tuple(_laggard(each) for each in membership.laggards()[:MOST_LAGGARDS]),
+        others=tuple(_laggard(each) for each in membership.abreast(MOST_LAGGARDS)),
         latency={str(number): count for number, count in sorted(membership.latency().items())},
         delivered=delivered,
         claimed=membership.claimed(),

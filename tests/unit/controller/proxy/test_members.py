@@ -205,6 +205,27 @@ def test_who_said_goodbye_elsewhere_is_nowhere() -> None:
     assert count([told(one), told(other)], DIGEST).total == 0
 
 
+def test_where_a_proxy_is_behind_its_members_are_named_all_the_same() -> None:
+    ahead, behind = membership("a", "b"), membership("c", "d")
+    ahead.deliver("sha256:newest", 200.0, 200.5)
+    for name in "ab":
+        ahead.hear(pod(name), Report(1000, "sha256:newest", "main@sha1:2"), 201.0)
+    summed = count([told(ahead), told(behind)], "sha256:newest")
+    assert (summed.served, summed.total) == (2, 4)
+    assert {(each.name, each.serves) for each in summed.laggards} == {
+        ("shop/c", "main@sha1:1"), ("shop/d", "main@sha1:1"),
+    }  # fmt: skip
+
+
+def test_who_is_named_though_nobody_lags_stays_the_same_for_as_long_as_they_serve_it() -> None:
+    known = membership(*(f"p{number}" for number in range(50)))
+    before = told(known)
+    for number in reversed(range(50)):
+        known.hear(pod(f"p{number}"), Report(1000, DIGEST, "main@sha1:1", 100.25), 105.0)
+    assert told(known) == before
+    assert (len(before.others), before.laggards) == (20, ())
+
+
 def test_a_receipt_names_a_few_and_counts_all() -> None:
     known = membership()
     for number in range(100):
