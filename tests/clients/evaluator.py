@@ -13,6 +13,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.programs import DIES_WITH_US
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -35,7 +37,7 @@ class Evaluator:
     ) -> None:
         plain = {name: text for name, text in os.environ.items() if "FLAG" not in name}
         self.process = subprocess.Popen(
-            [FLAGSTAFF, "evaluator", "start", *leading, *words],
+            [*DIES_WITH_US, FLAGSTAFF, "evaluator", "start", *leading, *words],
             cwd=cwd,
             env=plain | {"HOME": str(cwd)} | (environ or {}),
             stderr=subprocess.PIPE,

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
 
+from tests.programs import DIES_WITH_US
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -39,7 +41,7 @@ class Up:
         asked = FREE_PORTS | {f"--{name.replace('_', '-')}": port for name, port in ports.items()}
         flat = [str(word) for pair in asked.items() for word in pair]
         self.process = subprocess.Popen(
-            [FLAGSTAFF, "up", str(source), "--json", *flat, *arguments],
+            [*DIES_WITH_US, FLAGSTAFF, "up", str(source), "--json", *flat, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

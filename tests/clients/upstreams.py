@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import grpc
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 
+from tests.programs import DIES_WITH_US
+
 from .evaluator import FLAGSTAFF
 from .server import until
 
@@ -156,7 +158,7 @@ class Process:
     def __init__(self, upstream: Upstream, folder: Path) -> None:
         plain = {name: text for name, text in os.environ.items() if "FLAG" not in name}
         self.process = subprocess.Popen(
-            upstream.command(folder),
+            [*DIES_WITH_US, *upstream.command(folder)],
             env=plain,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -15,13 +15,13 @@ from typing import IO, TYPE_CHECKING, Any, Final, Self
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from tests.programs import DIES_WITH_US
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 READY_SECONDS: Final = 60.0
-_DIES_WITH_US: Final = ("setpriv", "--pdeathsig", "KILL", "--")
-"""What we start ends with us, even when we are killed."""
 _CONTROLLERS: Final = (
     "deployment-controller,replicaset-controller,statefulset-controller,daemonset-controller,garbage-collector-controller,"
     "namespace-controller,job-controller,serviceaccount-controller,disruption-controller"
@@ -186,7 +186,7 @@ def free_ports(count: int) -> list[int]:
 def start(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
     """Start a program that is killed when we are."""
     return subprocess.Popen(
-        [*_DIES_WITH_US, *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+        [*DIES_WITH_US, *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL
     )
 
 

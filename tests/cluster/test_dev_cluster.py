@@ -31,13 +31,9 @@ EXPECTED = (
 def test_dev_cluster_is_ready_does_what_it_says_and_goes(cluster: Plane, tmp_path: Path) -> None:
     assert cluster.kubeconfig.exists()
     folder = tmp_path / "dev"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.cluster.dev", str(folder)],
-        cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+    process = dev_cluster(folder)
     try:
-        assert process.stdout is not None
-        told = list(itertools.takewhile(lambda line: line != "ready\n", process.stdout))
+        told = until_ready(process)
         assert process.poll() is None
         commands = [line.strip() for line in told if line.startswith("    ")]
         assert [shlex.split(each)[0].rpartition("/")[2] for each in commands] == [
@@ -58,6 +54,40 @@ def test_dev_cluster_is_ready_does_what_it_says_and_goes(cluster: Plane, tmp_pat
             process.stdout.close()
     assert code == 0
     assert not [each for each in children if Path(f"/proc/{each}").exists()]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_dev_cluster_that_is_killed_leaves_nothing_running(
+    cluster: Plane, tmp_path: Path
+) -> None:
+    assert cluster.kubeconfig.exists()
+    process = dev_cluster(tmp_path / "dev")
+    try:
+        until_ready(process)
+        children = below(process.pid)
+    finally:
+        process.kill()
+        process.communicate()
+    assert len(children) > 6
+    until = time.monotonic() + PATIENCE
+    while left := [each for each in children if Path(f"/proc/{each}").exists()]:
+        assert time.monotonic() < until, left
+        time.sleep(0.1)
+
+
+def dev_cluster(folder: Path) -> subprocess.Popen[str]:
+    """What `make dev-cluster` starts."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.cluster.dev", str(folder)],
+        cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def until_ready(process: subprocess.Popen[str]) -> list[str]:
+    """What it prints before it is ready."""
+    assert process.stdout is not None
+    return list(itertools.takewhile(lambda line: line != "ready\n", process.stdout))
 
 
 def run(command: str) -> str:
