@@ -101,6 +101,8 @@ class HistoryEntry(Model):
 
     revision: str
     digest: str | None = None
+    held: int | None = None
+    """Flags that are not served as this revision has them: held at an older definition, or left out for want of one."""
     author: str | None = None
     subject: str | None = None
     committed_at: str | None = None

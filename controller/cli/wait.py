@@ -53,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """0 once it is served; 1 if it is not in time, naming who does not; 2 wrong usage; 3 no cluster."""
+    """0 once it is served; 1 if it is not in time, or at once where it cannot be, naming who does not; 2 wrong usage; 3 no cluster."""
     kind, _, name = options.what.partition("/")
     if kind.lower() not in _KINDS or not name:
         return _usage(f"{options.what!r}: write ffc/NAME or flagset/NAME")
@@ -78,7 +78,8 @@ def run(options: argparse.Namespace) -> int:
     if ended.done:
         print(f"{options.what}: {ended.told}")
         return SERVED
-    print(f"{options.what}: not within {options.timeout:g} s: {ended.told}", file=sys.stderr)
+    late = "" if ended.over else f"not within {options.timeout:g} s: "
+    print(f"{options.what}: {late}{ended.told}", file=sys.stderr)
     for laggard in ended.waits_for:
         print(f"  {laggard}", file=sys.stderr)
     return NOT_SERVED

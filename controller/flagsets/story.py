@@ -226,14 +226,17 @@ def history(before: Mapping[str, Any], attempt: Attempt, now: datetime) -> list[
     """The last revisions, the newest first. What is told already is not told again; another spec may make another set of a revision."""
     artifact, made = attempt.artifact, attempt.composition
     known = [dict(each) for each in before.get("history") or ()]
+    lacking = {"held": len(made.held) + len(made.missing)}
     if known and (known[0].get("revision"), known[0].get("digest")) == (
         artifact.revision,
         made.digest,
     ):
-        return known
+        again = {name: value for name, value in known[0].items() if name != "held"} | lacking
+        return [{name: value for name, value in again.items() if value}, *known[1:]]
     entry = {
         "revision": artifact.revision,
         "digest": made.digest,
+        **lacking,
         "author": artifact.metadata.get(AUTHOR),
         "subject": artifact.metadata.get(SUBJECT),
         "committedAt": artifact.metadata.get(COMMITTED_AT),

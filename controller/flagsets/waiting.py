@@ -23,6 +23,8 @@ class Progress:
     """For people, in one line."""
     waits_for: tuple[str, ...] = ()
     """Who does not serve it, as far as they are named."""
+    over: bool = False
+    """It will not be served until a person changes something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,37 +61,51 @@ def progress(
     if status.get("observedGeneration") != configuration["metadata"].get("generation"):
         return Progress(False, "the controller has not judged the FeatureFlagConfiguration yet")
     digest = str(status.get("digest") or "")
-    if not _is_of(configuration, flag_set, digest, wanted.revision):
-        return Progress(False, _elsewhere(configuration, flag_set, wanted.revision))
+    entry = _entry(flag_set, wanted.revision)
+    if flag_set is not None and _status(flag_set).get("digest") != digest:
+        # Either of the two is older: whether all flags are as the revision has them is not known yet.
+        return _elsewhere(configuration, flag_set, wanted.revision)
+    if entry.get("held") or not _is_of(status, entry, digest, wanted.revision):
+        return _elsewhere(configuration, flag_set, wanted.revision)
     return _counted(status, wanted)
 
 
-def _is_of(
-    configuration: Mapping[str, Any],
-    flag_set: Mapping[str, Any] | None,
-    digest: str,
-    wanted: str,
-) -> bool:
+def _entry(flag_set: Mapping[str, Any] | None, wanted: str) -> Mapping[str, Any]:
+    """What the FlagSet told last of a revision; empty where it tells nothing."""
+    told = (each for each in _history(flag_set) if names(wanted, str(each.get("revision"))))
+    return next(told, {})
+
+
+def _is_of(status: Mapping[str, Any], entry: Mapping[str, Any], digest: str, wanted: str) -> bool:
     """Whether what stands in the object is what the revision made: also a commit that changed no flag made it."""
-    if names(wanted, str(_status(configuration).get("revision") or "")):
-        return True
-    return any(
-        names(wanted, str(each.get("revision"))) and each.get("digest") == digest
-        for each in _history(flag_set)
-    )
+    return names(wanted, str(status.get("revision") or "")) or entry.get("digest") == digest
 
 
 def _elsewhere(
     configuration: Mapping[str, Any], flag_set: Mapping[str, Any] | None, wanted: str
-) -> str:
+) -> Progress:
+    status, entry = _status(flag_set), _entry(flag_set, wanted)
+    attempted = str(status.get("lastAttemptedRevision") or "")
+    if names(wanted, attempted) and (not entry or entry.get("held")):
+        message = _condition(flag_set, "Ready", "False")
+        lacking = "applied whole" if entry else "applied"
+        told = f"{attempted} is not {lacking}{f': {message}' if message else ''}"
+        return Progress(False, told, over=_stalled(flag_set))
     held = _status(configuration).get("revision") or "no revision"
-    if any(names(wanted, str(each.get("revision"))) for each in _history(flag_set)):
-        return f"{wanted} was applied, and has been followed by {held}"
-    attempted = str(_status(flag_set).get("lastAttemptedRevision") or "")
-    if names(wanted, attempted):
-        message = _ready_message(flag_set)
-        return f"{attempted} is not applied{f': {message}' if message else ''}"
-    return f"the FeatureFlagConfiguration has {held}, not {wanted}"
+    if entry.get("held"):
+        return Progress(False, f"{wanted} was not applied whole, and {attempted} has followed")
+    if names(wanted, str(held)):
+        return Progress(False, f"what stands there is not what the FlagSet made of {held}")
+    if entry:
+        return Progress(False, f"{wanted} was applied, and has been followed by {held}")
+    return Progress(False, f"the FeatureFlagConfiguration has {held}, not {wanted}")
+
+
+def _stalled(flag_set: Mapping[str, Any] | None) -> bool:
+    """Whether the controller waits for a person, having seen the FlagSet as it is now."""
+    generation = ((flag_set or {}).get("metadata") or {}).get("generation")
+    judged = _status(flag_set).get("observedGeneration") == generation
+    return judged and bool(_condition(flag_set, "Stalled", "True"))
 
 
 def _counted(status: Mapping[str, Any], wanted: Wanted) -> Progress:
@@ -135,8 +151,9 @@ def _history(flag_set: Mapping[str, Any] | None) -> Iterable[Mapping[str, Any]]:
     return [each for each in _status(flag_set).get("history") or () if isinstance(each, dict)]
 
 
-def _ready_message(flag_set: Mapping[str, Any] | None) -> str:
+def _condition(flag_set: Mapping[str, Any] | None, kind: str, state: str) -> str:
+    """The message of a condition that is in a state; empty where it is not."""
     for each in _status(flag_set).get("conditions") or ():
-        if each.get("type") == "Ready" and each.get("status") != "True":
+        if (each.get("type"), each.get("status")) == (kind, state):
             return str(each.get("message") or "")
     return ""

@@ -100,13 +100,13 @@ async def wait_served(
     timeout: float,  # noqa: ASYNC109 - the command's own, which ends in an answer
     say: Callable[[Progress], None],
 ) -> Progress:
-    """Until it is served or `timeout` seconds are over; `say` is told whenever something else is to be said."""
+    """Until it is served, or cannot be without a person, or `timeout` seconds are over; `say` is told whenever something else is to be said."""
     async with watching(kubeconfig, subject.namespace, (CONFIGURATIONS, FLAG_SETS)) as seen:
         objects, fault = seen
         last = _progress(objects, subject, fault())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                while not last.done:
+                while not (last.done or last.over):
                     await objects.changed.wait()
                     objects.changed.clear()
                     following = _progress(objects, subject, "")

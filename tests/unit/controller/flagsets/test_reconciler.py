@@ -243,6 +243,22 @@ async def test_a_bad_flag_is_held_while_its_siblings_move_on(world: World) -> No
     assert seen.status["lastGoodRevision"] == "main@sha1:r1"
 
 
+@pytest.mark.parametrize(
+    ("document", "held"),
+    [
+        pytest.param(document(a=BROKEN, b=flag()), 1, id="a held flag"),
+        pytest.param(document(a=flag(), b=flag(), c=BROKEN), 1, id="one that is left out"),
+        pytest.param(document(a=flag("on"), b=flag()), None, id="none"),
+    ],
+)
+async def test_the_history_says_how_many_flags_of_a_revision_are_not_served_as_it_has_them(
+    world: World, document: str, held: int | None
+) -> None:
+    world.commit("r2", document)
+    newest = (await world.look()).status["history"][0]
+    assert (newest["revision"], newest.get("held")) == ("main@sha1:r2", held)
+
+
 async def test_a_held_flag_is_told_with_commit_place_and_what_to_do(world: World) -> None:
     world.commit("r2", document(a=BROKEN, b=flag("on")))
     seen = await world.look()

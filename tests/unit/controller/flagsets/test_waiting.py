@@ -20,9 +20,17 @@ def configuration(served: str = "3/3", revision: str = NEW, **status: Any) -> di
     }
 
 
-def flag_set(*history: tuple[str, str], **status: Any) -> dict[str, Any]:
-    told = [{"revision": revision, "digest": digest} for revision, digest in history]
-    return {"metadata": {"generation": 1}, "status": {"history": told, **status}}
+def flag_set(*history: tuple[str, str] | tuple[str, str, int], **status: Any) -> dict[str, Any]:
+    told = [dict(zip(("revision", "digest", "held"), each, strict=False)) for each in history]
+    known = {"history": told, "digest": "sha256:new", "observedGeneration": 1}
+    return {"metadata": {"generation": 1}, "status": {**known, **status}}
+
+
+def stalled(message: str) -> list[dict[str, str]]:
+    return [
+        {"type": "Ready", "status": "False", "message": message},
+        {"type": "Stalled", "status": "True", "message": message},
+    ]
 
 
 def look(found: Any, writer: Any = None, revision: str = NEW, **wanted: Any) -> Progress:
@@ -42,6 +50,10 @@ def test_it_is_served_when_all_serve_it() -> None:
         pytest.param(configuration(revision=OLD), None, f"the FeatureFlagConfiguration has {OLD}, not {NEW}", id="another revision"),
         pytest.param(configuration(revision=OLD), flag_set((OLD, "sha256:new"), lastAttemptedRevision=NEW, conditions=[{"type": "Ready", "status": "False", "message": "bad flag"}]), f"{NEW} is not applied: bad flag", id="refused"),
         pytest.param(configuration(revision=OLD), flag_set((OLD, "sha256:new"), (NEW, "sha256:x")), f"{NEW} was applied, and has been followed by {OLD}", id="overtaken"),
+        pytest.param(configuration(revision=OLD), flag_set((NEW, "sha256:new", 1), lastAttemptedRevision=NEW), f"{NEW} is not applied whole", id="a flag is held, and the set is as before"),
+        pytest.param(configuration(), flag_set((NEW, "sha256:new", 1), lastAttemptedRevision=NEW), f"{NEW} is not applied whole", id="a flag is held, and others changed"),
+        pytest.param(configuration(revision=OLD), flag_set((PLAIN, "sha256:new"), (NEW, "sha256:new", 1), lastAttemptedRevision=PLAIN), f"{NEW} was not applied whole, and {PLAIN} has followed", id="corrected by a later commit"),
+        pytest.param(configuration(), flag_set((OLD, "sha256:old"), digest="sha256:old"), f"what stands there is not what the FlagSet made of {NEW}", id="the FlagSet has not told yet what was held"),
         pytest.param(configuration("0/0"), None, f"no evaluator that sends receipts is subscribed to {NEW}", id="nobody"),
         pytest.param(configuration("2/3"), None, f"2 of 3 evaluators serve {NEW}", id="not all"),
     ],
@@ -53,6 +65,26 @@ def test_it_is_not_served_and_why(found: Any, writer: Any, told: str) -> None:
 def test_a_commit_that_changed_no_flag_is_served_with_the_flags_that_it_has() -> None:
     history = flag_set((PLAIN, "sha256:new"), (NEW, "sha256:new"))
     assert look(configuration(), history, PLAIN).done
+
+
+def test_a_revision_that_was_held_first_and_applied_whole_then_is_served() -> None:
+    history = flag_set((NEW, "sha256:new"), (OLD, "sha256:old"), (NEW, "sha256:x", 1))
+    assert look(configuration(), history).done
+
+
+@pytest.mark.parametrize(
+    ("history", "generation", "over"),
+    [([(NEW, "sha256:new", 1)], 1, True), ([], 1, True), ([(NEW, "sha256:new", 1)], 2, False)],
+    ids=["held", "refused", "the FlagSet was changed meanwhile"],
+)
+def test_there_is_nothing_to_wait_for_once_a_person_must_change_something(
+    history: Any, generation: int, over: bool
+) -> None:
+    found = flag_set(*history, lastAttemptedRevision=NEW, conditions=stalled("bad flag"))
+    found["metadata"]["generation"] = generation
+    seen = look(configuration(revision=OLD), found, allow_none=True)
+    assert (seen.done, seen.over) == (False, over)
+    assert seen.told.endswith(": bad flag")
 
 
 def test_one_that_changed_flags_is_not_served_by_others() -> None:
