@@ -40,9 +40,11 @@ def expected(answer: Answer, kind: str, name: str) -> dict[str, Any]:
     raise Failed("ApiServerFailed", f"{what}: {answer.message}")
 
 
-def causes(conflict: Answer) -> list[Mapping[str, Any]]:
-    """One for each field that has another owner."""
-    return list((conflict.body.get("details") or {}).get("causes") or ())
+def causes(answer: Answer) -> list[Mapping[str, Any]]:
+    """One for each field that has another owner, where that is why it was refused."""
+    if answer.status != HTTPStatus.CONFLICT:
+        return []
+    return list((answer.body.get("details") or {}).get("causes") or ())
 
 
 def editor(cause: Mapping[str, Any]) -> str | None:

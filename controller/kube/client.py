@@ -159,7 +159,7 @@ class Cluster:
         self._wrote("apply", kind)
         answer = await self._ask("PATCH", path, {"fieldManager": manager}, manifest, _APPLY)
         editors = ""
-        if answer.status == HTTPStatus.CONFLICT:
+        if causes(answer):
             editors = await self._editors(path, manifest, answer)
             query = {"fieldManager": manager, "force": "true"}
             answer = await self._ask("PATCH", path, query, manifest, _APPLY)
@@ -282,7 +282,7 @@ class Cluster:
         headers = {"Content-Type": content_type, "Accept": accept}
         for attempt in range(1, _TRIES):
             answer = await self._once(method, path, query or {}, body, headers)
-            if answer.status not in _PASSING:
+            if answer.status not in _PASSING and not _overtaken(method, answer):
                 return answer
             await asyncio.sleep(_PAUSE * attempt)
         return await self._once(method, path, query or {}, body, headers)
@@ -316,6 +316,11 @@ class Cluster:
         except ValueError:
             found = {"message": content[:200].decode(errors="replace")}
         return Answer(response.status, found if isinstance(found, dict) else {})
+
+
+def _overtaken(method: str, answer: Answer) -> bool:
+    """Whether others wrote the object faster than the API server could patch it. A conflict of owners names its causes."""
+    return method == "PATCH" and answer.status == HTTPStatus.CONFLICT and not causes(answer)
 
 
 def status_patch(

@@ -1,0 +1,80 @@
+"""What the client makes of an API server that answers oddly; how it writes is tested on the real one."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+from kubernetes.aio import client
+
+from controller.kube.client import Cluster
+from controller.runtime.setbacks import Failed, Stalled
+from evaluator.http.listener import Listener
+from evaluator.http.routes import Limits, Response, Routes
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from evaluator.http.routes import Request
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+PATH = "/apis/core.openfeature.dev/v1beta1/namespaces/shop/featureflagconfigurations/c"
+MANIFEST: dict[str, Any] = {
+    "apiVersion": "core.openfeature.dev/v1beta1",
+    "kind": "FeatureFlagConfiguration",
+    "metadata": {"name": "c", "namespace": "shop", "labels": {"flagstaff.dev/flagset": "s"}},
+}
+OVERTAKEN = (409, {"message": "the object has been modified", "reason": "Conflict"})
+CAUSE = {"message": 'conflict with "platform" ', "field": ".spec.flagSpec"}
+OWNED = (409, {"message": "conflict", "reason": "Conflict", "details": {"causes": [CAUSE]}})
+MADE = (200, MANIFEST)
+
+
+@contextlib.asynccontextmanager
+async def answering(
+    *answers: tuple[int, dict[str, Any]],
+) -> AsyncIterator[tuple[Cluster, list[str]]]:
+    """A client of a server that gives these answers to patches, one after the other, and what it was asked."""
+    asked: list[str] = []
+    left: Iterator[tuple[int, dict[str, Any]]] = iter(answers)
+
+    def patched(request: Request) -> Response:
+        asked.append(request.query)
+        status, body = next(left)
+        return Response(status, orjson.dumps(body), (("content-type", "application/json"),))
+
+    def found(_request: Request) -> Response:
+        return Response(200, orjson.dumps(MANIFEST), (("content-type", "application/json"),))
+
+    routes = Routes(http={("PATCH", PATH): patched, ("GET", PATH): found})
+    listener = Listener(routes, Limits(), name="api")
+    port = await listener.start("127.0.0.1", 0)
+    configuration = client.Configuration(host=f"http://127.0.0.1:{port}")
+    cluster = Cluster(client.ApiClient(configuration), now=lambda: NOW)
+    try:
+        yield cluster, asked
+    finally:
+        await cluster.close()
+        await listener.drain(1.0)
+
+
+async def test_who_was_overtaken_by_other_writers_writes_again_and_overrules_nobody() -> None:
+    async with answering(OVERTAKEN, OVERTAKEN, MADE) as (cluster, asked):
+        assert await cluster.apply(MANIFEST, manager="us") == (MANIFEST, "")
+    assert asked == ["fieldManager=us"] * 3
+
+
+async def test_who_is_overtaken_again_and_again_says_so_and_accuses_nobody() -> None:
+    async with answering(*[OVERTAKEN] * 4) as (cluster, _):
+        with pytest.raises(Failed, match="has been modified"):
+            await cluster.apply(MANIFEST, manager="us")
+
+
+async def test_another_owner_is_named_at_once() -> None:
+    async with answering(OWNED) as (cluster, asked):
+        with pytest.raises(Stalled, match='belongs to another: conflict with "platform"'):
+            await cluster.apply(MANIFEST, manager="us")
+    assert len(asked) == 1
