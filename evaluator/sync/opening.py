@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import re
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from evaluator.sync.config import FILES, Provider
+from evaluator.sync.config import BLOBS, FILES, Provider
 from evaluator.sync.file import FileSource
 
 if TYPE_CHECKING:
@@ -17,6 +21,11 @@ if TYPE_CHECKING:
     from evaluator.sync.source import SyncSource
 
 _random: Final = secrets.SystemRandom().random
+
+_CREDENTIALS: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
+"""Headers that say who asks, and are replaced from time to time; any other may decide what is answered."""
+_ACCOUNTS: Final = ("AZURE_STORAGE_ACCOUNT", "AWS_ENDPOINT", "AWS_ENDPOINT_URL")
+"""Variables that say whose bucket an object store's URI means."""
 
 
 def open_sources(
@@ -32,8 +41,8 @@ def open_sources(
     Raises InvalidSourceError.
     """
     return tuple(
-        _open(name, config, clock, random, receipts)
-        for name, config in zip(names(configs), configs, strict=True)
+        _open(name, identity, config, clock, random, receipts)
+        for name, identity, config in zip(names(configs), identities(configs), configs, strict=True)
     )
 
 
@@ -51,14 +60,55 @@ def names(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def identities(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
+    """What tells each source's content from any other's, from one start to the next: a sum over all that may decide what it answers.
+
+    Credentials are left out, so that a new token finds the flags of the old one, unless nothing else tells two sources apart.
+    """
+    plain = [_sum(_asked(config)) for config in configs]
+    found: dict[str, None] = {}
+    for config, asked in zip(configs, plain, strict=True):
+        first = asked if plain.count(asked) == 1 else _sum([asked, _shown(config)])
+        identity, number = first, 2
+        while identity in found:
+            identity, number = f"{first}#{number}", number + 1
+        found[identity] = None
+    return tuple(found)
+
+
+def _asked(config: SourceConfig) -> object:
+    """All that says what is asked for; it may hold secrets."""
+    if config.provider in FILES:
+        return "file", os.path.abspath(Path(config.uri).expanduser())
+    headers = {key.lower(): value for key, value in config.headers.items()}
+    selecting = {key: value for key, value in headers.items() if key not in _CREDENTIALS}
+    uri = re.sub(r"(?<=://)[^/?#]*@", "", config.uri)
+    accounts = [os.environ.get(name, "") for name in _ACCOUNTS] if config.provider in BLOBS else []
+    return config.provider, uri, config.selector, selecting, accounts
+
+
+def _shown(config: SourceConfig) -> object:
+    """All that says who asks."""
+    oauth = config.oauth
+    return (
+        config.uri, dict(config.headers), config.auth_header, config.bearer_token,
+        config.bearer_token_file, config.client_cert_path, config.provider_id,
+        None if oauth is None else (oauth.token_url, oauth.client_id, oauth.folder),
+    )  # fmt: skip
+
+
+def _sum(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
 def _open(
     name: str,
+    identity: str,
     config: SourceConfig,
     clock: Callable[[], float],
     random: Callable[[], float],
     receipts: Receipts | None,
 ) -> SyncSource:
-    identity = f"{config.provider} {name} {config.selector}"
     if config.provider in FILES:
         watch = config.provider is not Provider.FILEINFO
         return FileSource(name, identity, Path(config.uri).expanduser(), watch=watch)

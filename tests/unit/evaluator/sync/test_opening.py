@@ -55,6 +55,49 @@ def test_sources_of_one_address_have_names_of_their_own() -> None:
     assert len({source.identity for source in opened(*configs)}) == 4
 
 
+ASKED = {
+    "query": (config("http", "http://h/f?env=prod"), config("http", "http://h/f?env=staging")),
+    "endpoint": (config("s3", "s3://b/k?endpoint=a"), config("s3", "s3://b/k?endpoint=b")),
+    "header": (
+        config("grpc", "h:1", headers={"flagd-selector": "a"}),
+        config("grpc", "h:1", headers={"flagd-selector": "b"}),
+    ),
+    "selector": (config("grpc", "h:1", selector="a"), config("grpc", "h:1", selector="b")),
+    "folder": (config("file", "/a/f.yaml"), config("file", "/b/f.yaml")),
+}
+
+
+@pytest.mark.parametrize("pair", ASKED.values(), ids=ASKED)
+def test_what_is_asked_for_tells_one_source_from_another(
+    pair: tuple[SourceConfig, SourceConfig],
+) -> None:
+    alone = [opened(each)[0].identity for each in pair]
+    assert alone[0] != alone[1]
+    assert [source.identity for source in opened(*pair)] == alone
+
+
+def test_an_object_of_another_account_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = set()
+    for account in ("one", "two"):
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", account)
+        found.add(opened(config("azblob", "azblob://c/o.json"))[0].identity)
+    assert len(found) == 2
+
+
+def test_a_source_with_new_credentials_is_the_same() -> None:
+    old = config("http", "https://me:old@h/f?a=b", headers={"Authorization": "old"})
+    new = config("http", "https://me:new@h/f?a=b", auth_header="Bearer new")
+    assert opened(old)[0].identity == opened(new)[0].identity
+    assert "a=b" not in opened(old)[0].identity
+
+
+def test_sources_that_differ_in_credentials_alone_are_told_apart_in_any_order() -> None:
+    ours, theirs = (config("http", "http://h/f", bearer_token=token) for token in ("a", "b"))
+    forth, back = opened(ours, theirs), opened(theirs, ours)
+    assert [each.identity for each in forth] == [each.identity for each in reversed(back)]
+    assert len({each.identity for each in (*forth, *opened(ours, ours))}) == 3
+
+
 @pytest.mark.parametrize(
     ("source", "said"),
     [
