@@ -58,7 +58,7 @@ class ControllerSettings:
     identity: str = ""
     """Our name among replicas: POD_NAME, or the host's name and the process' number."""
     workers: int = 8
-    """Reconciles at a time, by kind."""
+    """Reconciles at a time, by kind and namespace; of all namespaces together twice as many."""
     allow_local: bool = False
     """Whether a FlagSource may name a folder of this machine (file://). Never on a cluster that is shared."""
     pod: str = ""

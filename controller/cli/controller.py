@@ -28,7 +28,7 @@ _OPTIONS = (
     ("--namespace", "our own namespace, of the Lease (default: the pod's)"),
     ("--lease-name", "the Lease among replicas (default flagstaff-controller)"),
     ("--identity", "our name among replicas (default $POD_NAME, or the host's and the process')"),
-    ("--workers", "reconciles at a time, by kind (default 8)"),
+    ("--workers", "reconciles at a time, by kind and namespace (default 8)"),
     ("--log-format", "console or json: one line an event on standard error (default console)"),
 )  # fmt: skip
 

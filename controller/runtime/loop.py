@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections import OrderedDict
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.conditions import READY, TRUE, find
 from controller.api.meta import REQUESTED_AT, about
-from controller.runtime.queue import DEFAULT_WORKERS, KeyedQueue
 from controller.runtime.setbacks import Failed, Setback
 from controller.runtime.settle import Outcome, Settled, progressing, settle
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from controller.api.meta import ObjectKey, Resource
     from controller.runtime.news import News
+    from controller.runtime.queue import KeyedQueue
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ def _older(one: Resource, other: Resource) -> bool:
 
 
 class Loop:
-    """Workers for one kind."""
+    """Works on one kind."""
 
     def __init__(
         self,
@@ -155,29 +156,34 @@ class Loop:
         for key in self._unwritten or ():
             self.queue.put(key)
 
-    async def run(self, workers: int = DEFAULT_WORKERS) -> None:
-        """Work until cancelled."""
+    async def run(self) -> None:
+        """Work until cancelled, on as many objects at a time as the queue gives out."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(workers):
-                group.create_task(self._work())
+            while True:
+                key = await self.queue.take()
+                # Not the work's own last step: one that is cancelled before its first has none.
+                group.create_task(self._work(key)).add_done_callback(partial(self._worked, key))
 
-    async def _work(self) -> None:
-        while True:
-            key = await self.queue.take()
-            try:
-                await self._look(key)
-            except Setback as setback:
-                log.warning("the status was not written: %s", setback.message, extra=about(key))
-                self.queue.put_after_failure(key, MOST_UNWRITTEN)
-            except Exception:
-                log.exception("the loop itself failed", extra=about(key))
-                self.queue.put_after_failure(key)
-            finally:
-                self.queue.done(key)
+    def _worked(self, key: ObjectKey, _: asyncio.Task[None]) -> None:
+        self.queue.done(key)
+
+    async def _work(self, key: ObjectKey) -> None:
+        try:
+            await self._look(key)
+        except Setback as setback:
+            log.warning("the status was not written: %s", setback.message, extra=about(key))
+            self.queue.put_after_failure(key, MOST_UNWRITTEN)
+        except Exception:
+            log.exception("the loop itself failed", extra=about(key))
+            self.queue.put_after_failure(key)
 
     async def _look(self, key: ObjectKey) -> None:
         resource = self._newest(key)
-        if resource is None or resource.deleting or resource.suspended:
+        if resource is None:
+            # It went after it was put: of an object that is gone nothing is counted.
+            self.queue.succeeded(key)
+            return
+        if resource.deleting or resource.suspended:
             return
         started = asyncio.get_running_loop().time()
         result = await self._reconcile(resource)

@@ -1,4 +1,4 @@
-"""Keys that are to be looked at: each once, not before its time, and never by two at once."""
+"""Keys that are to be looked at: each once, not before its time, never by two at once, and no group's alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import heapq
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from controller.runtime.shares import Shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -32,9 +34,9 @@ class Backoff:
 
 
 class KeyedQueue(Generic[Key]):
-    """A queue of keys for one pool of workers on one loop.
+    """A queue of keys for one loop.
 
-    A key that is put again before its time moves forward, never back. A key that is put while a worker has it comes again after.
+    A key that is put again before its time moves forward, never back. A key that is put while somebody has it comes again after.
     """
 
     def __init__(
@@ -42,14 +44,23 @@ class KeyedQueue(Generic[Key]):
         clock: Callable[[], float],
         random: Callable[[], float],
         backoff: Backoff | None = None,
+        *,
+        places: float = math.inf,
+        group: Callable[[Key], Hashable] = lambda _: None,
     ) -> None:
+        """`places`: keys that are out at a time, shared out among the keys' groups."""
         self._clock = clock
         self._random = random
         self._backoff = backoff or Backoff()
         self._due: dict[Key, float] = {}
         self._heap: list[tuple[float, int, Key]] = []
         self._count = 0
+        self._group = group
+        self._shares: Shares[Key] = Shares(places)
+        """Keys whose time has come."""
         self._taken: set[Key] = set()
+        self._again: set[Key] = set()
+        """Those among them whose time has come again."""
         self._failures: dict[Key, int] = {}
         self._changed = asyncio.Event()
 
@@ -85,11 +96,13 @@ class KeyedQueue(Generic[Key]):
 
     def forget(self, key: Key) -> None:
         """The key's object is gone."""
-        self._due.pop(key, None)
+        if self._due.pop(key, None) is not None:
+            self._shares.remove(self._group(key), key)
+            self._again.discard(key)
         self._failures.pop(key, None)
 
     async def take(self) -> Key:
-        """Wait for a key whose time has come; `done` must follow."""
+        """Wait for a key whose time has come and whose turn it is; `done` must follow."""
         while True:
             wait = self._next()
             if isinstance(wait, _Found):
@@ -102,36 +115,41 @@ class KeyedQueue(Generic[Key]):
                 continue
 
     def done(self, key: Key) -> None:
-        """A worker has let go of `key`."""
+        """Whoever took `key` has let go of it."""
+        if key not in self._taken:
+            return
         self._taken.discard(key)
+        self._shares.done(self._group(key))
+        if key in self._again:
+            self._again.discard(key)
+            self._shares.add(self._group(key), key)
         self._changed.set()
 
     def _next(self) -> _Found[Key] | float | None:
         """A key to take, or the seconds until there may be one; None: not before something changes."""
-        now = self._clock()
-        kept: list[tuple[float, int, Key]] = []
-        found: _Found[Key] | float | None = None
-        while self._heap and found is None:
+        wait = self._collect(self._clock())
+        key = self._shares.take()
+        if key is None:
+            return wait
+        del self._due[key]
+        self._taken.add(key)
+        return _Found(key)
+
+    def _collect(self, now: float) -> float | None:
+        """Have those wait for their turn whose time has come; the seconds until the next one's, None where there is none."""
+        while self._heap:
             due, _, key = self._heap[0]
-            if self._due.get(key) != due:
-                heapq.heappop(self._heap)
-            elif due > now:
-                found = due - now
-            elif key in self._taken:
-                kept.append(heapq.heappop(self._heap))
-            else:
-                heapq.heappop(self._heap)
-                del self._due[key]
-                self._taken.add(key)
-                found = _Found(key)
-        for entry in kept:
-            heapq.heappush(self._heap, entry)
-        return found
+            current = self._due.get(key) == due
+            if current and due > now:
+                return due - now
+            heapq.heappop(self._heap)
+            if current and key in self._taken:
+                self._again.add(key)
+            elif current:
+                self._shares.add(self._group(key), key)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
 class _Found(Generic[Key]):
     key: Key
-
-
-DEFAULT_WORKERS: Final = 8

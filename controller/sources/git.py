@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pygit2
@@ -24,11 +25,11 @@ from controller.sources.watch import polled, watched
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-    from concurrent.futures import Executor
     from pathlib import Path
 
     from controller.sources.listings import References
     from controller.sources.source import Commit, Revision
+    from controller.sources.threads import Runner
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,8 @@ class GitSource:
     """Files, folders and globs that matter; files that none could match are not written. Empty: all."""
     listed: Callable[[GitProgram, tuple[str, ...]], Awaitable[References]] | None = None
     """Who lists a remote's references in place of its own run of git; others may have asked already."""
-    pool: Executor | None = None
-    """The threads that wait for git; None: the loop's own."""
+    run: Runner = asyncio.to_thread
+    """The threads that wait for git."""
 
     async def resolve(self) -> Revision:
         """List references and choose; a pinned commit needs no look. Raises `Setback`."""
@@ -60,12 +61,11 @@ class GitSource:
         if self.listed is not None and self.location.path is None:
             refs, head = await self.listed(self._program(), self._narrowed())
             return choose(refs, head, self.reference)
-        return await asyncio.get_running_loop().run_in_executor(self.pool, self._resolve)
+        return await self.run(self._resolve)
 
     async def fetch(self, revision: Revision, into: Path) -> Commit:
         """Write the files of `revision` below the empty folder `into`. Raises `Setback`."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.pool, self._fetch, revision, into)
+        return await self.run(partial(self._fetch, revision, into))
 
     @property
     def mirror(self) -> Mirror:

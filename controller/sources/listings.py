@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from controller.runtime.setbacks import Failed, Setback
@@ -14,10 +14,10 @@ from controller.sources.repository import parse_listing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from concurrent.futures import Executor
     from datetime import datetime
 
     from controller.sources.program import GitProgram
+    from controller.sources.threads import GitThreads
 
 SHARED: Final = timedelta(seconds=1)
 """How old a listing may be for a source that looks in its turn, and not because somebody asked it to."""
@@ -42,8 +42,15 @@ class Look:
 class _Listing:
     began: datetime
     answer: asyncio.Task[References]
+    namespace: str
+    """Whose turn it waits for."""
+    running: threading.Event
+    """Set once it waits no more."""
 
-    def serves(self, look: Look) -> bool:
+    def serves(self, look: Look, namespace: str) -> bool:
+        # Another namespace may have to wait much longer for its turn.
+        if namespace != self.namespace and not self.running.is_set():
+            return False
         # A remote that does not answer is asked by one of its sources at a time, and not by all.
         return self.began >= look.since or (look.in_turn and not self.answer.done())
 
@@ -52,20 +59,21 @@ class _Listing:
 class Listings:
     """The latest listing of each remote, for as long as it is worth something; belongs to one loop."""
 
-    pool: Executor
+    threads: GitThreads
     _latest: dict[_Asked, _Listing] = field(default_factory=dict)
 
     async def references(
-        self, program: GitProgram, patterns: tuple[str, ...], look: Look
+        self, program: GitProgram, patterns: tuple[str, ...], look: Look, namespace: str
     ) -> References:
-        """`program.list_references(*patterns)`, or what another source was told by it since. Raises `Setback`."""
+        """`program.list_references(*patterns)` for a source of `namespace`, or what another was told by it since. Raises `Setback`."""
         self._clear(look.now)
         asked = (program, patterns)
         known = self._latest.get(asked)
-        if known is None or not known.serves(look):
-            task = asyncio.create_task(self._ask(program, patterns))
+        if known is None or not known.serves(look, namespace):
+            running = threading.Event()
+            task = asyncio.create_task(self._ask(asked, namespace, running))
             task.add_done_callback(_noted)
-            known = self._latest[asked] = _Listing(look.now, task)
+            known = self._latest[asked] = _Listing(look.now, task, namespace, running)
         try:
             # Who gives up waiting takes the answer from nobody else.
             return await asyncio.shield(known.answer)
@@ -73,11 +81,15 @@ class Listings:
             # Each who waited gets one of its own: what is true of one object is added to it.
             raise type(setback)(setback.reason, setback.message) from None
 
-    async def _ask(self, program: GitProgram, patterns: tuple[str, ...]) -> References:
-        loop = asyncio.get_running_loop()
-        ask = partial(program.list_references, *patterns)
+    async def _ask(self, asked: _Asked, namespace: str, running: threading.Event) -> References:
+        program, patterns = asked
+
+        def ask() -> str:
+            running.set()
+            return program.list_references(*patterns)
+
         try:
-            return parse_listing(await loop.run_in_executor(self.pool, ask))
+            return parse_listing(await self.threads.run(namespace, ask))
         except BrokenMirrorError as error:
             # There is no mirror in a listing: what reads like damage here is the remote's.
             message = f"{program.location.shown}: its references cannot be read: {error}"

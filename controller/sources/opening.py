@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -16,6 +15,7 @@ from controller.sources.mirror import remove_mirror
 from controller.sources.reference import Reference
 from controller.sources.scratch import sweep_scratch
 from controller.sources.secrets import credentials_from, with_proxy
+from controller.sources.threads import GitThreads
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -42,8 +42,8 @@ class Sources:
     mirror_root: Path
     allow_local: bool = False
     """Whether a `file://` URL may name a folder of this machine: whoever writes it reads with our rights."""
-    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(GIT_AT_ONCE, "git"))
-    """Threads of its own, so that remotes that do not answer hold up nobody else."""
+    threads: GitThreads = field(default_factory=lambda: GitThreads(GIT_AT_ONCE))
+    """Of its own, so that remotes that do not answer hold up nothing else."""
     listings: Listings = field(init=False)
     _mirrors: dict[ObjectKey, Path] = field(default_factory=dict)
     """Whose mirror each source uses."""
@@ -51,7 +51,7 @@ class Sources:
     def __post_init__(self) -> None:
         """A process that was killed may have left keys behind."""
         sweep_scratch()
-        object.__setattr__(self, "listings", Listings(self.pool))
+        object.__setattr__(self, "listings", Listings(self.threads))
 
     async def open(self, spec: FlagSourceSpec, key: ObjectKey, look: Look) -> Source:
         """The source that `spec` and its Secrets describe. Raises Setback."""
@@ -68,8 +68,8 @@ class Sources:
             self.mirror_root,
             credentials=await self._credentials(spec.git, key.namespace, location.transport),
             timeout=spec.timeout,
-            listed=partial(self.listings.references, look=look),
-            pool=self.pool,
+            listed=partial(self.listings.references, look=look, namespace=key.namespace),
+            run=self.threads.runner(key.namespace),
         )
         self._uses(key, source.mirror.path if location.path is None else None)
         return source
@@ -110,7 +110,7 @@ class Sources:
             self._mirrors[key] = mirror
         if before is not None and before != mirror and before not in self._mirrors.values():
             # Credentials that are renewed every hour would leave a mirror every hour.
-            self.pool.submit(remove_mirror, before)
+            self.threads.submit(partial(remove_mirror, before))
 
 
 def _reference(git: GitSpec) -> Reference:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from controller.api import configuration, flagset, flagsource, receiver
@@ -43,6 +44,8 @@ log = logging.getLogger(__name__)
 __all__ = ["WATCHED", "Controller", "working"]
 
 _DRAIN: Final = 2.0
+SOURCES_AT_ONCE: Final = 128
+"""A source whose server does not answer keeps its place for its whole timeout; the git programs at a time are bounded elsewhere."""
 
 
 @contextlib.asynccontextmanager
@@ -51,7 +54,7 @@ async def open_controller(
 ) -> AsyncIterator[Controller]:
     """Ports open and parts joined; `work` does the rest. Raises OSError where a port is taken, InvalidSettingError, ConfigException."""
     queues: dict[str, KeyedQueue[ObjectKey]] = {
-        kind: KeyedQueue(asyncio.get_running_loop().time, random.random) for kind in RECONCILED
+        kind: queue_of(kind, settings.workers) for kind in RECONCILED
     }
     metrics = Metrics(objects, queues, now)
     cluster = await Cluster.connect(settings.kubeconfig or None, now=now, wrote=metrics.wrote)
@@ -82,6 +85,13 @@ async def open_controller(
 
 
 async def _open(stack: contextlib.AsyncExitStack, listener: Listener, host: str, port: int) -> int:
+def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:
+    """Of one kind's keys; half of its places are one namespace's at most."""
+    places = SOURCES_AT_ONCE if kind == flagsource.KIND else 2 * workers
+    clock = asyncio.get_running_loop().time
+    return KeyedQueue(clock, random.random, places=places, group=attrgetter("namespace"))
+
+
     bound = await listener.start(host, port)
     stack.push_async_callback(listener.drain, _DRAIN)
     return bound
@@ -108,7 +118,6 @@ def _reconcilers(controller: Controller, storages: Storages) -> dict[str, Reconc
         configuration.KIND: ServingReconciler(
             ConfigurationReconciler(objects), objects, controller.proxies
         ),
-        configuration.FLAG_KIND: ConfigurationReconciler(objects),
         receiver.KIND: FlagReceiverReconciler(cluster.secret, controller.endpoints),
     }
 

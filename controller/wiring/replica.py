@@ -51,8 +51,6 @@ LEADER_LABEL: Final = "flagstaff.dev/leader"
 _LIST_AGAIN: Final = 1.0
 _PROXIES: Final = 5.0
 """Seconds from one look at the proxies' Leases to the next."""
-_SOURCE_WORKERS: Final = 64
-"""A source whose server does not answer keeps its worker for its whole timeout; the git programs at a time are bounded elsewhere."""
 SWEEP: Final = 300.0
 """Seconds between two looks for what is gone although no watch said so."""
 
@@ -209,9 +207,8 @@ class Controller:
         await self._label_own_pod()
         try:
             async with asyncio.TaskGroup() as group:
-                for kind, loop in self.loops.items():
-                    workers = _SOURCE_WORKERS if kind == flagsource.KIND else self.settings.workers
-                    group.create_task(loop.run(workers))
+                for loop in self.loops.values():
+                    group.create_task(loop.run())
                 group.create_task(self._follow_proxies())
         finally:
             self.metrics.leading = False

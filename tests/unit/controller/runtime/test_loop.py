@@ -80,6 +80,7 @@ class ApiServer:
 
     objects: Objects
     written: list[Mapping[str, Any]] = field(default_factory=list)
+    told: list[Resource] = field(default_factory=list)
     said: list[News] = field(default_factory=list)
     refuse: list[Setback] = field(default_factory=list)
     prunes: bool = False
@@ -90,6 +91,7 @@ class ApiServer:
         if self.refuse:
             raise self.refuse.pop(0)
         self.written.append(status)
+        self.told.append(resource)
         if self.gone:
             return None
         version = str(int(resource.resource_version) + 1)
@@ -111,13 +113,15 @@ class Counting:
 class Around:
     """A loop and all that it touches; backoff is too short to be noticed."""
 
-    def __init__(self, *results: Outcome | Exception) -> None:
+    def __init__(self, *results: Outcome | Exception, places: int = 4) -> None:
         self.reconciler = ScriptedReconciler(list(results))
         self.objects = Objects()
         self.server = ApiServer(self.objects)
         self.observer = Counting()
         time = asyncio.get_running_loop().time
-        queue: KeyedQueue[ObjectKey] = KeyedQueue(time, lambda: 0.0, Backoff(first=0.001))
+        queue: KeyedQueue[ObjectKey] = KeyedQueue(
+            time, lambda: 0.0, Backoff(first=0.001), places=places, group=lambda key: key.namespace
+        )
         self.loop = Loop(
             self.reconciler, self.objects, self.server, now=lambda: NOW, queue=queue, observer=self.observer
         )  # fmt: skip
@@ -126,14 +130,17 @@ class Around:
         if self.objects.learn(resource):
             self.loop.wake(resource.key)
 
+    async def settled_of(self, namespace: str) -> None:
+        await until(lambda: namespace in {each.namespace for each in self.server.told})
+
     async def settled(self, times: int) -> None:
         """Wait until so many reconciles have ended and nothing is under way."""
         await until(lambda: len(self.observer.results) >= times and not self.loop.queue._taken)
 
 
 @asynccontextmanager
-async def running(around: Around, workers: int = 2) -> AsyncIterator[Around]:
-    task = asyncio.create_task(around.loop.run(workers))
+async def running(around: Around) -> AsyncIterator[Around]:
+    task = asyncio.create_task(around.loop.run())
     try:
         yield around
     finally:
@@ -217,7 +224,7 @@ async def test_a_look_is_taken_again_after_the_time_that_was_asked_for() -> None
     ids=["deleted", "suspended"],
 )
 async def test_some_are_left_alone(resource: Resource) -> None:
-    async with running(Around(), workers=1) as around:
+    async with running(Around(places=1)) as around:
         around.see(resource)
         around.see(seen(name="other"))
         await around.settled(1)
@@ -225,7 +232,7 @@ async def test_some_are_left_alone(resource: Resource) -> None:
 
 
 async def test_one_key_is_never_reconciled_twice_at_once() -> None:
-    async with running(Around(), workers=4) as around:
+    async with running(Around(places=8)) as around:
         gate = around.reconciler.gate = asyncio.Event()
         around.see(seen())
         await until(lambda: len(around.reconciler.given) == 1)
@@ -239,7 +246,7 @@ async def test_one_key_is_never_reconciled_twice_at_once() -> None:
 
 
 async def test_others_do_not_wait_for_one_that_is_slow() -> None:
-    async with running(Around(), workers=2) as around:
+    async with running(Around()) as around:
         around.reconciler.gate = asyncio.Event()
         around.see(seen())
         await until(lambda: len(around.reconciler.given) == 1)
@@ -247,6 +254,41 @@ async def test_others_do_not_wait_for_one_that_is_slow() -> None:
         around.see(seen(name="other"))
         await until(lambda: bool(around.server.written))
         assert [each.name for each in around.reconciler.given] == ["flags", "other"]
+
+
+async def test_a_namespace_whose_objects_take_for_ever_leaves_places_to_the_others() -> None:
+    async with running(Around()) as around:
+        gate = around.reconciler.gate = asyncio.Event()
+        for number in range(20):
+            around.see(seen(name=str(number)))
+        await until(lambda: len(around.reconciler.working) == 2)
+        around.reconciler.gate = None
+        around.see(replace(seen(), key=replace(KEY, namespace="other")))
+        await around.settled_of("other")
+        assert len(around.reconciler.working) == 2
+        gate.set()
+        await around.settled(21)
+
+
+async def test_a_loop_that_was_stopped_at_any_moment_takes_up_its_work_again() -> None:
+    around = Around(places=1)
+    for steps in range(6):
+        around.reconciler.working.clear()
+        async with running(around):
+            around.see(seen(steps + 1))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+        around.loop.wake(KEY)
+    before = len(around.observer.results)
+    async with running(around):
+        await around.settled(before + 1)
+
+
+async def test_an_object_that_went_leaves_no_count_of_failures() -> None:
+    async with running(Around()) as around:
+        around.loop.queue.put_after_failure(KEY)
+        await until(lambda: not around.loop.queue._failures)
+        assert around.reconciler.given == []
 
 
 async def test_a_spec_that_changed_meanwhile_is_judged_by_the_next_reconcile() -> None:
@@ -353,7 +395,7 @@ async def test_a_status_that_was_not_taken_is_tried_again_without_a_traceback(
 
 
 async def test_a_loop_that_fails_itself_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    async with running(Around(), workers=1) as around:
+    async with running(Around(places=1)) as around:
         around.server.refuse = [KeyError("a bug")]  # type: ignore[list-item]  # what no writer should raise
         around.see(seen())
         await around.settled(2)
@@ -399,7 +441,7 @@ async def test_where_statuses_are_pruned_it_is_said_once_and_none_is_written_any
 ) -> None:
     caplog.set_level(logging.WARNING)
     results = (DONE, DONE, Stalled("A", "a"), Stalled("A", "a"), DONE)
-    async with running(Around(*results), workers=1) as around:
+    async with running(Around(*results, places=1)) as around:
         around.server.prunes = True
         around.see(seen())
         around.see(seen(name="other"))
@@ -417,7 +459,7 @@ async def test_where_statuses_are_pruned_it_is_said_once_and_none_is_written_any
 
 @pytest.mark.parametrize("how", ["relisted", "later"])
 async def test_once_there_is_room_for_statuses_all_are_written(how: str) -> None:
-    async with running(Around(), workers=1) as around:
+    async with running(Around(places=1)) as around:
         around.server.prunes = True
         around.see(seen())
         around.see(seen(name="other"))
@@ -434,7 +476,7 @@ async def test_once_there_is_room_for_statuses_all_are_written(how: str) -> None
 
 
 async def test_while_there_is_no_room_one_status_is_tried_once_in_a_while() -> None:
-    async with running(Around(), workers=1) as around:
+    async with running(Around(places=1)) as around:
         around.server.prunes = True
         around.see(seen())
         around.see(seen(name="other"))

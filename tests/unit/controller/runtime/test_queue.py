@@ -143,6 +143,52 @@ async def test_what_was_moved_forward_often_leaves_no_heap_behind(queue: KeyedQu
     assert len(queue._heap) < 100
 
 
+@pytest.fixture
+def shared(clock: Clock) -> KeyedQueue[str]:
+    """Four places; a key's first letter is its group."""
+    return KeyedQueue(clock, lambda: 0.0, places=4, group=lambda key: key[0])
+
+
+async def test_a_group_leaves_places_to_others_and_goes_on_as_they_are_given_back(
+    shared: KeyedQueue[str],
+) -> None:
+    for key in ("a1", "a2", "a3", "b1"):
+        shared.put(key)
+    assert ready(shared) == ["a1", "b1", "a2"]
+    shared.done("a1")
+    assert ready(shared) == ["a3"]
+
+
+async def test_what_waits_for_a_place_is_due_and_can_be_forgotten(shared: KeyedQueue[str]) -> None:
+    for key in ("a1", "a2", "a3", "a4"):
+        shared.put(key)
+    assert ready(shared) == ["a1", "a2"]
+    shared.forget("a3")
+    assert len(shared) == 1
+    shared.done("a1")
+    assert ready(shared) == ["a4"]
+
+
+async def test_a_key_that_comes_again_while_it_is_out_waits_behind_its_group(
+    shared: KeyedQueue[str],
+) -> None:
+    for key in ("a1", "a2", "a3"):
+        shared.put(key)
+    assert ready(shared) == ["a1", "a2"]
+    shared.put("a1")
+    assert ready(shared) == []
+    shared.done("a1")
+    shared.done("a2")
+    assert ready(shared) == ["a3", "a1"]
+
+
+async def test_who_gives_back_what_nobody_took_makes_no_place(shared: KeyedQueue[str]) -> None:
+    for key in ("a1", "a2", "a3"):
+        shared.put(key)
+    shared.done("a1")
+    assert ready(shared) == ["a1", "a2"]
+
+
 @given(st.integers(1, 10_000), st.floats(0, 1))
 def test_a_backoff_stays_between_its_bounds(failures: int, random: float) -> None:
     backoff = Backoff()

@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
@@ -13,9 +12,7 @@ from controller.runtime.setbacks import Failed
 from controller.sources.listings import SHARED, Listings, Look
 from controller.sources.location import Credentials, parse_location
 from controller.sources.program import BrokenMirrorError, GitProgram
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from controller.sources.threads import GitThreads
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 TURN = Look(NOW, NOW - SHARED)
@@ -45,9 +42,8 @@ class Program:
 
 
 @pytest.fixture
-def listings() -> Iterator[Listings]:
-    with ThreadPoolExecutor(4) as pool:
-        yield Listings(pool)
+def listings() -> Listings:
+    return Listings(GitThreads(4))
 
 
 @pytest.fixture
@@ -57,9 +53,11 @@ def program() -> Program:
     return open_gate
 
 
-async def asked(listings: Listings, program: Program, look: Look = TURN, *patterns: str) -> int:
+async def asked(
+    listings: Listings, program: Program, look: Look = TURN, *patterns: str, by: str = "apps"
+) -> int:
     """Which listing it was that was told."""
-    refs, head = await listings.references(cast("GitProgram", program), patterns, look)
+    refs, head = await listings.references(cast("GitProgram", program), patterns, look, by)
     assert head is None
     return int(refs["refs/heads/main"])
 
@@ -124,6 +122,21 @@ async def test_a_remote_that_does_not_answer_is_asked_once_by_those_whose_turn_i
     program.gate.set()
     await first
     assert await second == which
+
+
+async def test_another_namespace_waits_for_a_listing_only_once_that_is_under_way(
+    listings: Listings, program: Program
+) -> None:
+    slow = [Program(f"https://h/{number}") for number in range(2)]
+    hung = [asyncio.ensure_future(asked(listings, each)) for each in slow]
+    waits = asyncio.ensure_future(asked(listings, program))
+    await asyncio.sleep(0)
+    assert await asked(listings, program, by="other") == 1
+    assert not waits.done()
+    assert await asked(listings, program, by="third") == 1
+    for each in slow:
+        each.gate.set()
+    assert await asyncio.gather(*hung, waits) == [1, 1, 2]
 
 
 async def test_who_gives_up_waiting_takes_the_answer_from_nobody(

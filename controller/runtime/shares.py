@@ -1,0 +1,61 @@
+"""Whose turn it is where places are few, and some who have one keep it for long. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+Item = TypeVar("Item", bound="Hashable")
+
+
+class Shares(Generic[Item]):
+    """Items that wait, by group, for one of `places`: groups in turn, and those of one group in the order in which they came.
+
+    A group is given a place only while it has fewer than are free. So one that is alone gets half of them, another one half of the
+    rest, and in the long run n groups that never have enough get a share of 1/(n + 1) each: who comes late finds a place though
+    nobody gives one back. Once a group has none, nothing but its turn stands before its next.
+    """
+
+    def __init__(self, places: float) -> None:
+        """`places`: infinity, where there is no want of them."""
+        self._free = places
+        self._taken: Counter[Hashable] = Counter()
+        self._waiting: dict[Hashable, dict[Item, None]] = {}
+
+    def add(self, group: Hashable, item: Item) -> None:
+        """Have `item` wait, unless it does."""
+        self._waiting.setdefault(group, {})[item] = None
+
+    def remove(self, group: Hashable, item: Item) -> None:
+        """Let `item` wait no more, if it does."""
+        items = self._waiting.get(group, {})
+        items.pop(item, None)
+        if not items:
+            self._waiting.pop(group, None)
+
+    def take(self) -> Item | None:
+        """Who is next, and has a place now until `done`; None: nobody, for now."""
+        able = (each for each in self._waiting.items() if self._taken[each[0]] < self._free)
+        found = next(able, None)
+        if found is None:
+            return None
+        group, items = found
+        item = next(iter(items))
+        del items[item]
+        del self._waiting[group]
+        if items:
+            # Behind all others.
+            self._waiting[group] = items
+        self._free -= 1
+        self._taken[group] += 1
+        return item
+
+    def done(self, group: Hashable) -> None:
+        """One of the group gives its place back."""
+        self._free += 1
+        self._taken[group] -= 1
+        if not self._taken[group]:
+            del self._taken[group]

@@ -1,0 +1,114 @@
+"""Few places, many who want one, and some who never give it back."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.runtime.shares import Shares
+
+
+def filled(shares: Shares[str], group: str, wanted: int) -> list[str]:
+    """What a group gets that wants so many."""
+    for number in range(wanted):
+        shares.add(group, f"{group}{number}")
+    return taken(shares)
+
+
+def taken(shares: Shares[str]) -> list[str]:
+    found = []
+    while (item := shares.take()) is not None:
+        found.append(item)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("places", "gets"), [(1, [1]), (2, [1, 1]), (3, [2, 1]), (16, [8, 4, 2, 1, 1, 0]), (64, [32])]
+)
+def test_each_that_comes_gets_half_of_what_the_others_left(places: int, gets: list[int]) -> None:
+    shares: Shares[str] = Shares(places)
+    assert [len(filled(shares, group, 99)) for group in "abcdef"[: len(gets)]] == gets
+
+
+def test_without_want_of_places_everybody_has_one() -> None:
+    assert len(filled(Shares(float("inf")), "a", 500)) == 500
+
+
+def test_groups_take_turns_and_their_items_keep_their_order() -> None:
+    shares: Shares[str] = Shares(12)
+    for group, number in [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)]:
+        shares.add(group, f"{group}{number}")
+    assert taken(shares) == ["a0", "b0", "c0", "a1", "b1", "a2"]
+
+
+def test_a_group_that_has_many_gives_way_as_it_gives_back() -> None:
+    shares: Shares[str] = Shares(8)
+    assert len(filled(shares, "a", 99)) == 4
+    assert len(filled(shares, "b", 99)) == 2
+    shares.done("a")
+    assert taken(shares) == ["b2"]
+    shares.done("a")
+    assert taken(shares) == ["a4"]
+
+
+def test_what_waits_no_more_gets_nothing() -> None:
+    shares: Shares[str] = Shares(9)
+    shares.add("a", "a0")
+    shares.add("a", "a1")
+    shares.add("a", "a1")
+    for item in ("a0", "a0", "never"):
+        shares.remove("a", item)
+    shares.remove("b", "b0")
+    assert taken(shares) == ["a1"]
+
+
+steps = st.lists(st.tuples(st.sampled_from(["add", "take", "done"]), st.sampled_from("abcde")), max_size=120)  # fmt: skip
+
+
+@settings(max_examples=100)
+@given(st.integers(1, 20), steps)
+def test_no_group_ever_has_more_than_its_share_and_all_are_served_in_the_end(
+    places: int, steps: list[tuple[str, str]]
+) -> None:
+    shares: Shares[str] = Shares(places)
+    has, wanted, given_out = Counter[str](), list[str](), list[str]()
+    for number, (step, group) in enumerate(steps):
+        if step == "add":
+            wanted.append(f"{group}{number}")
+            shares.add(group, wanted[-1])
+        elif step == "done" and has[group]:
+            has[group] -= 1
+            shares.done(group)
+        elif step == "take" and (item := shares.take()) is not None:
+            given_out.append(item)
+            has[item[0]] += 1
+            assert has[item[0]] <= places - (has.total() - 1)
+            assert has.total() <= places
+    # Whoever is done makes way: nobody is left, and nobody came twice.
+    while has.total() or len(given_out) < len(wanted):
+        for group in [each for each in has if has[each]][:1]:
+            has[group] -= 1
+            shares.done(group)
+        more = taken(shares)
+        assert more or has.total() or len(given_out) == len(wanted)
+        given_out += more
+        has.update(each[0] for each in more)
+    assert sorted(given_out) == sorted(wanted)
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 16), st.integers(1, 40))
+def test_one_that_comes_last_waits_only_for_those_before_it(places: int, groups: int) -> None:
+    shares: Shares[str] = Shares(places)
+    out = [item for number in range(groups) for item in filled(shares, f"{number}-", 50)]
+    shares.add("last", "last")
+    for _ in range(places + groups + 1):
+        found = taken(shares)
+        if "last" in found:
+            return
+        out += found
+        shares.done(out.pop(0).partition("-")[0] + "-")
+    pytest.fail("it still waits")
