@@ -43,9 +43,9 @@ log = logging.getLogger(__name__)
 
 __all__ = ["WATCHED", "Controller", "working"]
 
-_DRAIN: Final = 2.0
 SOURCES_AT_ONCE: Final = 128
 """A source whose server does not answer keeps its place for its whole timeout; the git programs at a time are bounded elsewhere."""
+_DRAIN: Final = 2.0
 
 
 @contextlib.asynccontextmanager
@@ -84,7 +84,6 @@ async def open_controller(
         yield controller
 
 
-async def _open(stack: contextlib.AsyncExitStack, listener: Listener, host: str, port: int) -> int:
 def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:
     """Of one kind's keys; half of its places are one namespace's at most."""
     places = SOURCES_AT_ONCE if kind == flagsource.KIND else 2 * workers
@@ -92,6 +91,7 @@ def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:
     return KeyedQueue(clock, random.random, places=places, group=attrgetter("namespace"))
 
 
+async def _open(stack: contextlib.AsyncExitStack, listener: Listener, host: str, port: int) -> int:
     bound = await listener.start(host, port)
     stack.push_async_callback(listener.drain, _DRAIN)
     return bound
@@ -118,6 +118,7 @@ def _reconcilers(controller: Controller, storages: Storages) -> dict[str, Reconc
         configuration.KIND: ServingReconciler(
             ConfigurationReconciler(objects), objects, controller.proxies
         ),
+        configuration.FLAG_KIND: ConfigurationReconciler(objects),
         receiver.KIND: FlagReceiverReconciler(cluster.secret, controller.endpoints),
     }
 
