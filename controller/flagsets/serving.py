@@ -66,13 +66,15 @@ class ServingReconciler:
                 details=details,
                 requeue_after=requeue_after,
             )
-        raise type(result)(
+        setback = type(result)(
             result.reason,
             result.message,
             status={**result.status, **dict.fromkeys(FIELDS), **status},
             details=details,
             requeue_after=requeue_after,
-        ) from result
+        )
+        setback.ended = (PROPAGATED,)
+        raise setback from result
 
     def forget(self, key: ObjectKey) -> None:
         """It is gone."""

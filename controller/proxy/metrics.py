@@ -121,6 +121,6 @@ class Metrics(Collector):
             if each.built is not None and each.built.left_out:
                 dropped.add_metric(place, len(each.built.left_out))
         for conflict in self._deliveries.catalog.conflicts():
-            key = conflict.loser.key
+            key = conflict.loser
             conflicts.add_metric((key.kind, key.namespace, key.name, conflict.reason), 1.0)
         yield from (held, dropped, unfit, conflicts)

@@ -1,4 +1,4 @@
-"""What is said as Events: conflicts between objects, and subscribers whom `--auth enforce` would refuse. Each once. Pure.
+"""What a proxy says as Events: subscribers whom `--auth enforce` would refuse. Each once. Pure.
 
 What is said again is counted up by the API server, so a proxy that was restarted says nothing new.
 """
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from controller.api.meta import Resource
-    from controller.proxy.catalog import Catalog, Conflict, Place
+    from controller.proxy.catalog import Catalog, Place
 
 MOST_PLACES: Final = 1_000
 MOST_NAMES: Final = 200
@@ -32,7 +32,6 @@ class Notices:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._conflicts: set[tuple[str, str, str, str]] = set()
         self._named: dict[tuple[Place, str], dict[str, bool]] = {}
         """Who came to a place for which reason, and whether that was said."""
 
@@ -47,16 +46,9 @@ class Notices:
 
     def take(self) -> list[tuple[Resource, News]]:
         """What is to be said now."""
-        return [*self._new_conflicts(), *self._new_names()]
+        return list(self._new())
 
-    def _new_conflicts(self) -> Iterator[tuple[Resource, News]]:
-        found = {_key(each): each for each in self._catalog.conflicts()}
-        for key in found.keys() - self._conflicts:
-            yield from _conflict_news(found[key])
-        # One that was settled and comes again is said again.
-        self._conflicts = set(found)
-
-    def _new_names(self) -> Iterator[tuple[Resource, News]]:
+    def _new(self) -> Iterator[tuple[Resource, News]]:
         for (place, why), names in tuple(self._named.items()):
             seen = self._catalog.served(place)
             new = [name for name, said in names.items() if not said]
@@ -65,25 +57,6 @@ class Notices:
             names.update(dict.fromkeys(new, True))
             message = f"{_listed(new)} {_WHY[why]}: --auth enforce would refuse them"
             yield seen.meta, News("UnauthenticatedSubscriber", message, warning=True)
-
-
-def _key(conflict: Conflict) -> tuple[str, str, str, str]:
-    return conflict.reason, conflict.claim, conflict.loser.uid, conflict.winner.uid
-
-
-def _conflict_news(conflict: Conflict) -> Iterator[tuple[Resource, News]]:
-    loser, winner = conflict.loser, conflict.winner
-    if conflict.reason == "Shadowed":
-        told = f"{winner.key.kind} {winner.name} of the same name is served instead; remove one of them"
-        yield loser, News("Shadowed", told, warning=True)
-        told = f"{loser.key.kind} {loser.name} of the same name is not served; remove one of them"
-        yield winner, News("Shadows", told, warning=True)
-        return
-    # The other may be a tenant's whose names are not for everybody's eyes.
-    same = loser.namespace == winner.namespace
-    whose = f"by {winner.key.kind} {winner.name}" if same else "in another namespace"
-    told = f"flagSetId {conflict.claim!r} was claimed earlier {whose}: under it, that one is served to whoever may read both"
-    yield loser, News("FlagSetIdTaken", told, warning=True)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -39,6 +39,8 @@ class Setback(Exception):
         self.message = message
         self.status: Mapping[str, Any] = status or {}
         self.details = details
+        self.ended: tuple[str, ...] = ()
+        """Types of detail conditions that hold no longer."""
         self.news = news
         self.requeue_after = requeue_after
 

@@ -73,7 +73,7 @@ def settle(resource: Resource, result: Outcome | Setback, now: datetime) -> Sett
         return Settled(status, news, result.requeue_after, retry=False)
     own = {name: value for name, value in resource.status.items() if name not in _SHARED}
     own.update(result.status)
-    found = {each.type for each in result.details}
+    found = {*result.ended, *(each.type for each in result.details)}
     kept = tuple(each for each in _details(resource) if each.type not in found)
     summary = _summary_of(result)
     status = _status(resource, own, (*summary, *result.details, *kept), now)

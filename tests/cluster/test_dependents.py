@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.server
 import json
+import re
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +118,7 @@ def test_stock_flagd_s_kind_is_written_where_it_is_asked_for(spine: Spine) -> No
     found = spine.wait_ready("featureflag", "checkout")
     assert found["spec"]["flagSpec"] == spine.get("ffc", "checkout")["spec"]["flagSpec"]
     spine.wait_gone("ffc")
+    assert not condition(found, "Undisputed")
     told = spine.wait_ready("flagset")["status"]["target"]
     assert [(each["kind"], each["name"]) for each in told] == [(k, "checkout") for k in kinds]
 
@@ -158,6 +160,47 @@ def test_a_warning_passes_where_validation_is_lenient(spine: Spine) -> None:
     found = spine.wait_ready("flagset")
     assert found["status"]["problems"][0]["severity"] == "warning"
     assert found["status"]["heldFlags"] == 0
+
+
+def test_who_claims_the_same_name_is_described_on_both_until_one_of_them_goes(
+    space: Namespace,
+) -> None:
+    told = {"featureflag": "Shadowed", "ffc": "Shadows"}
+    content = {"flagSpec": json.loads(flags(banner="on"))}
+    space.apply(configuration(**content), configuration(**content) | {"kind": "FeatureFlag"})
+    for kind, reason in told.items():
+        found = space.wait(kind, lambda it: condition(it, "Undisputed").get("status") == "False")
+        assert condition(found, "Ready")["status"] == "True"
+        assert re.search(rf"Reason: +{reason}\n", space.kubectl("describe", kind, "flags"))
+    space.wait_until(lambda: len(space.events()) == len(told))
+    said = [(each["reason"], each["count"]) for each in space.events()]
+    assert sorted(said) == [("Shadowed", 1), ("Shadows", 1)]
+    space.delete("ffc")
+    space.wait("featureflag", lambda it: not condition(it, "Undisputed"))
+    assert "same name" not in space.kubectl(
+        "describe", "featureflag", "flags", "--show-events=false"
+    )
+
+
+def disputed(found: dict[str, Any]) -> str:
+    """Why, as the status has it; empty where nothing is."""
+    return str(condition(found, "Undisputed").get("reason", ""))
+
+
+def test_who_claims_the_same_flag_set_id_is_described_on_both_until_it_gives_it_up(
+    space: Namespace,
+) -> None:
+    claimed = json.loads(flags(banner="on")) | {"metadata": {"flagSetId": f"id-{space.name}"}}
+    space.apply(configuration("first", flagSpec=claimed))
+    space.wait_ready("ffc", "first")
+    space.apply(configuration("second", flagSpec=claimed))
+    for name, reason in {"first": "FlagSetIdContested", "second": "FlagSetIdTaken"}.items():
+        found = space.wait("ffc", disputed, name)
+        assert disputed(found) == reason
+        assert f"id-{space.name}" in space.kubectl("describe", "ffc", name)
+    space.apply(configuration("second", flagSpec=json.loads(flags(banner="on"))))
+    for name in ("first", "second"):
+        space.wait("ffc", lambda it: not condition(it, "Undisputed"), name)
 
 
 @pytest.mark.parametrize(

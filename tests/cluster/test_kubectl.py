@@ -143,7 +143,7 @@ def test_what_delivers_flags(space: Namespace, kind: str) -> None:
         "no-variants": {"flagSpec": {"flags": {"banner": {"state": "ENABLED"}}}},
         "odd-default": {"flagSpec": {"flags": {"banner": {**good, "defaultVariant": ""}}}},
         "empty-reference": {"flagSpec": {"flags": {"banner": good}, "$evaluators": {"staff": {}}}},
-        "healthy": {"flagSpec": {"flags": {"banner": good}, "metadata": {"flagSetId": "shop"}}},
+        "healthy": {"flagSpec": {"flags": {"banner": good}, "metadata": {"flagSetId": space.name}}},
     }
     bad = {**good, "defaultVariant": "of"}
     trouble["variants-gone"] = {"flagSpec": {"flags": {"banner": {**good, "variants": {}}}}}

@@ -213,6 +213,18 @@ async def test_an_unsound_content_is_counted_as_well(world: World) -> None:
     assert ready["reason"] == "InvalidFlags"
 
 
+async def test_of_an_unsound_content_that_no_living_proxy_tells_of_nothing_is_said(
+    world: World,
+) -> None:
+    world.spec = {"flagSpec": {"flags": {"a": flag(), "b": BROKEN}}}
+    world.receipt("p1", "a")
+    await world.look()
+    world.proxies.learn({}, 100.0)
+    await world.look(after=2)
+    assert "served" not in world.status
+    assert find(world.status["conditions"], "Propagated") is None
+
+
 async def test_a_shard_that_comes_is_judged(world: World) -> None:
     world.spec = {"shards": [{"name": "part", "digest": "sha256:1"}]}
     await world.look()

@@ -1,4 +1,4 @@
-"""Which object is served under a name or a flagSetId, in whatever order they come and go; and what is said of conflicts."""
+"""Which object is served under a name or a flagSetId, in whatever order they come and go."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from controller.api.configuration import FLAG_KIND, KIND
 from controller.proxy.catalog import Catalog
-from controller.proxy.notices import Notices
 
 PLACES = st.tuples(st.sampled_from("ab"), st.sampled_from("xy"))
 
@@ -55,26 +54,15 @@ def test_claims_are_those_of_the_objects_that_are_served_the_oldest_in_front(eve
         assert [each.place for each in catalog.claims(wanted)] == [place for _, place in expected]
 
 
-def test_a_conflict_is_said_once_to_both_sides_and_again_after_it_was_settled() -> None:
+def test_an_object_that_its_flag_set_lets_go_is_in_conflict_from_then_on() -> None:
     catalog = Catalog()
-    notices = Notices(catalog)
-    catalog.learn(KIND, body(("a", "x")))
+    for kind in (KIND, FLAG_KIND):
+        told = body(("a", "x"))
+        told["metadata"]["labels"] = {"flagstaff.dev/flagset": "x", "app": "x"}
+        catalog.learn(kind, told)
+    assert list(catalog.conflicts()) == []
     catalog.learn(FLAG_KIND, body(("a", "x")))
-    said = [(resource.key.kind, news.reason) for resource, news in notices.take()]
-    assert (said, notices.take()) == ([(FLAG_KIND, "Shadowed"), (KIND, "Shadows")], [])
-    catalog.forget(FLAG_KIND, "a", "x")
-    assert notices.take() == []
-    catalog.learn(FLAG_KIND, body(("a", "x")))
-    assert len(notices.take()) == 2
-
-
-def test_a_taken_flag_set_id_names_no_other_tenants_object() -> None:
-    catalog = Catalog()
-    catalog.learn(KIND, body(("a", "secret"), "id", created=1))
-    catalog.learn(KIND, body(("b", "x"), "id", created=2))
-    [(resource, news)] = Notices(catalog).take()
-    assert (resource.namespace, news.reason) == ("b", "FlagSetIdTaken")
-    assert "secret" not in news.message
+    assert [each.reason for each in catalog.conflicts()] == ["Shadowed"]
 
 
 def test_only_annotations_of_ours_are_kept() -> None:

@@ -111,6 +111,13 @@ def test_a_setback_keeps_what_was_found_before_and_adds_what_it_found() -> None:
     assert summary(after(stored, BROKEN).status)["ArtifactInStorage"] == ("True", "Succeeded")
 
 
+def test_a_setback_ends_what_it_says_holds_no_longer() -> None:
+    ended = Failed("GitOperationFailed", "no")
+    ended.ended = ("ArtifactInStorage",)
+    found = after(replace(GOOD, details=(DETAIL,)), ended)
+    assert summary(found.status).keys() == {"Ready", "Reconciling"}
+
+
 def test_a_good_outcome_removes_what_it_does_not_say() -> None:
     stored = Outcome("stored", status={"artifact": {}, "ignored": None}, details=(DETAIL,))
     assert after(stored).status.keys() == {"artifact", "observedGeneration", "conditions"}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from controller.api.meta import ObjectKey, Resource
 from controller.runtime.loop import Objects
 from controller.runtime.metrics import Metrics
 from controller.settings import ControllerSettings
@@ -17,6 +18,20 @@ from controller.wiring.replica import WATCHED, Controller
 
 if TYPE_CHECKING:
     from controller.kube.client import Cluster
+    from controller.runtime.loop import Loop
+
+
+@dataclass
+class Woken:
+    """A loop that is woken."""
+
+    keys: list[ObjectKey] = field(default_factory=list)
+
+    def wake(self, key: ObjectKey) -> None:
+        self.keys.append(key)
+
+    def gone(self, _: ObjectKey) -> None:
+        """It holds nothing."""
 
 
 @dataclass
@@ -68,3 +83,21 @@ async def test_a_look_that_fails_in_an_unforeseen_way_is_told_and_not_the_last(
         await asyncio.gather(*tasks, return_exceptions=True)
     assert "flagsources were not compared" in caplog.text
     assert "a look failed in a way that nobody foresaw" in caplog.text
+
+
+def test_an_object_that_comes_or_goes_wakes_the_one_of_the_other_kind_that_has_its_name() -> None:
+    objects = Objects()
+    metrics = Metrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    controller = Controller(ControllerSettings(), cast("Cluster", Failing()), objects, metrics)
+    flags, both = (
+        Woken(),
+        [ObjectKey(kind, "shop", "x") for kind in ("FeatureFlag", "FeatureFlagConfiguration")],
+    )
+    controller.loops = cast("dict[str, Loop]", {both[0].kind: flags})
+    objects.learn(Resource(both[0], "f", 1, "1"))
+    flags.keys.clear()
+    objects.learn(Resource(both[1], "c", 1, "2"))
+    objects.learn(Resource(both[1], "c", 1, "3", status={"flags": 1}))
+    assert flags.keys == [both[0]]
+    objects.forget(both[1])
+    assert flags.keys == [both[0]] * 2

@@ -1,0 +1,286 @@
+"""Which of several objects is served: under a name, and under a flagSetId. Pure.
+
+A FeatureFlagConfiguration is served and not a FeatureFlag of the same name. Of several objects with one flagSetId the oldest is served, the
+first by namespace and name among those of one second. The proxy serves by this, and the controller tells it in the objects' status.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import orjson
+
+from controller.api import shard
+from controller.api.configuration import FLAG_KIND, KIND
+from controller.api.flagset import LABEL
+from controller.api.meta import ObjectKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from controller.api.meta import Resource
+
+KINDS: Final = (KIND, FLAG_KIND, shard.KIND)
+SHADOWED: Final = "Shadowed"
+"""A FeatureFlagConfiguration has the same name."""
+FLAG_SET_ID_TAKEN: Final = "FlagSetIdTaken"
+"""An older object has the same flagSetId."""
+
+Place: TypeAlias = tuple[str, str]
+"""Namespace and name: what both kinds share."""
+_Turn: TypeAlias = tuple[str, Place, str]
+"""Since when an object is there, where, and its kind: the order of those with one flagSetId."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one object claims."""
+
+    key: ObjectKey
+    created: str
+    """RFC 3339."""
+    maker: str = ""
+    """The FlagSet that wrote it. One that writes both kinds is in no conflict with itself."""
+    flag_set_id: str = ""
+    shards: tuple[str, ...] = ()
+    """Names of the FlagShards that it consists of."""
+
+    @property
+    def place(self) -> Place:
+        """Under which name it is."""
+        return self.key.namespace, self.key.name
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two objects claim what only one can have."""
+
+    reason: str
+    """SHADOWED or FLAG_SET_ID_TAKEN."""
+    loser: ObjectKey
+    winner: ObjectKey
+    claim: str
+    """The name or the flagSetId."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What came of something learnt."""
+
+    places: frozenset[Place] = frozenset()
+    """Whose content may be another."""
+    claims: frozenset[str] = frozenset()
+    """flagSetIds that these places had before or have now."""
+    rivals: frozenset[ObjectKey] = frozenset()
+    """Of whom `Claims.conflicts_of` may say something else."""
+
+
+UNCHANGED: Final = Change()
+
+
+def claim_of(meta: Resource, spec: Mapping[str, Any]) -> Claim:
+    """What an object claims, read off its spec without reading it whole."""
+    document = spec.get("flagSpec")
+    if document is None:
+        document = spec.get("featureFlagSpec")
+    if isinstance(document, str):
+        try:
+            document = orjson.loads(document)
+        except ValueError:
+            document = None
+    metadata = document.get("metadata") if isinstance(document, dict) else None
+    wanted = metadata.get("flagSetId") if isinstance(metadata, dict) else None
+    listed = spec.get("shards") if spec.get("flagSpec") is None else None
+    names = [
+        str(each.get("name"))
+        for each in (listed if isinstance(listed, list) else ())
+        if isinstance(each, dict)
+    ]
+    return Claim(
+        key=meta.key,
+        created=meta.created,
+        maker=meta.labels.get(LABEL, ""),
+        flag_set_id=wanted if isinstance(wanted, str) else "",
+        shards=tuple(dict.fromkeys(names)),
+    )
+
+
+class Claims:
+    """Those of all objects. Each change costs as much as it concerns objects, however many there are."""
+
+    def __init__(self) -> None:
+        self._known: dict[ObjectKey, Claim] = {}
+        self._users: dict[Place, set[Place]] = {}
+        """Which objects consist of a shard, by the shard's place."""
+        self._held: dict[Place, tuple[str, _Turn]] = {}
+        """The flagSetId of what is served under a name, and its turn."""
+        self._turns: dict[str, list[_Turn]] = {}
+        """Sorted, by flagSetId."""
+
+    def follow(self, before: Resource | None, after: Resource | None) -> Change:
+        """An object went from `before` to `after`; None: there is no such object. Other kinds change nothing."""
+        seen = after or before
+        if seen is None or seen.key.kind not in KINDS or _alike(before, after):
+            return UNCHANGED
+        if after is None:
+            return self.forget(seen.key)
+        return self.learn(claim_of(after, after.spec))
+
+    def learn(self, claim: Claim) -> Change:
+        """An object claims this now."""
+        known = self._known.get(claim.key)
+        self._known[claim.key] = claim
+        return self._changed(known, claim)
+
+    def forget(self, key: ObjectKey) -> Change:
+        """It is gone."""
+        known = self._known.pop(key, None)
+        return UNCHANGED if known is None else self._changed(known, None)
+
+    def served(self, place: Place) -> Claim | None:
+        """Of the object that is served under this name."""
+        for kind in (KIND, FLAG_KIND):
+            if (found := self._known.get(ObjectKey(kind, *place))) is not None:
+                return found
+        return None
+
+    def holders(self, flag_set_id: str) -> list[Place]:
+        """Where the objects with this flagSetId are, the one that comes first in front."""
+        return [place for _, place, _ in self._turns.get(flag_set_id, ())]
+
+    def flag_set_id(self, place: Place) -> str:
+        """What the object that is served there claims; empty for nothing."""
+        held = self._held.get(place)
+        return "" if held is None else held[0]
+
+    def conflicts(self) -> Iterator[Conflict]:
+        """All that there are now, one for each loser and what it loses."""
+        for key in tuple(self._known):
+            if key.kind == FLAG_KIND:
+                yield from self._of_name((key.namespace, key.name))
+        for flag_set_id, turns in tuple(self._turns.items()):
+            winner, *others = turns
+            for loser in others:
+                yield _taken(flag_set_id, loser, winner)
+
+    def conflicts_of(self, key: ObjectKey) -> list[Conflict]:
+        """Those that concern an object: all that it loses, and what it wins over an object beside it, the first of them."""
+        place = (key.namespace, key.name)
+        found, served = self._of_name(place), self.served(place)
+        if served is None or served.key != key or place not in self._held:
+            return found
+        flag_set_id, own = self._held[place]
+        turns = self._turns[flag_set_id]
+        if turns[0] != own:
+            return [*found, _taken(flag_set_id, own, turns[0])]
+        beside = (each for each in turns[1:] if each[1][0] == place[0])
+        return [*found, *(_taken(flag_set_id, each, own) for each in islice(beside, 1))]
+
+    def _of_name(self, place: Place) -> list[Conflict]:
+        winner, loser = (self._known.get(ObjectKey(kind, *place)) for kind in (KIND, FLAG_KIND))
+        if winner is None or loser is None or (winner.maker and winner.maker == loser.maker):
+            return []
+        return [Conflict(SHADOWED, loser.key, winner.key, "/".join(place))]
+
+    def _changed(self, before: Claim | None, after: Claim | None) -> Change:
+        seen = after or before
+        assert seen is not None  # noqa: S101 - one of both is always there
+        if seen.key.kind == shard.KIND:
+            places = frozenset(self._users.get(seen.place, ()))
+            rivals: set[Place] = set()
+        else:
+            places = frozenset({seen.place})
+            rivals = set(places) if _maker(before) != _maker(after) else set()
+            self._list(seen.place, _parts(before), _parts(after))
+        claims: set[str] = set()
+        for place in places:
+            claims.add(self.flag_set_id(place))
+            rivals |= self._claim_anew(place)
+            claims.add(self.flag_set_id(place))
+        return Change(places, frozenset(claims - {""}), frozenset(self._there(rivals)))
+
+    def _there(self, places: Iterable[Place]) -> Iterator[ObjectKey]:
+        keys = (ObjectKey(kind, *place) for place in places for kind in (KIND, FLAG_KIND))
+        return (key for key in keys if key in self._known)
+
+    def _list(self, place: Place, before: Iterable[Place], after: Iterable[Place]) -> None:
+        for part in before:
+            self._users[part].discard(place)
+            if not self._users[part]:
+                del self._users[part]
+        for part in after:
+            self._users.setdefault(part, set()).add(place)
+
+    def _claim_anew(self, place: Place) -> set[Place]:
+        """Put the object that is served there into its turn; the places of whose conflicts that makes others."""
+        before, now = self._held.get(place), self._turn(place)
+        if before == now:
+            return set()
+        ids = {held[0] for held in (before, now) if held is not None}
+        firsts = {each: self._first(each) for each in ids}
+        if before is not None:
+            del self._held[place]
+            turns = self._turns[before[0]]
+            del turns[bisect_left(turns, before[1])]
+            if not turns:
+                del self._turns[before[0]]
+        if now is not None:
+            self._held[place] = now
+            insort(self._turns.setdefault(now[0], []), now[1])
+        return {place}.union(*(self._moved(each, first) for each, first in firsts.items()))
+
+    def _turn(self, place: Place) -> tuple[str, _Turn] | None:
+        served = self.served(place)
+        if served is None:
+            return None
+        parts = [served]
+        if served.shards:
+            keys = (ObjectKey(shard.KIND, *each) for each in _parts(served))
+            parts = [self._known[key] for key in keys if key in self._known]
+        wanted = next((each.flag_set_id for each in parts if each.flag_set_id), "")
+        return (wanted, (served.created, place, served.key.kind)) if wanted else None
+
+    def _first(self, flag_set_id: str) -> _Turn | None:
+        turns = self._turns.get(flag_set_id)
+        return turns[0] if turns else None
+
+    def _moved(self, flag_set_id: str, before: _Turn | None) -> set[Place]:
+        """Who hears of it when the first of them was `before`: both firsts and, where they differ, whoever is beside one of them.
+
+        To the others it is an object in another namespace as before.
+        """
+        now = self._first(flag_set_id)
+        firsts = {each[1] for each in (before, now) if each is not None}
+        if before == now:
+            return firsts
+        namespaces = {namespace for namespace, _ in firsts}
+        return firsts | {each for each in self.holders(flag_set_id) if each[0] in namespaces}
+
+
+def _taken(flag_set_id: str, loser: _Turn, winner: _Turn) -> Conflict:
+    return Conflict(FLAG_SET_ID_TAKEN, _key(loser), _key(winner), flag_set_id)
+
+
+def _key(turn: _Turn) -> ObjectKey:
+    _, place, kind = turn
+    return ObjectKey(kind, *place)
+
+
+def _parts(claim: Claim | None) -> list[Place]:
+    """Where its FlagShards are."""
+    return [] if claim is None else [(claim.key.namespace, name) for name in claim.shards]
+
+
+def _maker(claim: Claim | None) -> str | None:
+    return None if claim is None else claim.maker
+
+
+def _alike(before: Resource | None, after: Resource | None) -> bool:
+    """Whether both claim the same for sure."""
+    if before is None or after is None:
+        return False
+    same = before.uid == after.uid and before.generation == after.generation
+    return same and before.labels.get(LABEL) == after.labels.get(LABEL)

@@ -1,0 +1,189 @@
+"""Conflicts between objects, in the status of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.api.claims import Claims
+from controller.api.conditions import find
+from controller.api.meta import ObjectKey, Resource
+from controller.flagsets.contested import ContestedReconciler
+from controller.runtime.setbacks import Setback, Stalled
+from controller.runtime.settle import Outcome, Settled, settle
+from tests.unit.controller.flagsets.world import START
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+FFC, FLAG = "FeatureFlagConfiguration", "FeatureFlag"
+
+
+@dataclass
+class Judge:
+    """Says what it is to say."""
+
+    says: Outcome | None = None
+    forgotten: int = 0
+
+    async def reconcile(self, resource: Resource, now: datetime) -> Outcome:
+        if self.says is None:
+            raise Stalled("InvalidFlags", "a flag is bad")
+        return self.says
+
+    def forget(self, key: ObjectKey) -> None:
+        self.forgotten += 1
+
+
+class World:
+    """Objects and what is said of them."""
+
+    def __init__(self) -> None:
+        self.claims = Claims()
+        self.judge = Judge(Outcome("3 flags are sound"))
+        self.statuses: dict[ObjectKey, dict[str, Any]] = {}
+
+    def there(self, kind: str, name: str, wanted: str = "", *, namespace: str = "shop", age: int = 1) -> ObjectKey:  # fmt: skip
+        found = self.resource(ObjectKey(kind, namespace, name), wanted, age)
+        self.claims.follow(None, found)
+        return found.key
+
+    def gone(self, key: ObjectKey) -> None:
+        self.claims.follow(self.resource(key), None)
+
+    def resource(self, key: ObjectKey, wanted: str = "", age: int = 1) -> Resource:
+        meta = {"name": key.name, "namespace": key.namespace, "uid": str(key), "generation": 1,
+                "creationTimestamp": f"2026-01-0{age}T00:00:00Z"}  # fmt: skip
+        spec = {"flagSpec": {"flags": {}, "metadata": {"flagSetId": wanted} if wanted else {}}}
+        status = self.statuses.get(key, {})
+        return Resource.of({"kind": key.kind, "metadata": meta, "spec": spec, "status": status})
+
+    async def look(self, key: ObjectKey) -> Settled:
+        resource = self.resource(key)
+        try:
+            result: Outcome | Setback = await ContestedReconciler(
+                self.judge, self.claims
+            ).reconcile(resource, START)
+        except Setback as setback:
+            result = setback
+        settled = settle(resource, result, START)
+        self.statuses[key] = settled.status
+        return settled
+
+    def said(self, key: ObjectKey, kind: str = "Undisputed") -> tuple[str, str, str] | None:
+        """(status, reason, message) of a condition."""
+        known = find(self.statuses[key]["conditions"], kind)
+        return None if known is None else (known["status"], known["reason"], known["message"])
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_what_nobody_else_claims_has_no_word_of_it(world: World) -> None:
+    key = world.there(FFC, "x", "id")
+    assert (await world.look(key)).news == ()
+    assert world.said(key) is None
+    assert world.said(key, "Ready") == ("True", "Succeeded", "3 flags are sound")
+
+
+LOST = "not served under this name: FeatureFlagConfiguration shop/x has the same name; remove one of them"
+WON = "FeatureFlag shop/x of the same name is not served; remove one of them"
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "message"), [(FLAG, "Shadowed", LOST), (FFC, "Shadows", WON)]
+)
+async def test_one_name_is_told_to_both(world: World, kind: str, reason: str, message: str) -> None:
+    keys = {each: world.there(each, "x") for each in (FFC, FLAG)}
+    settled = await world.look(keys[kind])
+    assert world.said(keys[kind]) == ("False", reason, message)
+    assert world.said(keys[kind], "Ready") == ("True", "Succeeded", f"3 flags are sound; {message}")
+    assert [(each.reason, each.message, each.warning) for each in settled.news] == [(reason, message, True)]  # fmt: skip
+
+
+async def test_one_flag_set_id_is_told_to_both_who_are_in_one_namespace(world: World) -> None:
+    old, new = world.there(FFC, "old", "id"), world.there(FLAG, "new", "id", age=2)
+    for key in (old, new):
+        await world.look(key)
+    assert world.said(old) == (
+        "False", "FlagSetIdContested",
+        'FeatureFlag shop/new has flagSetId "id", too, and is not served under it; give it another',
+    )  # fmt: skip
+    assert world.said(new) == (
+        "False", "FlagSetIdTaken",
+        'not served under flagSetId "id": FeatureFlagConfiguration shop/old is older and has it, too; give one of them another',
+    )  # fmt: skip
+
+
+async def test_no_other_tenant_s_object_is_named_and_no_other_tenant_warns_of_his(
+    world: World,
+) -> None:
+    old = world.there(FFC, "secret", "id", namespace="bank")
+    new = world.there(FFC, "new", "id", age=2)
+    for key in (old, new):
+        await world.look(key)
+    assert world.said(old) is None
+    status, reason, message = world.said(new) or ("", "", "")
+    assert (status, reason) == ("False", "FlagSetIdTaken")
+    assert "an older object in another namespace has it, too" in message
+    assert not {"bank", "secret"} & set(message.replace("/", " ").split())
+
+
+async def test_what_is_lost_is_the_reason_and_all_is_told(world: World) -> None:
+    world.there(FFC, "old", "id")
+    key = world.there(FFC, "x", "id", age=2)
+    world.there(FLAG, "x")
+    settled = await world.look(key)
+    _, reason, message = world.said(key) or ("", "", "")
+    assert (reason, message.startswith(f"{WON}; not served under flagSetId")) == ("FlagSetIdTaken", True)  # fmt: skip
+    assert [each.reason for each in settled.news] == ["Shadows", "FlagSetIdTaken"]
+
+
+async def test_a_conflict_is_said_once_and_again_after_it_was_settled(world: World) -> None:
+    world.there(FFC, "x")
+    key = world.there(FLAG, "x")
+    assert [len((await world.look(key)).news) for _ in range(3)] == [1, 0, 0]
+    world.gone(ObjectKey(FFC, "shop", "x"))
+    assert ((await world.look(key)).news, world.said(key)) == ((), None)
+    world.there(FFC, "x")
+    assert len((await world.look(key)).news) == 1
+
+
+async def test_one_more_conflict_is_the_only_one_that_is_said(world: World) -> None:
+    key = world.there(FFC, "x", "id", age=2)
+    world.there(FLAG, "x")
+    await world.look(key)
+    other = world.there(FFC, "old", "id")
+    assert [each.reason for each in (await world.look(key)).news] == ["FlagSetIdTaken"]
+    world.gone(other)
+    assert (await world.look(key)).news == ()
+
+
+async def test_of_what_is_unsound_the_conflict_is_told_beside_its_failure_and_goes(
+    world: World,
+) -> None:
+    world.judge.says = None
+    world.there(FFC, "x")
+    key = world.there(FLAG, "x")
+    assert [each.reason for each in (await world.look(key)).news] == ["InvalidFlags", "Shadowed"]
+    assert world.said(key) == ("False", "Shadowed", LOST)
+    assert world.said(key, "Ready") == ("False", "InvalidFlags", "a flag is bad")
+    world.gone(ObjectKey(FFC, "shop", "x"))
+    assert ((await world.look(key)).news, world.said(key)) == ((), None)
+
+
+async def test_however_long_an_identifier_is_nothing_is_said_twice(world: World) -> None:
+    long = "\u200b" * 10_000
+    world.there(FFC, "a" * 250, long)
+    key = world.there(FFC, "x" * 250, long, age=2)
+    world.there(FLAG, "x" * 250)
+    assert [len((await world.look(key)).news) for _ in range(2)] == [2, 0]
+
+
+def test_who_is_gone_is_forgotten(world: World) -> None:
+    ContestedReconciler(world.judge, world.claims).forget(ObjectKey(FFC, "shop", "x"))
+    assert world.judge.forgotten == 1
