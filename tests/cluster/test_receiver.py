@@ -12,8 +12,10 @@ import pytest
 
 from tests.cluster.assets import find
 from tests.cluster.objects import flags, manifest, secret
+from tests.unit.controller.receiver.sending import body_of, headers_of
 
 if TYPE_CHECKING:
+    from controller.receiver.signatures import Sender
     from tests.cluster.objects import Namespace
     from tests.cluster.plugin import ControllerPorts
     from tests.cluster.spines import Spine
@@ -72,6 +74,30 @@ def test_a_push_is_looked_for_until_the_git_server_shows_it(
     spine.wait_ready("flagsource")
     subprocess.run(["git", "branch", "--force", "main", commit], cwd=repository, check=True)
     spine.wait_applied(commit)
+
+
+@pytest.mark.parametrize("sender", ["github", "gitlab", "gitea"])
+def test_a_forges_push_brings_the_commit_that_it_names(
+    spine: Spine, controller_ports: ControllerPorts, sender: Sender
+) -> None:
+    spine.apply(secret("push-token", token=TOKEN), receiver(type=sender))
+    path = spine.wait_ready("flagreceiver", "push")["status"]["webhookPath"]
+    commit = spine.repository.commit("off", flags__json=flags(banner="off"))
+    body = body_of(told(sender, spine.url, commit))
+    signed = headers_of(sender, body, token=TOKEN.encode())
+    sent = [word for name, text in signed for word in ("-H", f"{name}: {text}")]
+    url = f"http://127.0.0.1:{controller_ports.receiver}{path}"
+    command = ["curl", "-sS", "--fail-with-body", "--data-binary", body.decode(), *sent, url]
+    subprocess.run(command, check=True, capture_output=True)
+    spine.wait_applied(commit)
+
+
+def told(sender: str, url: str, commit: str) -> dict[str, Any]:
+    """What a forge sends of a push."""
+    push = {"ref": "refs/heads/main", "after": commit}
+    if sender == "gitlab":
+        return {"object_kind": "push", **push, "checkout_sha": commit, "project": {"git_http_url": url}}  # fmt: skip
+    return {**push, "head_commit": {"id": commit}, "repository": {"clone_url": url}}
 
 
 def test_a_receiver_without_its_secret_is_ready_as_soon_as_that_is_there(space: Namespace) -> None:

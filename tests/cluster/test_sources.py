@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import socket
 import ssl
 import urllib.error
 import urllib.request
@@ -14,7 +15,7 @@ import trustme
 
 from controller.artifacts.archive import unpack
 from tests.cluster.objects import condition, flag_source, flags, secret
-from tests.git_http import git_server
+from tests.git_http import git_server, http_proxy
 from tests.git_ssh import ssh_host
 from tests.repositories import Repository
 
@@ -77,6 +78,71 @@ def test_a_key_in_a_secret_opens_a_repository_over_ssh(
         found = space.wait_reason("flagsource", "HostKeyRefused")
     assert "Host key verification failed" in condition(found, "Ready")["message"]
     assert host.key() not in str(found)
+
+
+def test_a_certificate_and_a_proxy_in_secrets_open_a_repository(
+    space: Namespace, repository: Repository, tmp_path: Path
+) -> None:
+    authority, strangers = trustme.CA(), trustme.CA()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    strangers.configure_trust(tls)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    ours = strangers.issue_cert("flagstaff@example.com")
+    content = {
+        "ca__crt": authority.cert_pem.bytes().decode(),
+        "tls__crt": ours.cert_chain_pems[0].bytes().decode(),
+        "tls__key": ours.private_key_pem.bytes().decode(),
+    }
+    with http_proxy("me:word") as proxy, git_server(tmp_path, tls=tls) as server:
+        passing = secret("proxy", address=proxy.address, username="me", password="word")
+        source = protected(server.url)
+        source["spec"]["git"]["proxySecretRef"] = {"name": "proxy"}
+        space.apply(secret("git", **content), passing, source)
+        space.wait_ready("flagsource")
+        assert proxy.targets
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        {"tag": "v1.2.0"},
+        {"semver": ">=1.1 <2"},
+        {"name": "refs/heads/release"},
+        {"commit": "{commit}"},
+        {"branch": "release", "commit": "{commit}"},
+    ],
+    ids="-".join,
+)
+def test_each_reference_of_fluxs_names_its_commit(
+    space: Namespace, repository: Repository, tmp_path: Path, reference: dict[str, str]
+) -> None:
+    repository.git("tag", "v1.1.0")
+    repository.git("checkout", "-q", "-b", "release")
+    wanted = repository.commit("released", flags__json=flags(banner="off"))
+    repository.git("tag", "v1.2.0")
+    repository.git("checkout", "-q", "main")
+    repository.commit("later", flags__json=flags(banner="on"))
+    repository.git("tag", "v2.0.0")
+    source = flag_source("{url}")
+    source["spec"]["git"]["ref"] = {
+        name: text.format(commit=wanted) for name, text in reference.items()
+    }
+    with git_server(tmp_path) as server:
+        source["spec"]["git"]["url"] = f"{server.url}/repository/.git"
+        space.apply(source)
+        found = space.wait_ready("flagsource")
+    assert found["status"]["artifact"]["revision"].endswith(f"sha1:{wanted}")
+
+
+def test_a_server_that_does_not_answer_is_given_up_after_the_timeout(
+    space: Namespace,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/flags.git"
+        space.apply(flag_source(url, timeout="1s"))
+        found = space.wait("flagsource", lambda it: condition(it, "Ready").get("status") == "False")
+    assert "1 s" in condition(found, "Ready")["message"]
 
 
 def test_a_secret_that_comes_changes_or_is_wrong_is_noticed_at_once(
