@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api import configuration, flagset, flagsource, receiver
 from controller.artifacts import server as artifact_server
 from controller.artifacts.storages import Storages
+from controller.flagsets.contested import ContestedReconciler
 from controller.flagsets.fetch import ArtifactReader
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.serving import ServingReconciler
@@ -115,10 +116,13 @@ def _reconcilers(controller: Controller, storages: Storages) -> dict[str, Reconc
         flagset.KIND: FlagSetReconciler(
             objects, ArtifactReader(local, hosts), cluster, controller.applied, random.random
         ),
-        configuration.KIND: ServingReconciler(
-            ConfigurationReconciler(objects), objects, controller.proxies
+        configuration.KIND: ContestedReconciler(
+            ServingReconciler(ConfigurationReconciler(objects), objects, controller.proxies),
+            controller.claims,
         ),
-        configuration.FLAG_KIND: ConfigurationReconciler(objects),
+        configuration.FLAG_KIND: ContestedReconciler(
+            ConfigurationReconciler(objects), controller.claims
+        ),
         receiver.KIND: FlagReceiverReconciler(cluster.secret, controller.endpoints),
     }
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, flagset, flagsource, receipt, receiver, shard
+from controller.api.claims import Claims
 from controller.api.meta import GROUP, OPENFEATURE_GROUP, Resource, about
 from controller.flagsets.proxies import LiveProxies
 from controller.handlers.app import Watched, seen
@@ -73,6 +74,7 @@ class Controller:
     objects: Objects
     metrics: Metrics
     proxies: LiveProxies = field(default_factory=LiveProxies, init=False)
+    claims: Claims = field(default_factory=Claims, init=False)
     loops: dict[str, Loop] = field(default_factory=dict, init=False)
     endpoints: Endpoints = field(default_factory=Endpoints, init=False)
     expected: Expected = field(default_factory=Expected, init=False)
@@ -145,7 +147,8 @@ class Controller:
             self._meet(after)
         if after is None and before is not None and before.key.kind in self.loops:
             self.loops[before.key.kind].gone(before.key)
-        for key in woken(before, after, self.objects.of_kind):
+        rivals = self.claims.follow(before, after).rivals
+        for key in rivals | woken(before, after, self.objects.of_kind):
             self._wake(key)
 
     def _wake(self, key: ObjectKey) -> None:
