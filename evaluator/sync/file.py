@@ -6,13 +6,13 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from evaluator.flags.document import format_of
+from evaluator.flags.document import Format, format_of
 from evaluator.sync.accept import fingerprint
 from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
 from evaluator.sync.watch import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
     from evaluator.sync.source import Heard
@@ -23,6 +23,12 @@ _SETTLE: Final = 0.02
 """Seconds after an event: whoever writes in place opens, truncates and writes."""
 _LOOKS: Final = 2
 """Looks after a change that read again: a second change within the clock's grain leaves no trace in the times."""
+_STILL: Final = 0.2
+"""Seconds that YAML which is written in place stays as it is before it is taken: cut at the end of a line it is a document, too."""
+_FRESH: Final = 1.0
+"""Seconds after its last change in which a file that we know nothing of may be under its writer's hands."""
+_LONGEST_WRITING: Final = 5.0
+"""Seconds after which whoever writes on and on is told of."""
 _MAX_FILES: Final = 1_000
 _TRIES: Final = 5
 
@@ -33,13 +39,24 @@ Mark: TypeAlias = tuple[tuple[str, int, int, int, int, int], ...]
 class FileSource:
     """Follows one path. Implements `SyncSource`."""
 
-    def __init__(self, name: str, identity: str, path: Path, *, watch: bool = True) -> None:
-        """Without `watch` the path is only looked at, once a second."""
+    def __init__(
+        self,
+        name: str,
+        identity: str,
+        path: Path,
+        clock: Callable[[], float],
+        *,
+        watch: bool = True,
+    ) -> None:
+        """Without `watch` the path is only looked at, once a second. `clock` is Unix seconds."""
         self.name = name
         self.identity = identity
         self._path = path
+        self._clock = clock
         self._watch = watch
         self._mark: Mark | None = None
+        self._unsettled: Mark | None = None
+        """What was not taken at the last look: it may have been half written."""
         self._delivered: bytes | None = None
 
     async def deliveries(self) -> AsyncGenerator[Heard, None]:
@@ -51,7 +68,7 @@ class FileSource:
                 if self._watch and moved:
                     await watch.arm()
                 before = self._mark
-                heard = await asyncio.to_thread(self._look, again > 0)
+                heard = await self._still(again > 0)
                 again = _LOOKS if self._mark != before else max(0, again - 1)
                 yield heard
                 moved = await watch.wait(POLL)
@@ -62,33 +79,63 @@ class FileSource:
         finally:
             watch.close()
 
-    def _look(self, read: bool) -> Heard:
+    async def _still(self, read: bool) -> Heard:
+        """What is there once nobody writes it any more."""
+        for _ in range(round(_LONGEST_WRITING / _STILL)):
+            heard = await asyncio.to_thread(self._look, read)
+            if heard is not None:
+                return heard
+            await asyncio.sleep(_STILL)
+        return self._changing()
+
+    def _look(self, read: bool) -> Heard | None:
+        """None: look again, it may be half written."""
         try:
             mark = self._now()
             if mark == self._mark and not read:
                 return UNCHANGED
-            mark, delivery = self._settled(mark)
+            settled = self._settled(mark)
         except OSError as error:
             # Whatever comes back is delivered anew.
             self._mark = self._delivered = None
             return _fault(self.name, error)
         except SourceFault as fault:
             return fault
-        self._mark = mark
+        if settled is None:
+            return None
+        self._mark, delivery = settled
         content = fingerprint(delivery)
         if content == self._delivered:
             return UNCHANGED
         self._delivered = content
         return delivery
 
-    def _settled(self, mark: Mark) -> tuple[Mark, Delivery]:
-        """What was there from before the reading until after it."""
+    def _settled(self, mark: Mark) -> tuple[Mark, Delivery] | None:
+        """What was there from before the reading until after it; None where that may be half of what is meant."""
         for _ in range(_TRIES):
+            if mark != self._unsettled and self._may_be_half(mark):
+                self._unsettled = mark
+                return None
             documents = self._read(mark)
             before, mark = mark, self._now()
             if mark == before:
+                self._unsettled = None
                 return mark, Delivery(documents)
-        raise SourceFault("Changing", f"{self.name}: it changes faster than it can be read")
+        raise self._changing()
+
+    def _may_be_half(self, mark: Mark) -> bool:
+        """Whether YAML was changed that may still be written. Half of JSON is none, and what replaced another file was whole before."""
+        known = {each[0]: each for each in self._mark or ()}
+        return any(
+            abs(self._clock() - each[4] / 1e9) < _FRESH
+            if (held := known.get(each[0])) is None
+            else each != held and each[1:3] == held[1:3]
+            for each in mark
+            if format_of(each[0] or self._path.name) is Format.YAML
+        )
+
+    def _changing(self) -> SourceFault:
+        return SourceFault("Changing", f"{self.name}: it changes faster than it can be read")
 
     def _now(self) -> Mark:
         """Raises OSError where nothing is there."""

@@ -7,7 +7,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from evaluator.flags.document import format_of
+from evaluator.flags.document import Format, format_of
 from evaluator.sync.credentials import authorization, without_credentials
 from evaluator.sync.http_client import Client, Request, Response
 from evaluator.sync.oauth import Tokens
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 _ACCEPT: Final = "application/json, application/yaml"
 _REASONS: Final = {401: "Unauthorized", 403: "Unauthorized", 404: "NotFound", 410: "NotFound"}
+_ENDLESS: Final = (
+    "answered YAML without its length, so that nobody can tell whether it is whole; "
+    "have the server send Content-Length or chunks, or serve JSON"
+)
 _OVERLOADED: Final = frozenset({429, 503})
 _LONGEST_WAIT: Final = 120.0
 """Seconds: who has overloaded a server waits for it, but flags that are minutes old are too old."""
@@ -73,7 +77,11 @@ class HttpSource:
             if not self._asked_to_wait:
                 raise refused
             return refused
-        delivery = Delivery(((self._file(answer), answer.body),))
+        file = self._file(answer)
+        if not answer.ends and format_of(file) is Format.YAML:
+            # Cut at the end of a line it is a document like any other, with fewer flags.
+            raise SourceFault("Invalid", f"{self.name}: {_ENDLESS}")
+        delivery = Delivery(((file, answer.body),))
         return await self._polls.answered(delivery, answer.headers.get("ETag"))
 
     async def _headers(self, client: Client) -> dict[str, str]:

@@ -39,6 +39,8 @@ class Response:
     headers: Mapping[str, str]
     """Names in any case."""
     body: bytes
+    ends: bool
+    """Whether the peer told where the body ends; if not, one that was cut off looks like any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,8 @@ def _read(request: Request, response: urllib3.BaseHTTPResponse, until: float) ->
         raise SourceFault("TooLarge", f"{length} bytes are more than {request.limit}")
     if len(body) > request.limit:
         raise SourceFault("TooLarge", f"it is more than {request.limit} bytes")
-    return Response(response.status, response.headers, bytes(body))
+    ends = length.isdigit() or getattr(response, "chunked", False)
+    return Response(response.status, response.headers, bytes(body), ends)
 
 
 def _retries(headers: Mapping[str, str]) -> urllib3.Retry:

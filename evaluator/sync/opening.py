@@ -111,7 +111,7 @@ def _open(
 ) -> SyncSource:
     if config.provider in FILES:
         watch = config.provider is not Provider.FILEINFO
-        return FileSource(name, identity, Path(config.uri).expanduser(), watch=watch)
+        return FileSource(name, identity, Path(config.uri).expanduser(), clock, watch=watch)
     if config.provider is Provider.GRPC:
         from evaluator.sync.grpc import GrpcSource  # noqa: PLC0415
 

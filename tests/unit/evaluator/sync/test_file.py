@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from evaluator.sync import file as file_module
 from evaluator.sync.file import FileSource
 from evaluator.sync.source import Delivery, SourceFault, Unchanged
 from evaluator.sync.watch import places
+from tests.unit.evaluator.sync.fakes import Clock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def source(path: Path, *, watch: bool = True) -> FileSource:
-    return FileSource(str(path), "identity", path, watch=watch)
+    return FileSource(str(path), "identity", path, Clock(), watch=watch)
 
 
 def write(path: Path, text: str) -> None:
@@ -144,6 +146,72 @@ async def test_a_second_change_that_leaves_no_trace_in_the_times_is_seen(
     write(path, "two")
     assert text(await following(heard, Delivery)) == "two"
     await heard.aclose()
+
+
+async def test_yaml_that_is_written_in_place_is_taken_once_it_is_whole(
+    tmp_path: Path, watch: bool
+) -> None:
+    path = tmp_path / "flags.yaml"
+    write(path, "one")
+    heard = source(path, watch=watch).deliveries()
+    assert text(await following(heard, Delivery)) == "one"
+    changed = asyncio.ensure_future(following(heard, Delivery))
+    with path.open("w") as file:
+        for line in ("a: 1\n", "b: 2\n", "c: 3\n"):
+            file.write(line)
+            file.flush()
+            await asyncio.sleep(0.05)
+    assert text(await changed) == "a: 1\nb: 2\nc: 3\n"
+    await heard.aclose()
+
+
+def looks(path: Path, before: str, change: Callable[[Path, str], None]) -> Any:
+    """What two looks at once after a change to "two" find."""
+    looking = FileSource("f", "identity", path, Clock(0.0), watch=False)
+    write(path, before)
+    assert looking._look(False) is not None
+    change(path, "two, which is longer")
+    return [looking._look(False) for _ in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "waits"),
+    [
+        ("flags.yaml", write, True),
+        ("flags.yml", write, True),
+        ("flags.yaml", replace, False),
+        ("flags.json", write, False),
+    ],
+)
+def test_only_yaml_in_place_is_looked_at_twice(
+    tmp_path: Path, name: str, change: Callable[[Path, str], None], waits: bool
+) -> None:
+    first, second = looks(tmp_path / name, "one", change)
+    assert (first is None) is waits
+    assert isinstance(second if waits else first, Delivery)
+
+
+def test_yaml_that_was_written_just_before_the_first_look_is_looked_at_twice(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "flags.yaml"
+    write(path, "one")
+    now = path.stat().st_mtime
+    looking = [FileSource("f", "identity", path, Clock(now + age)) for age in (0.5, 5.0)]
+    assert [each._look(False) is None for each in looking] == [True, False]
+
+
+async def test_yaml_that_is_written_on_and_on_is_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_module, "_LONGEST_WRITING", 0.6)
+    path = tmp_path / "flags.yaml"
+    write(path, "one")
+    looking = source(path)
+    monkeypatch.setattr(looking, "_may_be_half", lambda _: True)
+    sizes = iter(range(100))
+    monkeypatch.setattr(looking, "_now", lambda: (("", 1, 1, next(sizes), 0, 0),))
+    assert (await following(looking.deliveries(), SourceFault)).reason == "Changing"
 
 
 async def test_what_is_too_large_is_not_read(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import socket
 import ssl
 import time
 from dataclasses import replace
@@ -18,7 +19,6 @@ from evaluator.sync.source import Delivery, SourceFault, Unchanged
 from tests.sync_sources import Ear, HttpPeer, raw_server, respond
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import AsyncIterator, Iterator
     from http.server import BaseHTTPRequestHandler
     from pathlib import Path
@@ -135,6 +135,39 @@ async def test_the_extension_says_the_format_or_else_the_content_type(
     name = (await ear.until(Delivery)).documents[0][0]
     assert name.endswith((".yaml", ".yml")) is yaml
     assert "sig" not in name
+
+
+ENDS = {
+    "by its length": (b"Content-Length: 12\r\n\r\n", b"", Delivery),
+    "by chunks": (b"Transfer-Encoding: chunked\r\n\r\nc\r\n", b"\r\n0\r\n\r\n", Delivery),
+    "before its length": (b"Content-Length: 99\r\n\r\n", b"", SourceFault),
+    "within chunks": (b"Transfer-Encoding: chunked\r\n\r\nc\r\n", b"\r\n", SourceFault),
+    "with the connection": (b"\r\n", b"", SourceFault),
+}
+
+
+@pytest.mark.parametrize(("head", "tail", "expected"), ENDS.values(), ids=ENDS)
+async def test_yaml_is_taken_only_where_it_is_known_to_be_whole(
+    ears: list[Ear], head: bytes, tail: bytes, expected: type[Any]
+) -> None:
+    def answer(connection: socket.socket) -> None:
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.1 200 OK\r\n" + head + b"flags: {}   " + tail)
+        connection.shutdown(socket.SHUT_WR)
+
+    with raw_server(answer) as port:
+        heard = await listen(ears, f"http://127.0.0.1:{port}/flags.yaml").next()
+    assert isinstance(heard, expected)
+
+
+async def test_json_that_ends_with_the_connection_is_taken(ears: list[Ear]) -> None:
+    def answer(connection: socket.socket) -> None:
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n{}")
+        connection.shutdown(socket.SHUT_WR)
+
+    with raw_server(answer) as port:
+        assert isinstance(await listen(ears, f"http://127.0.0.1:{port}/f").next(), Delivery)
 
 
 async def test_compressed_content_is_unpacked_and_its_size_bounded(
