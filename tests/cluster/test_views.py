@@ -1,0 +1,119 @@
+"""Two proxies of which one is told late: each serves what it knows, and the object says who is behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from tests.clients.asking import served as value
+from tests.cluster.fleets import following, served, wait
+from tests.cluster.objects import condition, flags
+from tests.cluster.pods import PodProcess, pods
+from tests.cluster.proxies import ProxyProcess, within
+from tests.cluster.relay import relay
+from tests.cluster.views import View, view
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.cluster.plane import Plane
+    from tests.cluster.spines import Spine
+
+pytestmark = pytest.mark.timeout(180)
+
+
+class Pair(NamedTuple):
+    """A proxy that sees the cluster at once, one that sees it through `view`, and two evaluators behind each."""
+
+    view: View
+    ahead: list[PodProcess]
+    behind: list[PodProcess]
+
+    def values(self) -> list[bool]:
+        """What each serves now."""
+        return [value(each.port("ofrep")) for each in (*self.ahead, *self.behind)]
+
+
+@pytest.fixture
+def late(cluster: Plane, tmp_path: Path) -> Iterator[tuple[ProxyProcess, View]]:
+    with view(cluster) as held:
+        url, cluster.url = cluster.url, held.url
+        try:
+            made = ProxyProcess(cluster, tmp_path / "proxy", name="late")
+        finally:
+            cluster.url = url
+        made.start()
+        yield made, held
+        made.end()
+
+
+@pytest.fixture
+def pair(
+    cluster: Plane, spine: Spine, delivering: ProxyProcess, late: tuple[ProxyProcess, View], tmp_path: Path
+) -> Iterator[Pair]:  # fmt: skip
+    process, held = late
+    sources = [following(each.target, spine.name) for each in (delivering, process)]
+    with (
+        pods(cluster, spine.name, sources[0], tmp_path / "pods", "a1", "a2") as ahead,
+        pods(cluster, spine.name, sources[1], tmp_path / "pods", "b1", "b2") as behind,
+    ):
+        served(spine, "4/4")
+        yield Pair(held, ahead, behind)
+
+
+@pytest.mark.parametrize("reason", ["Progressing", pytest.param("Lagging", marks=pytest.mark.slow)])
+def test_who_is_behind_a_proxy_that_is_told_late_is_named_until_it_is_told(
+    spine: Spine, pair: Pair, reason: str
+) -> None:
+    first = spine.get("flagset")["status"]["lastAppliedRevision"]
+    pair.view.hold()
+    commit = spine.push(flags__json=flags(banner="off"))
+    within(lambda: pair.values() == [False, False, True, True])
+    served(spine, "2/4")
+    found = spine.wait("ffc", lambda it: condition(it, "Propagated")["reason"] == reason)
+    assert (found["status"]["served"], found["status"]["total"]) == ("2/4", 4)
+    assert condition(found, "Propagated")["status"] == "False"
+    named = {(each["name"], each["serves"]) for each in found["status"]["laggards"]}
+    assert named == {(f"{spine.name}/{each.name}", first) for each in pair.behind}
+    code, text = wait(spine, "ffc/flags", commit, "--timeout", "1s")
+    assert (code, f"{spine.name}/b1" in text) == (1, True)
+    assert pair.values() == [False, False, True, True]
+
+    pair.view.release()
+    within(lambda: pair.values() == [False] * 4)
+    settled(spine, "4/4")
+    assert wait(spine, "ffc/flags", commit)[0] == 0
+
+
+def settled(spine: Spine, count: str) -> None:
+    """So many serve it, and nobody is named any more."""
+    found = served(spine, count)
+    assert "laggards" not in found["status"]
+    assert condition(found, "Propagated")["reason"] == "Served"
+
+
+def test_a_member_that_moves_to_a_proxy_that_is_told_late_counts_once_and_where_it_is(
+    cluster: Plane, spine: Spine, delivering: ProxyProcess, late: tuple[ProxyProcess, View], tmp_path: Path
+) -> None:  # fmt: skip
+    process, held = late
+    with relay(delivering.sync) as service:
+        source = following(f"127.0.0.1:{service.port}", spine.name)
+        with pods(cluster, spine.name, source, tmp_path / "pods", "mover") as [mover]:
+            served(spine, "1/1")
+            held.hold()
+            spine.push(flags__json=flags(banner="off"))
+            within(lambda: value(mover.port("ofrep")) is False)
+            settled(spine, "1/1")
+
+            service.target = process.sync
+            service.cut()
+            service.mend()
+            found = served(spine, "0/1")
+            assert [each["name"] for each in found["status"]["laggards"]] == [f"{spine.name}/mover"]
+            # What its proxy knows is what it serves, also where it has seen newer.
+            assert value(mover.port("ofrep")) is True
+            held.release()
+            settled(spine, "1/1")
+            assert value(mover.port("ofrep")) is False
