@@ -41,21 +41,31 @@ class Exchange:
             return work()
 
     async def put(
-        self, flag_set: FlagSet | None, *, source: str | None = None, digest: str | None = None
+        self,
+        flag_set: FlagSet | None,
+        *,
+        source: str | None = None,
+        digest: str | None = None,
+        along: Callable[[], bool] = lambda: False,
     ) -> Snapshot | None:
         """Serve `flag_set` as what `source` holds, None for nothing, and return everything that is served.
 
         Nothing else runs on the loop between the swap and the return. `source` is named where there are several; `digest` is the
-        set's, from a caller that has it. Who calls says how current it is: `Store.mark_success`, `Store.mark_from_disk`.
+        set's, from a caller that has it. `along` is done right before the swap, for what goes with the set and is not in it; it says
+        whether that changed. Who calls says how current it is: `Store.mark_success`, `Store.mark_from_disk`.
         """
         name = source if source is not None else self.store.only_source
         async with self._turn:
             prepared = await self.read(partial(self._prepare, name, flag_set, digest))
+            before, changed = self.store.snapshot, along()
             if prepared is None:
-                return self.store.snapshot
-            remains = self.store.remains()
-            snapshot = self.store.serve(prepared, now=self._clock())
-            asyncio.get_running_loop().run_in_executor(None, self._let_go, remains)
+                snapshot = before
+            else:
+                remains = self.store.remains()
+                snapshot = self.store.serve(prepared, now=self._clock())
+                asyncio.get_running_loop().run_in_executor(None, self._let_go, remains)
+            if changed and snapshot is before:
+                self.store.tell_again()
             return snapshot
 
     def _prepare(self, name: str, flag_set: FlagSet | None, digest: str | None) -> Prepared | None:

@@ -101,8 +101,8 @@ class Follower:
         moment = saved.saved_at.timestamp()
         self._store.mark_from_disk(moment, name)
         self._store.mark_stale(_NOT_READ, moment, name, cause=_UNREAD)
-        self._contexts.put(name, saved.context)
-        await self._exchange.put(saved.flag_set, source=name)
+        along = partial(self._contexts.put, name, saved.context)
+        await self._exchange.put(saved.flag_set, source=name, along=along)
         self._log.info("the last good set of %s is served", saved.saved_at.isoformat())
 
     async def run(self) -> None:
@@ -158,11 +158,9 @@ class Follower:
                 len(judged.held),
                 ", ".join(judged.held[:_TOLD]),
             )
-        # First, for whoever is told of the set passes both on.
-        changed, before = self._contexts.put(name, delivery.context), self._store.snapshot
-        await self._exchange.put(judged.flag_set, source=name, digest=judged.digest)
-        if changed and self._store.snapshot is before:
-            self._store.tell_again()
+        # With the set: an evaluation sees both or neither, and whoever is told of the set passes both on.
+        along = partial(self._contexts.put, name, delivery.context)
+        await self._exchange.put(judged.flag_set, source=name, digest=judged.digest, along=along)
         self._accepted, self._context = judged.flag_set, delivery.context
         self._taken, self._untaken, self._refusal = seen, None, None
         self._stamped = None

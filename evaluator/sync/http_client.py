@@ -84,6 +84,7 @@ class Client:
         self._pool = _pool(config)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="flagstaff-http")
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._closed = False
 
     async def request(self, request: Request) -> Response:
         """The answer. Raises SourceFault: Unreachable, Timeout, TooLarge, Redirected."""
@@ -101,6 +102,7 @@ class Client:
 
     def close(self) -> None:
         """End whatever is under way."""
+        self._closed = True
         self._cut()
         self._thread.shutdown(wait=False, cancel_futures=True)
         self._pool.clear()
@@ -108,6 +110,9 @@ class Client:
     def opened(self, connection: Any) -> None:
         """A connection's socket, as it is made."""
         self._sockets.add(connection)
+        if self._closed:
+            # The thread was still connecting when its connections were cut.
+            self._cut()
 
     def _cut(self) -> None:
         """A thread that waits for a peer to speak cannot be cancelled; without its connection it ends."""

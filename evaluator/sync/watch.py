@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -60,7 +61,8 @@ class Watch:
         self._notify: INotify | None = None
         self._watched: dict[Path, int] = {}
         self._woken = asyncio.Event()
-        self._refused = False
+        self._refused = self._closed = False
+        self._opening = threading.Lock()
 
     async def arm(self) -> None:
         """Watch the folders that matter now. Where the system refuses, waiting only ends by time."""
@@ -84,27 +86,32 @@ class Watch:
         return changed
 
     def close(self) -> None:
-        """Stop watching."""
-        if self._notify is not None:
-            asyncio.get_running_loop().remove_reader(self._notify.fileno())
-            self._notify.close()
-            self._notify = None
+        """Stop watching, for good."""
+        # Whoever awaited `arm` may have been cancelled while its thread goes on.
+        with self._opening:
+            self._closed = True
+            notify, self._notify = self._notify, None
+        if notify is not None:
+            asyncio.get_running_loop().remove_reader(notify.fileno())
+            notify.close()
 
     def _arm(self) -> None:
         # Where no file is followed, neither ctypes nor this is loaded.
         from inotify_simple import INotify, flags  # noqa: PLC0415
 
-        if self._notify is None:
-            self._notify = INotify(nonblocking=True)
+        with self._opening:
+            if self._closed:
+                return
+            notify = self._notify = self._notify or INotify(nonblocking=True)
         mask = (
             flags.CREATE | flags.MOVED_TO | flags.MOVED_FROM | flags.CLOSE_WRITE | flags.DELETE
             | flags.ATTRIB | flags.DELETE_SELF | flags.MOVE_SELF | flags.ONLYDIR
         )  # fmt: skip
         # A folder's watch is its inode's: added again, it is the same unless the folder was replaced.
-        now = {place: self._notify.add_watch(place, mask) for place in places(self._path)}
+        now = {place: notify.add_watch(place, mask) for place in places(self._path)}
         for gone in set(self._watched.values()) - set(now.values()):
             with contextlib.suppress(OSError):
-                self._notify.rm_watch(gone)
+                notify.rm_watch(gone)
         self._watched = now
 
     def _ready(self) -> None:

@@ -249,6 +249,39 @@ async def test_a_context_that_changes_alone_is_told_to_whoever_passes_it_on() ->
     assert told == [{"region": "us"}] * 2
 
 
+async def test_a_context_comes_with_its_flags_and_not_while_they_are_prepared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prepare, seen = Store.prepare, list[object]()
+    source = FakeSource()
+    async with following([source]) as (store, followers):
+        source.say(delivery(document("a", value=1), region="eu"))
+        await until(lambda: value(store, "a") == 1)
+
+        def slow(store: Store, catalog: Any) -> Any:
+            seen.append((value(store, "a"), dict(followers.context)))
+            return prepare(store, catalog)
+
+        monkeypatch.setattr(Store, "prepare", slow)
+        store.subscribe(lambda _: seen.append((value(store, "a"), dict(followers.context))))
+        source.say(delivery(document("a", value=2), region="us"))
+        await until(lambda: value(store, "a") == 2)
+    assert seen == [(1, {"region": "eu"}), (2, {"region": "us"})]
+
+
+async def test_a_context_whose_flags_cannot_be_served_is_not_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = FakeSource()
+    async with following([source]) as (store, followers):
+        source.say(delivery(document("a", value=1), region="eu"))
+        await until(lambda: value(store, "a") == 1)
+        monkeypatch.setattr(Store, "prepare", lambda *_: 1 / 0)
+        source.say(delivery(document("a", value=2), region="us"))
+        await until(lambda: stale(source, store))
+        assert followers.context == {"region": "eu"}
+
+
 async def test_contexts_of_sources_are_merged_the_last_source_wins() -> None:
     low, high = FakeSource("low"), FakeSource("high")
     async with following([low, high]) as (store, followers):

@@ -195,11 +195,21 @@ class Freezer:
     def __init__(self, port: int) -> None:
         self.thawed = asyncio.Event()
         self.thawed.set()
-        self.serving: set[asyncio.Task[object] | None] = set()
         self._port = port
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.serving.add(asyncio.current_task())
+    @contextlib.asynccontextmanager
+    async def listening(self) -> AsyncIterator[int]:
+        """On the port that is given, until all who came have gone."""
+        before = asyncio.all_tasks()
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        yield server.sockets[0].getsockname()[1]
+        server.close()
+        # Also the tasks of whoever is only being accepted: their transports would outlive the loop.
+        async with asyncio.timeout(20):
+            while serving := asyncio.all_tasks() - before:
+                await asyncio.wait(serving)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
         both = self._pass(reader, far_writer), self._pass(far_reader, writer)
         await asyncio.gather(*both, return_exceptions=True)
@@ -222,14 +232,10 @@ async def test_a_stream_whose_peer_hangs_is_noticed_by_its_silence_to_pings_and_
 ) -> None:
     monkeypatch.setattr(grpc_module, "_PING_TIMEOUT", 0.3)
     freezer = Freezer(peer.port)
-    server = await asyncio.start_server(freezer.serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    async with listening(port, keepalive=0.3) as ear:
+    async with freezer.listening() as port, listening(port, keepalive=0.3) as ear:
         await ear.until(Delivery)
         freezer.thawed.clear()
         fault = await ear.until(SourceFault)
         assert fault.reason == "Unreachable"
         freezer.thawed.set()
         await ear.until(Delivery)
-    server.close()
-    await asyncio.gather(*filter(None, freezer.serving), return_exceptions=True)

@@ -6,6 +6,7 @@ import json
 import socket
 import ssl
 import time
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -200,13 +201,12 @@ async def test_what_is_no_success_is_a_fault_that_says_which(
 async def test_another_host_is_followed_to_and_told_no_secret(
     peer: HttpPeer, ears: list[Ear]
 ) -> None:
-    other = HttpPeer()
-    other.content = b"{}"
-    answers(peer, 307, b"", Location=other.uri)
     fields = {"auth_header": "hidden", "headers": {"X-Key": "hidden"}}
-    await listen(ears, peer.uri, **fields).until(Delivery)
-    assert "hidden" not in str(other.requests)
-    other.close()
+    with closing(HttpPeer()) as other:
+        other.content = b"{}"
+        answers(peer, 307, b"", Location=other.uri)
+        await listen(ears, peer.uri, **fields).until(Delivery)
+        assert "hidden" not in str(other.requests)
 
 
 async def test_a_redirect_in_a_circle_is_a_fault(peer: HttpPeer, ears: list[Ear]) -> None:
@@ -331,12 +331,11 @@ async def test_from_https_to_http_is_not_followed(
     peer: HttpPeer, ears: list[Ear], authority: trustme.CA, tmp_path: Path
 ) -> None:
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    plain = HttpPeer()
-    plain.content = b"{}"
-    answers(peer, 302, b"", Location=plain.uri)
-    ear = listen(ears, encrypted(peer, authority), cert_path=str(tmp_path / "ca.pem"))
-    assert (await ear.until(SourceFault)).reason == "Redirected"
-    plain.close()
+    with closing(HttpPeer()) as plain:
+        plain.content = b"{}"
+        answers(peer, 302, b"", Location=plain.uri)
+        ear = listen(ears, encrypted(peer, authority), cert_path=str(tmp_path / "ca.pem"))
+        assert (await ear.until(SourceFault)).reason == "Redirected"
 
 
 async def test_a_proxy_of_the_environment_is_used_unless_it_is_to_be_bypassed(
