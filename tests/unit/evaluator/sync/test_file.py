@@ -9,7 +9,7 @@ import pytest
 from evaluator.sync import file as file_module
 from evaluator.sync.file import FileSource
 from evaluator.sync.source import Delivery, SourceFault, Unchanged
-from evaluator.sync.watch import places
+from evaluator.sync.watch import Watch, places
 from tests.unit.evaluator.sync.fakes import Clock
 
 if TYPE_CHECKING:
@@ -230,6 +230,13 @@ async def test_what_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
     heard = source(tmp_path / "flags.json" / "below").deliveries()
     assert (await following(heard, SourceFault)).reason == "Unreadable"
     await heard.aclose()
+
+
+async def test_what_is_closed_before_its_thread_could_arm_it_opens_nothing(tmp_path: Path) -> None:
+    watch = Watch(tmp_path)
+    watch.close()
+    await watch.arm()
+    assert watch._notify is None
 
 
 def test_folders_of_all_links_on_the_way_are_watched(tmp_path: Path) -> None:
