@@ -10,7 +10,6 @@ import threading
 import time
 import urllib.request
 import weakref
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlencode, urlsplit
@@ -76,42 +75,41 @@ class _EncryptedPool(HTTPSConnectionPool):
 
 
 class Client:
-    """One source's requests, one after another, in a thread of its own."""
+    """One source's requests, one after another, each in a thread that no exit waits for: looking up a name cannot be cut short."""
 
     def __init__(self, config: SourceConfig) -> None:
         """Raises SourceFault for certificates that cannot be loaded. Blocks."""
         self._timeout = config.timeout
         self._pool = _pool(config)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="flagstaff-http")
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._closed = False
 
     async def request(self, request: Request) -> Response:
         """The answer. Raises SourceFault: Unreachable, Timeout, TooLarge, Redirected."""
         loop = asyncio.get_running_loop()
-        exchange = loop.run_in_executor(self._thread, self._exchange, request)
+        answer: asyncio.Future[Response] = loop.create_future()
+        threading.Thread(
+            target=self._answer, args=(loop, answer, request), name="flagstaff-http", daemon=True
+        ).start()
         try:
             async with asyncio.timeout(self._timeout):
-                return await asyncio.shield(exchange)
+                return await answer
         except TimeoutError:
             raise SourceFault("Timeout", f"no answer within {self._timeout:g} s") from None
         finally:
-            if not exchange.done():
-                exchange.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+            if answer.cancelled():
                 self._cut()
 
     def close(self) -> None:
         """End whatever is under way."""
         self._closed = True
         self._cut()
-        self._thread.shutdown(wait=False, cancel_futures=True)
         self._pool.clear()
 
     def opened(self, connection: Any) -> None:
-        """A connection's socket, as it is made."""
+        """A connection's socket, as it is made; it may be too late for it."""
         self._sockets.add(connection)
         if self._closed:
-            # The thread was still connecting when its connections were cut.
             self._cut()
 
     def _cut(self) -> None:
@@ -120,6 +118,17 @@ class Client:
             with contextlib.suppress(OSError):
                 # Not SSLSocket's own, which would take the session from under the thread that reads.
                 socket.socket.shutdown(each, socket.SHUT_RDWR)
+
+    def _answer(
+        self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Response], request: Request
+    ) -> None:
+        try:
+            found: Response | Exception = self._exchange(request)
+        except Exception as error:  # noqa: BLE001 - raised where the answer is awaited
+            found = error
+        with contextlib.suppress(RuntimeError):
+            # The loop may be closed by now.
+            loop.call_soon_threadsafe(_settle, answer, found)
 
     def _exchange(self, request: Request) -> Response:
         _current.client = self
@@ -139,6 +148,15 @@ class Client:
                 response.close()
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise SourceFault("Unreachable", _cause(error)) from None
+
+
+def _settle(answer: asyncio.Future[Response], found: Response | Exception) -> None:
+    if answer.done():
+        return
+    if isinstance(found, Exception):
+        answer.set_exception(found)
+    else:
+        answer.set_result(found)
 
 
 def _read(request: Request, response: urllib3.BaseHTTPResponse, until: float) -> Response:

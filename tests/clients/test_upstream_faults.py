@@ -11,7 +11,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .evaluator import evaluator
-from .upstreams import HUGE, Grpc, Http, Process, Upstream, hung, nobody, noisy, replace, saying
+from .server import until
+from .upstreams import (
+    HUGE,
+    Grpc,
+    Http,
+    Process,
+    Upstream,
+    connecting,
+    full,
+    hung,
+    nobody,
+    noisy,
+    replace,
+    saying,
+)
 from .watching import Stopwatch, watching
 
 if TYPE_CHECKING:
@@ -88,6 +102,15 @@ def readiness(port: int) -> dict[str, Any]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=20) as answer:
         found: dict[str, Any] = json.load(answer)
         return found
+
+
+def test_an_evaluator_ends_though_its_upstream_never_accepts(kind: str, tmp_path: Path) -> None:
+    upstream = KINDS[kind]()
+    sources = json.dumps([{**upstream.source, "timeoutS": 600}])
+    with full(upstream), evaluator("--sources", sources, cwd=tmp_path) as running:
+        running.said("listening")
+        assert until(lambda: connecting(upstream.port))
+        assert running.stop() == 0
 
 
 def test_an_upstream_that_stands_still_and_goes_on_has_lost_nothing(

@@ -11,6 +11,7 @@ import sys
 import threading
 from concurrent import futures
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
@@ -24,9 +25,9 @@ from .server import until
 if TYPE_CHECKING:
     import signal
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 HUGE = 200_000_000
+_SYN_SENT = "02"
 NOISE = bytes(range(256)) * 64
 
 
@@ -183,6 +184,25 @@ def hung(upstream: Upstream) -> Iterator[None]:
     """Accepts, and never answers."""
     with socket.create_server(("127.0.0.1", upstream.port)):
         yield
+
+
+@contextlib.contextmanager
+def full(upstream: Upstream) -> Iterator[None]:
+    """Does not even accept: one that it never looks at fills its backlog."""
+    address = ("127.0.0.1", upstream.port)
+    with socket.socket() as server:
+        server.bind(address)
+        server.listen(0)
+        with socket.create_connection(address, timeout=5):
+            yield
+
+
+def connecting(port: int) -> bool:
+    """Whether somebody waits for this port to accept, by proc(5)'s /proc/net/tcp and tcp6."""
+    texts = [Path("/proc/net", table).read_text("ascii") for table in ("tcp", "tcp6")]
+    rows = [line.split() for text in texts for line in text.splitlines()]
+    end = f"0100007F:{port:04X}"
+    return any(row[2].endswith(end) and row[3] == _SYN_SENT for row in rows)
 
 
 @contextlib.contextmanager
