@@ -6,45 +6,99 @@ An archive never changes under its path, so whoever has it need not ask again; w
 from __future__ import annotations
 
 import hmac
+import logging
 import re
-from typing import TYPE_CHECKING, Final
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
 
+from controller.artifacts.sending import Part, Sending
 from controller.runtime.setbacks import Setback
-from evaluator.http.routes import Response, Routes, header
+from evaluator.http.routes import Limits, Response, Routes, Streamed, header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
-    from evaluator.http.routes import Headers, Request
+    from controller.artifacts.storages import Stored
+    from evaluator.http.routes import ByteStream, Headers, Request
+
+log = logging.getLogger(__name__)
 
 PREFIX: Final = "/flagsource/"
+LIMITS: Final = Limits(header_bytes=65_536, connections=1_000, streams_per_connection=32)
+AT_ONCE: Final = 256
+"""Archives that are being sent; each takes some 200 KB of memory."""
+THREADS: Final = 4
+SECONDS: Final = 900.0
+"""Whoever reads more slowly asks for the rest of it."""
 _TYPE: Final = ("content-type", "application/gzip")
 _FOREVER: Final = ("cache-control", "private, max-age=31536000, immutable")
 _RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
-def routes(read: Callable[[str], tuple[bytes, str] | None], tokens: frozenset[str]) -> Routes:
-    """GET and HEAD of `/flagsource/<namespace>/<name>/<file>`.
+class Archives(Protocol):
+    """Where archives are found."""
 
-    `read` gives (bytes, digest) for the path without its first slash, or None; it may raise Setback. Whoever asks must bear one of
-    `tokens`, unless there are none.
-    """
+    def find(self, path: str) -> Stored | None:
+        """The archive at a path without its first slash; at once."""
 
-    def answer(request: Request) -> Response:
+    def check(self, path: str) -> None:
+        """Look again at an archive that was found damaged. Blocks. Raises Setback."""
+
+
+@dataclass(slots=True)
+class ArtifactServer:
+    """Sends archives from their files, a piece at a time: what it holds in memory does not depend on their size."""
+
+    archives: Callable[[], Archives | None]
+    """None: not open yet."""
+    tokens: Callable[[], Collection[str]]
+    """Whoever asks must bear one of them, unless there are none."""
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "send"))
+    _sending: int = 0
+
+    def routes(self) -> Routes:
+        """GET and HEAD of `/flagsource/<namespace>/<name>/<file>`."""
+        return Routes(http={("GET", f"{PREFIX}*"): self.answer})
+
+    def answer(self, request: Request) -> Response | Streamed:
+        """The archive or a part of it; 304, 401, 404, 416; 503 while too many are sent."""
+        tokens = self.tokens()
         if tokens and not _believed(request, tokens):
             return Response(401, b"unauthorized\n", (("www-authenticate", "Bearer"),))
-        try:
-            found = read(request.path[1:])
-        except Setback as setback:
-            return Response(503, f"{setback.reason}\n".encode(), (("retry-after", "5"),))
-        if found is None:
+        archives, path = self.archives(), request.path[1:]
+        found = None if archives is None else archives.find(path)
+        if archives is None or found is None:
             return Response(404, b"no such artifact\n", ())
-        return _serve(request, *found)
+        answer = _choose(request, found)
+        if isinstance(answer, Response):
+            return answer
+        if self._sending >= AT_ONCE:
+            return Response(503, b"too many at a time\n", (("retry-after", "5"),))
+        return self._streamed(answer, partial(archives.check, path))
 
-    return Routes(http={("GET", f"{PREFIX}*"): answer, ("HEAD", f"{PREFIX}*"): answer})
+    def _streamed(self, chosen: _Chosen, check: Callable[[], None]) -> Streamed:
+        def ended(well: bool) -> None:
+            self._sending -= 1
+            if not well:
+                self._pool.submit(_looked_at, check)
+
+        def start(body: ByteStream) -> None:
+            self._sending += 1
+            Sending(chosen.part, self._pool, ended).begin(body)
+
+        return Streamed(chosen.status, chosen.headers, start, seconds=SECONDS)
 
 
-def _believed(request: Request, tokens: frozenset[str]) -> bool:
+def _looked_at(check: Callable[[], None]) -> None:
+    try:
+        check()
+    except Setback as setback:
+        log.warning("an artifact was not sent to its end: %s", setback.message)
+
+
+def _believed(request: Request, tokens: Collection[str]) -> bool:
     scheme, _, token = (header(request.headers, "authorization") or "").partition(" ")
     given = token.strip().encode()
     # Every token is compared, so that time tells nothing.
@@ -52,16 +106,24 @@ def _believed(request: Request, tokens: frozenset[str]) -> bool:
     return scheme.lower() == "bearer" and any(matches)
 
 
-def _serve(request: Request, content: bytes, digest: str) -> Response:
-    etag = f'"{digest}"'
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    status: int
+    headers: Headers
+    part: Part
+
+
+def _choose(request: Request, found: Stored) -> Response | _Chosen:
+    size, etag = found.size, f'"{found.digest}"'
     headers: Headers = (_TYPE, _FOREVER, ("etag", etag), ("accept-ranges", "bytes"))
     known = header(request.headers, "if-none-match")
     if known is not None and (known.strip() == "*" or etag in known):
         return Response(304, b"", headers)
+    whole = _Chosen(200, (*headers, _length(size)), Part(found.file, 0, size, found.digest))
     asked = header(request.headers, "range")
     condition = header(request.headers, "if-range")
     if asked is None or (condition is not None and condition != etag):
-        return Response(200, content, headers)
+        return whole
     part = _RANGE.fullmatch(asked.strip())
     if (
         part is None
@@ -69,12 +131,17 @@ def _serve(request: Request, content: bytes, digest: str) -> Response:
         or (part[1] and part[2] and int(part[2]) < int(part[1]))
     ):
         # What is no single sound range is not understood, and the whole is a right answer.
-        return Response(200, content, headers)
-    start, end = _bounds(part[1], part[2], len(content))
-    if start >= len(content) or end < start:
-        return Response(416, b"", (("content-range", f"bytes */{len(content)}"),))
-    told = ("content-range", f"bytes {start}-{end}/{len(content)}")
-    return Response(206, content[start : end + 1], (*headers, told))
+        return whole
+    start, end = _bounds(part[1], part[2], size)
+    if start >= size or end < start:
+        return Response(416, b"", (("content-range", f"bytes */{size}"),))
+    length = end + 1 - start
+    told = ("content-range", f"bytes {start}-{end}/{size}")
+    return _Chosen(206, (*headers, told, _length(length)), Part(found.file, start, length))
+
+
+def _length(size: int) -> tuple[str, str]:
+    return ("content-length", str(size))
 
 
 def _bounds(first: str, last: str, size: int) -> tuple[int, int]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
+import stat
 import threading
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.api.meta import ObjectKey
@@ -27,6 +29,17 @@ _CACHED_BYTES: Final = 8 * 1024 * 1024
 _NAME: Final = r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"
 _PATH: Final = re.compile(rf"{_FOLDER}/({_NAME})/({_NAME})/([0-9a-f]{{64}})\.tar\.gz")
 """Kubernetes' names: no part of a path can be `..`, or hold a slash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An archive's file."""
+
+    file: Path
+    size: int
+    """Bytes, at least one."""
+    digest: str
+    """`sha256:` and hexadecimal digits: what it was when it was stored."""
 
 
 class Storages:
@@ -80,6 +93,32 @@ class Storages:
         for folder in found:
             if (folder.parent.name, folder.name) not in wanted:
                 self.forget(ObjectKey(_KIND, folder.parent.name, folder.name))
+
+    def find(self, path: str) -> Stored | None:
+        """What `url` named `path`, unread; None where there is none. Takes microseconds."""
+        asked = _PATH.fullmatch(path)
+        if asked is None:
+            return None
+        key = ObjectKey(_KIND, asked[1], asked[2])
+        with self._lock:
+            if key in self._leaving:
+                return None
+        file = self._folder(key) / f"{asked[3]}.tar.gz"
+        try:
+            found = file.stat()
+        except OSError:
+            return None
+        whole = stat.S_ISREG(found.st_mode) and found.st_size > 0
+        return Stored(file, found.st_size, f"sha256:{asked[3]}") if whole else None
+
+    def check(self, path: str) -> None:
+        """Set an archive aside that is not what was stored. Blocks. Raises Failed where it is not."""
+        asked = _PATH.fullmatch(path)
+        if asked is not None:
+            storage = self.of(ObjectKey(_KIND, asked[1], asked[2]))
+            artifact = storage.find(f"sha256:{asked[3]}")
+            if artifact is not None:
+                storage.open(artifact)
 
     def read(self, path: str) -> tuple[bytes, str] | None:
         """(archive, digest) of what `url` named `path`; None where there is none. Raises Failed.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api import configuration, flagset, flagsource, receiver
 from controller.artifacts import server as artifact_server
+from controller.artifacts.server import ArtifactServer
 from controller.artifacts.storages import Storages
 from controller.flagsets.contested import ContestedReconciler
 from controller.flagsets.fetch import ArtifactReader
@@ -63,9 +64,8 @@ async def open_controller(
     controller = Controller(settings, cluster, objects, metrics)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(cluster.close)
-        artifacts = Listener(
-            artifact_server.routes(controller.read, tokens), Limits(), name="artifacts"
-        )
+        served = ArtifactServer(lambda: controller.storages, lambda: tokens)
+        artifacts = Listener(served.routes(), artifact_server.LIMITS, name="artifacts")
         managed = management.routes(controller.readiness, metrics.text)
         manager = Listener(managed, Limits(), name="management")
         webhooks = Listener(controller.receiver().routes(), LIMITS, name="receiver")

@@ -123,10 +123,6 @@ class Controller:
         """Ready once everything is known; a standby is ready, too."""
         return {"ready": self.synced, "leader": self.metrics.leading}
 
-    def read(self, path: str) -> tuple[bytes, str] | None:
-        """What the artifact server serves."""
-        return None if self.storages is None else self.storages.read(path)
-
     def receiver(self) -> Receiver:
         """What the webhooks' port answers."""
         return Receiver(

@@ -1,4 +1,4 @@
-"""A response that lasts, on HTTP/1: in chunks (RFC 9112 section 7.1), or until the connection ends for who cannot read them."""
+"""A response that lasts, on HTTP/1: as long as its head says, or in chunks (RFC 9112 section 7.1), or until the connection ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Carrier(Protocol):
 class ChunkedBody(OpenBody):
     """A ByteStream on the one response that its connection is sending."""
 
-    __slots__ = ("_chunked", "_head", "_peer")
+    __slots__ = ("_chunked", "_head", "_peer", "_sized")
 
     def __init__(
         self,
@@ -42,12 +42,15 @@ class ChunkedBody(OpenBody):
         deadline: float | None,
         *,
         chunked: bool,
+        sized: bool = False,
     ) -> None:
+        """`sized`: the head tells the length; else, without chunks, the connection's end is the body's."""
         super().__init__(ending, deadline)
         self._peer = peer
         self._head = head
         """Goes out with the first piece, or by itself if that does not come at once."""
         self._chunked = chunked
+        self._sized = sized
 
     @property
     def writable(self) -> bool:
@@ -74,8 +77,15 @@ class ChunkedBody(OpenBody):
             self._write((self._framed(last) if last else b"") + (_LAST if self._chunked else b""))
             self.leave()
 
+    def finish(self, code: Code, message: str) -> None:
+        """What would follow a body that is shorter than was said counted as the rest of it."""
+        if self._sized:
+            self.break_off()
+        else:
+            super().finish(code, message)
+
     def break_off(self) -> None:
-        """Without the last chunk the body counts as cut short."""
+        """Without the last chunk, or its whole length, the body counts as cut short."""
         if not self.closed:
             self.closed = True
             self._peer.break_off()

@@ -291,7 +291,10 @@ class Http1Peer(Peer):
         self, method: str, answer: Streamed, connection: str, chunked: bool
     ) -> list[bytes]:
         """Begin a response that lasts; what is still to be written of it, if it does not."""
-        if not chunked:
+        sized = header(answer.headers, "content-length") is not None
+        if sized:
+            chunked = False
+        elif not chunked:
             self._queue.clear()
             self._keep, self._refused, connection = False, 0, "close"
         head = _head(answer.status, answer.headers, connection) + self.port.date.encode()
@@ -299,7 +302,9 @@ class Http1Peer(Peer):
         if method == "HEAD":
             return [head]
         until = None if answer.seconds is None else self.clock() + answer.seconds
-        self._stream = stream = ChunkedBody(self, head, answer.ending, until, chunked=chunked)
+        self._stream = stream = ChunkedBody(
+            self, head, answer.ending, until, chunked=chunked, sized=sized
+        )
         stream.begin(answer.start)
         stream.flush()
         return []

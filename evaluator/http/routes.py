@@ -108,6 +108,9 @@ class ByteStream(Protocol):
     def close(self, last: bytes = b"") -> None:
         """End the body well, with `last` behind whatever waits; harmless if it has ended."""
 
+    def break_off(self) -> None:
+        """End the body so that the peer can tell it from one that ended well; harmless if it has ended. `on_closed` is not called."""
+
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
@@ -116,6 +119,7 @@ class Streamed:
     status: int
     """Of a response that may have a body: not 204, not 304."""
     headers: Headers
+    """With a content-length just as many bytes are to be sent."""
     start: Callable[[ByteStream], None]
     """Called once the headers are sent: keeps the ByteStream, sets its callbacks, returns at once. Not called for HEAD."""
     ending: Callable[[Code, str], bytes] | None = None

@@ -110,6 +110,9 @@ class Body:
         self.sent += last
         self.closed = True
 
+    def break_off(self) -> None:
+        self.close()
+
 
 def read(content: bytes) -> Request:
     """The request that an input means."""

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from typing import TYPE_CHECKING
+import threading
+from dataclasses import replace
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from controller.api.meta import ObjectKey
-from controller.artifacts.server import routes
+from controller.artifacts import server as module
+from controller.artifacts.server import LIMITS, ArtifactServer
 from controller.artifacts.storages import Storages
-from controller.runtime.setbacks import Failed
 from evaluator.http.listener import Listener
-from evaluator.http.routes import Headers, Request
+from evaluator.http.routes import Headers, Request, Response
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
 KEY = ObjectKey("FlagSource", "apps", "flags")
 ARCHIVE = bytes(range(256)) * 40
 SIZE = len(ARCHIVE)
+LARGE = 12_000_000
 ETAG = f'"sha256:{hashlib.sha256(ARCHIVE).hexdigest()}"'
 TOKEN = "l3t-me-in"  # noqa: S105 - it guards nothing
 
@@ -48,7 +52,7 @@ class Served:
             stdout=asyncio.subprocess.PIPE,
         )
         answer, _ = await curl.communicate()
-        head, _, body = answer.partition(b"\r\n\r\n")
+        head, _, body = (answer or b"HTTP/2 0 reset").partition(b"\r\n\r\n")
         status, *lines = head.decode().split("\r\n")
         headers = tuple(tuple(line.split(": ", 1)) for line in lines)
         return int(status.split()[1]), headers, body  # type: ignore[return-value] # pairs
@@ -68,7 +72,8 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Served]:
 
 async def serving(root: Path, tokens: frozenset[str]) -> AsyncIterator[Served]:
     served = Served(root)
-    listener = Listener(routes(served.storages.read, tokens), name="artifacts")
+    server = ArtifactServer(lambda: served.storages, lambda: tokens)
+    listener = Listener(server.routes(), LIMITS, name="artifacts")
     served.port = await listener.start("127.0.0.1", 0)
     yield served
     await listener.drain(0)
@@ -168,19 +173,23 @@ async def test_nothing_else_is_served(served: Served, path: str) -> None:
     assert (status, b"root:" in body) == (404, False)
 
 
-@pytest.mark.parametrize("version", ["--http1.1", "--http2-prior-knowledge"])
-async def test_a_large_archive_reaches_a_slow_reader(served: Served, version: str) -> None:
-    large = bytes(12_000_000)
+def large(served: Served) -> str:
+    """The path of an archive that fits into no buffer."""
     artifact = served.storages.of(KEY).put(
-        large,
+        bytes(LARGE),
         revision="main@sha1:2",
         author="Ada <ada@example.com>",
         committed_at="2026-01-02T03:04:05+00:00",
         subject="Large",
     )
-    path = "/" + served.storages.url(KEY, artifact)[0]
+    return "/" + served.storages.url(KEY, artifact)[0]
+
+
+@pytest.mark.parametrize("version", ["--http1.1", "--http2-prior-knowledge"])
+async def test_a_large_archive_reaches_a_slow_reader(served: Served, version: str) -> None:
+    path = large(served)
     status, _, body = await served.ask(version, "--limit-rate", "8M", path=path)
-    assert (status, body == large) == (200, True)
+    assert (status, body == bytes(LARGE)) == (200, True)
 
 
 async def test_nothing_is_written(served: Served) -> None:
@@ -216,17 +225,102 @@ async def test_who_is_not_let_in_does_not_learn_what_there_is(guarded: Served) -
     assert (there[0], there[2]) == (gone[0], gone[2])
 
 
-async def test_a_damaged_archive_is_not_served(served: Served, tmp_path: Path) -> None:
-    (tmp_path / served.path[1:]).write_bytes(b"damaged")
-    status, headers, body = await served.ask()
-    assert (status, body, dict(headers)["retry-after"]) == (503, b"ArtifactDamaged\n", "5")
+@pytest.mark.parametrize("version", ["--http1.1", "--http2-prior-knowledge"])
+@pytest.mark.parametrize("content", [bytes(SIZE), bytes(SIZE * 20)], ids=["short", "long"])
+async def test_a_damaged_archive_never_arrives_whole_and_is_set_aside(
+    served: Served, tmp_path: Path, version: str, content: bytes
+) -> None:
+    (tmp_path / served.path[1:]).write_bytes(content)
+    status, _, body = await served.ask(version)
+    assert (status in {0, 200}, len(body) < len(content)) == (True, True)
+    assert await gone(served, tmp_path)
+    assert (await served.ask(version))[0] == 404
+
+
+async def gone(served: Served, root: Path) -> bool:
+    """A thread sets it aside."""
+    async with asyncio.timeout(10):
+        while (root / served.path[1:]).exists():  # noqa: ASYNC110 - a thread's
+            await asyncio.sleep(0.01)
+    return (root / f"{served.path[1:]}.damaged").exists()
+
+
+@pytest.mark.parametrize("version", ["--http1.1", "--http2-prior-knowledge"])
+async def test_one_that_goes_while_it_is_sent_is_cut_short(
+    served: Served, tmp_path: Path, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = served.storages.find(served.path[1:])
+    assert stored is not None
+    monkeypatch.setattr(served.storages, "find", lambda _: replace(stored, size=SIZE + 1))
+    status, _, body = await served.ask(version)
+    assert (status, len(body) <= SIZE) == (200, True)
+
+
+async def test_an_empty_file_is_no_archive(served: Served, tmp_path: Path) -> None:
+    (tmp_path / served.path[1:]).write_bytes(b"")
     assert (await served.ask())[0] == 404
 
 
-def test_a_failure_is_told_by_its_reason_alone() -> None:
-    def read(path: str) -> tuple[bytes, str]:
-        raise Failed("StorageFailed", f"/srv/{path}: no")
+async def test_a_connection_serves_several_one_after_the_other(served: Served) -> None:
+    def ask() -> list[bytes]:
+        connection = HTTPConnection("127.0.0.1", served.port, timeout=30)
+        connection.connect()
+        first, found = connection.sock, []
+        for _ in range(3):
+            connection.request("GET", served.path)
+            found.append(connection.getresponse().read())
+            assert connection.sock is first
+        connection.close()
+        return found
 
-    answer = routes(read, frozenset()).http["GET", "/flagsource/*"]
+    assert await asyncio.to_thread(ask) == [ARCHIVE] * 3
+
+
+async def test_only_so_many_are_sent_at_a_time(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AT_ONCE", 1)
+    path = large(served)
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1024)
+    writer.write(f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode())
+    await reader.readexactly(1)
+    status, headers, _ = await served.ask(path=path)
+    assert (status, dict(headers)["retry-after"]) == (503, "5")
+    writer.close()
+    async with asyncio.timeout(10):
+        while (await served.ask(path=path))[0] != 200:  # noqa: ASYNC110 - state of the code under test
+            await asyncio.sleep(0.01)
+
+
+async def test_no_file_is_read_for_who_has_it_or_asks_for_none_of_it(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "open", None)
+    for options in (("-I",), ("-H", f"If-None-Match: {ETAG}"), ("-r", f"{SIZE}-")):
+        assert (await served.ask(*options))[0] in {200, 304, 416}
+
+
+async def test_the_loop_goes_on_while_an_archive_is_read(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, go_on = threading.Event(), threading.Event()
+    really = Path.open
+
+    def slow(self: Path, *arguments: Any, **more: Any) -> Any:
+        opened.set()
+        assert go_on.wait(30)
+        return really(self, *arguments, **more)
+
+    monkeypatch.setattr(Path, "open", slow)
+    asking = asyncio.ensure_future(served.ask())
+    assert await asyncio.to_thread(opened.wait, 30)
+    assert (await served.ask("-I"))[0] == 200
+    go_on.set()
+    assert (await asking)[2] == ARCHIVE
+
+
+def test_before_there_is_a_store_nothing_is_there() -> None:
+    answer = ArtifactServer(lambda: None, frozenset).routes().http["GET", "/flagsource/*"]
     response = answer(Request("GET", "/flagsource/a/b/c", "", (), b"", "peer"))
-    assert getattr(response, "body", None) == b"StorageFailed\n"
+    assert isinstance(response, Response)
+    assert response.status == 404

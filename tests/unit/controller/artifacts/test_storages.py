@@ -85,10 +85,33 @@ STRANGE = [
 ]
 
 
+def test_what_is_stored_is_found_unread(storages: Storages, tmp_path: Path) -> None:
+    path = put(storages)
+    found = storages.find(path)
+    assert found is not None
+    assert (found.file, found.size) == (tmp_path / path, len(b"archive"))
+    assert found.digest[7:] in path
+    storages.check(path)
+    storages.forget(KEY)
+    assert storages.find(path) is None
+
+
+def test_one_that_was_damaged_is_set_aside_by_a_check(storages: Storages, tmp_path: Path) -> None:
+    path = put(storages)
+    storages.read(path)
+    (tmp_path / path).write_bytes(b"damaged")
+    with pytest.raises(Failed, match="does not hold what was stored"):
+        storages.check(path)
+    assert storages.find(path) is None
+    storages.check(path)
+    storages.check("flagsource/nothing")
+
+
 @pytest.mark.parametrize("path", STRANGE)
 def test_any_other_path_is_nothing_and_makes_no_folder(
     storages: Storages, tmp_path: Path, path: str
 ) -> None:
+    assert storages.find(path) is None
     (tmp_path / f"{DIGEST}.tar.gz").write_bytes(b"outside")
     put(storages)
     before = set(tmp_path.rglob("*"))

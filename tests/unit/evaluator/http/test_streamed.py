@@ -10,7 +10,7 @@ import pytest
 
 from evaluator.http import frames
 from evaluator.http.http1 import Http1Peer
-from evaluator.http.routes import ByteStream, Limits, Request, Response, Routes, Streamed
+from evaluator.http.routes import ByteStream, Headers, Limits, Request, Response, Routes, Streamed
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
 from tests.unit.evaluator.http.serving import DATE, Line, post, serving, until
 
@@ -28,10 +28,11 @@ class Stage:
         self.ends = 0
         self.offers = 0
         self._status, self._run = status, run
+        self.headers: Headers = HEADERS
         self.routes = Routes(http={("GET", "/s"): self.open, ("POST", "/"): post})
 
     def open(self, request: Request) -> Response | Streamed:
-        return Streamed(self._status, HEADERS, self.start)
+        return Streamed(self._status, self.headers, self.start)
 
     def start(self, body: ByteStream) -> None:
         self.bodies.append(body)
@@ -169,6 +170,31 @@ def test_a_status_without_a_body_cannot_be_streamed(
     assert "204" in caplog.text
 
 
+def sized(stage: Stage, length: int = 6) -> Stage:
+    stage.headers = (("content-type", "text/plain"), ("content-length", str(length)))
+    return stage
+
+
+def test_a_body_whose_length_was_told_is_just_its_bytes(version: str) -> None:
+    client, body = opened(version, sized(Stage()))
+    body.send(b"one")
+    body.close(b"two")
+    found = client.read()
+    assert (found["content-length"], found["transfer-encoding"]) == ("6", "")
+    assert (found.body, found.ended) == (b"onetwo", True)
+    assert client.ask("/", b"next").body == b"next"
+
+
+def test_one_that_is_broken_off_cannot_be_taken_for_whole(version: str) -> None:
+    stage = sized(Stage())
+    client, body = opened(version, stage)
+    body.send(b"one")
+    body.break_off()
+    body.break_off()
+    assert (client.read().ended, stage.ends) == (False, 0)
+    assert client.read().reset or client.line.pipe.closed
+
+
 # -- HTTP/1 alone ----------------------------------------------------------------------------------------------------
 
 
@@ -243,6 +269,25 @@ def test_http_1_0_reads_until_the_connection_ends() -> None:
     stage.bodies[0].close(b"two")
     assert connection.pipe.take() == b"onetwo"
     assert connection.over()
+
+
+def test_http_1_0_keeps_its_connection_behind_a_body_whose_length_was_told() -> None:
+    stage = sized(Stage(), 3)
+    connection = line(stage)
+    old = GET.replace(b"1.1", b"1.0").replace(b"host: h", b"connection: keep-alive")
+    assert b"\r\nconnection: keep-alive\r\n" in connection.feed(old)
+    stage.bodies[0].close(b"one")
+    assert connection.pipe.take() == b"one"
+    assert not connection.over()
+
+
+def test_one_that_is_cut_ends_the_connection_and_nothing_follows_it() -> None:
+    stage = sized(Stage())
+    connection = line(stage)
+    connection.feed(GET + POST)
+    connection.peer.cut()
+    assert (stage.ends, b"next" in connection.pipe.take()) == (1, False)
+    assert connection.pipe.closed
 
 
 def test_a_peer_that_asked_to_close_is_closed_after_the_body() -> None:

@@ -39,6 +39,9 @@ class FakeBody:
     def close(self, last: bytes = b"") -> None:
         self.closed, self.writable = True, False
 
+    def break_off(self) -> None:
+        self.close()
+
     def read(self) -> None:
         self.writable = True
         assert self.on_writable is not None
