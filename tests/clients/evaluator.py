@@ -5,21 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import queue
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.clients.told import PATIENCE, Told
 from tests.programs import DIES_WITH_US
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 FLAGSTAFF = str(Path(sys.executable).parent / "flagstaff")
-PATIENCE = 20.0
 FREE_PORTS = [f"--{name}port=0" for name in ("", "management-", "sync-", "ofrep-")]
 LOOPBACK = ["--host", "127.0.0.1"]
 LEADING = (*LOOPBACK, *FREE_PORTS, "--log-format=json")
@@ -43,27 +41,21 @@ class Evaluator:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.log: list[dict[str, Any]] = []
-        self._events: queue.Queue[dict[str, Any]] = queue.Queue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        self._told = Told(self._read())
 
-    def _read(self) -> None:
+    def _read(self) -> Iterator[dict[str, Any]]:
         for line in self.process.stderr or ():
             # Only what ends the start is said in plain words.
-            event = json.loads(line) if line.startswith("{") else {"message": line.strip()}
-            self.log.append(event)
-            self._events.put(event)
+            yield json.loads(line) if line.startswith("{") else {"message": line.strip()}
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        """All that it has said so far."""
+        return self._told.all
 
     def wait(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The next event that `wanted` accepts."""
-        while True:
-            try:
-                event = self._events.get(timeout=PATIENCE)
-            except queue.Empty:
-                raise AssertionError(f"no such event: {self.log}") from None
-            if wanted(event):
-                return event
+        return self._told.wait(wanted, lambda: self.log)
 
     def said(self, message: str) -> dict[str, Any]:
         """The next event with this in its message."""
@@ -74,7 +66,7 @@ class Evaluator:
         if self.process.poll() is None:
             self.process.send_signal(number)
         code = self.process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
+        self._told.close()
         if self.process.stderr is not None:
             self.process.stderr.close()
         return code

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import queue
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
 
+from tests.clients.told import PATIENCE, Told
 from tests.programs import DIES_WITH_US
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from tests.repositories import Repository
 
 FLAGSTAFF = str(Path(sys.executable).parent / "flagstaff")
-PATIENCE = 20.0
 SCHEMA = Path(__file__).parents[2] / "docs" / "up-events.schema.json"
 FREE_PORTS = {"--port": 0, "--sync-port": 0, "--ofrep-port": 0, "--management-port": 0}
 
@@ -46,26 +44,18 @@ class Up:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self._events: queue.Queue[dict[str, Any]] = queue.Queue()
         self._schema = jsonschema_rs.validator_for(json.loads(SCHEMA.read_text(encoding="utf-8")))
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        self._told = Told(self._read())
 
-    def _read(self) -> None:
+    def _read(self) -> Iterator[dict[str, Any]]:
         for line in self.process.stdout or ():
             event = json.loads(line)
             self._schema.validate(event)
-            self._events.put(event)
+            yield event
 
     def wait(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The next event that `wanted` accepts."""
-        while True:
-            try:
-                event = self._events.get(timeout=PATIENCE)
-            except queue.Empty:
-                raise AssertionError(f"no such event; stderr: {self.stop()}") from None
-            if wanted(event):
-                return event
+        return self._told.wait(wanted, self.stop)
 
     def ready(self) -> dict[str, int]:
         """The ports, once a flag set is served."""
@@ -85,7 +75,7 @@ class Up:
         if self.process.poll() is None:
             self.process.send_signal(number)
         self.process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
+        self._told.close()
         errors = ""
         if self.process.stderr is not None and not self.process.stderr.closed:
             errors = self.process.stderr.read()

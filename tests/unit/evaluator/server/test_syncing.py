@@ -29,11 +29,13 @@ def many(number: int) -> FlagSet:
 class Watcher:
     """Notes what it is told."""
 
-    def __init__(self, backend: StoreBackend, selector: str = "") -> None:
+    def __init__(self, backend: StoreBackend, selector: str = "", *, held: bool = False) -> None:
         self.told: list[Any] = []
         self.threads: set[int] = set()
         self.hold = threading.Event()
-        self.hold.set()
+        """Set, unless it is to be set by the test: encoding goes on."""
+        if not held:
+            self.hold.set()
         self.making = threading.Event()
         self.cancel: Callable[[], None] = backend.watch(
             backend.topic(selector, call()), self.make, self.tell
@@ -61,6 +63,16 @@ async def settled() -> None:
     """Until no task is left but the test's own."""
     while others := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.wait(others)
+
+
+async def encoding() -> tuple[Store, StoreBackend, Watcher]:
+    """A large set that is being encoded for its watcher, until `hold` is set."""
+    store = Store()
+    store.swap(many(0), now=NOW)
+    backend = StoreBackend(store, {})
+    watcher = Watcher(backend, held=True)
+    await asyncio.to_thread(watcher.making.wait, 10)
+    return store, backend, watcher
 
 
 def test_nothing_is_told_but_that_until_a_first_set_is_served() -> None:
@@ -142,12 +154,7 @@ async def test_a_large_set_is_encoded_in_a_thread() -> None:
 
 
 async def test_what_changes_during_the_encoding_is_told_last() -> None:
-    store = Store()
-    store.swap(many(0), now=NOW)
-    backend = StoreBackend(store, {})
-    watcher = Watcher(backend)
-    watcher.hold.clear()
-    await asyncio.to_thread(watcher.making.wait, 10)
+    store, _, watcher = await encoding()
     for number in range(1, 100):
         store.swap(many(number), now=NOW)
     watcher.hold.set()
@@ -158,12 +165,7 @@ async def test_what_changes_during_the_encoding_is_told_last() -> None:
 
 
 async def test_a_small_set_that_overtakes_a_large_one_is_the_last_word() -> None:
-    store = Store()
-    store.swap(many(0), now=NOW)
-    backend = StoreBackend(store, {})
-    watcher = Watcher(backend)
-    watcher.hold.clear()
-    await asyncio.to_thread(watcher.making.wait, 10)
+    store, _, watcher = await encoding()
     watcher.hold.set()
     store.swap(flag_set(flag("small", {"on": 1})), now=NOW)
     await settled()
@@ -174,8 +176,7 @@ async def test_who_leaves_during_the_encoding_is_told_nothing() -> None:
     store = Store()
     store.swap(many(0), now=NOW)
     backend = StoreBackend(store, {})
-    leaving, staying = Watcher(backend), Watcher(backend)
-    leaving.hold.clear()
+    leaving, staying = Watcher(backend, held=True), Watcher(backend)
     await asyncio.to_thread(leaving.making.wait, 10)
     leaving.cancel()
     leaving.cancel()
@@ -185,12 +186,7 @@ async def test_who_leaves_during_the_encoding_is_told_nothing() -> None:
 
 
 async def test_who_comes_during_the_encoding_is_told_too() -> None:
-    store = Store()
-    store.swap(many(0), now=NOW)
-    backend = StoreBackend(store, {})
-    early = Watcher(backend)
-    early.hold.clear()
-    await asyncio.to_thread(early.making.wait, 10)
+    _, backend, early = await encoding()
     late = Watcher(backend)
     early.hold.set()
     await settled()
@@ -215,12 +211,7 @@ def test_nothing_is_encoded_while_nobody_listens(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_closing_tells_nobody_anything_more() -> None:
-    store = Store()
-    store.swap(many(0), now=NOW)
-    backend = StoreBackend(store, {})
-    watcher = Watcher(backend)
-    watcher.hold.clear()
-    await asyncio.to_thread(watcher.making.wait, 10)
+    store, backend, watcher = await encoding()
     backend.close()
     watcher.hold.set()
     store.swap(many(1), now=NOW)
