@@ -19,6 +19,8 @@ from controller.cli import main
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from controller.api.meta import Resource
+
 
 def die_at(step: str) -> None:
     """Put the kill around the method that `step` names."""
@@ -30,7 +32,7 @@ def die_at(step: str) -> None:
 
 def _dying(method: Callable[..., Any], when: str, kinds: list[str]) -> Callable[..., Any]:
     def die(now: str, arguments: tuple[Any, ...]) -> None:
-        if now == when and (not kinds or arguments[1].key.kind in kinds):
+        if now == when and (not kinds or _kind(arguments[1]) in kinds):
             os.kill(os.getpid(), signal.SIGKILL)
 
     @functools.wraps(method)
@@ -48,6 +50,10 @@ def _dying(method: Callable[..., Any], when: str, kinds: list[str]) -> Callable[
         return result
 
     return awaited if inspect.iscoroutinefunction(method) else plain
+
+
+def _kind(written: Resource | dict[str, Any]) -> str:
+    return str(written["kind"]) if isinstance(written, dict) else written.key.kind
 
 
 if __name__ == "__main__":

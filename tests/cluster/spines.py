@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import TYPE_CHECKING, Any
 
 from tests.cluster.objects import Namespace, flag_set, flag_source, flags
@@ -39,6 +40,15 @@ class Spine(Namespace):
             lambda each: each["status"].get("lastAppliedRevision") == revision,
             patience=patience,
         )
+
+    def whole(self) -> bool:
+        """Whether what is delivered, if anything, is all of one commit."""
+        found = self.get("ffc")
+        if not found:
+            return True
+        told = found["metadata"]["annotations"]["flagstaff.dev/revision"].rpartition(":")[2]
+        content = json.loads(self.repository.git("show", f"{told}:flags.json"))
+        return bool(content["flags"].keys() == found["spec"]["flagSpec"]["flags"].keys())
 
 
 @contextlib.contextmanager

@@ -6,11 +6,10 @@ import contextlib
 import json
 import random
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,7 +24,6 @@ from tests.cluster.objects import (
     flag_source,
     flags,
 )
-from tests.cluster.plugin import ROOT
 from tests.cluster.spines import spine_in
 
 if TYPE_CHECKING:
@@ -68,68 +66,13 @@ def test_a_controller_that_is_killed_again_and_again_ends_where_it_should(
             commit = spine.push(f"number {number}", flags__json=flags(**kinds))
             time.sleep(chance.random() * 0.6)
             process.end(signal.SIGKILL)
-            assert whole(spine)
+            assert spine.whole()
         process.start()
         found = spine.wait_applied(commit)
         assert spine.served() == {f"flag-{kills - 1}": "on", "banner": "off"}
         subjects = [each["revision"] for each in found["status"]["history"]]
         assert len(subjects) == len(set(subjects))
         process.end(signal.SIGKILL)
-
-
-STEPS: Final = {
-    "the source is resolved": "controller.sources.git:GitSource.resolve:after",
-    "the files are fetched": "controller.sources.git:GitSource.fetch:after",
-    "the artifact is to be stored": "controller.artifacts.storage:Storage.put:before",
-    "the artifact is stored": "controller.artifacts.storage:Storage.put:after",
-    "the source's status is to be written": "controller.kube.client:Cluster.write_status:before:FlagSource",
-    "the source's status is written": "controller.kube.client:Cluster.write_status:after:FlagSource",
-    "the artifact is read": "controller.flagsets.fetch:ArtifactReader.read:after",
-    "the set is to be applied": "controller.kube.client:Cluster.apply:before",
-    "the set is applied": "controller.kube.client:Cluster.apply:after",
-    "the set's status is to be written": "controller.kube.client:Cluster.write_status:before:FlagSet",
-    "the set's status is written": "controller.kube.client:Cluster.write_status:after:FlagSet",
-    "the verdict is written": "controller.kube.client:Cluster.write_status:after:FeatureFlagConfiguration",
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS.keys())
-def test_a_controller_that_is_killed_at_a_step_is_taken_up_there(
-    spare: Plane, spare_namespace: str, tmp_path: Path, step: str
-) -> None:
-    process = ControllerProcess(spare, tmp_path / "a", "--no-leader-election")
-    whole_command = process.command
-    with spine_in(spare, spare_namespace, tmp_path) as spine:
-        process.start()
-        spine.wait_ready("flagset")
-        process.end(signal.SIGKILL)
-        commit = spine.push("banner off", flags__json=flags(banner="off"))
-        dying = [sys.executable, "-m", "tests.cluster.dying", step, *whole_command[1:]]
-        process.command = ["env", f"PYTHONPATH={ROOT}", *dying]
-        process.start()
-        assert process.process is not None
-        assert process.process.wait(30) == -signal.SIGKILL
-        assert whole(spine)
-        process.command = whole_command
-        process.start()
-        found = spine.wait_applied(commit)
-        assert spine.served() == {"banner": "off"}
-        assert [each["revision"] for each in found["status"]["history"]].count(
-            f"main@sha1:{commit}"
-        ) == 1
-        process.end(signal.SIGKILL)
-
-
-def whole(spine: Spine) -> bool:
-    """Whether what is served, if anything, is all of one commit."""
-    found = spine.get("ffc")
-    if not found:
-        return True
-    served = found["spec"]["flagSpec"]
-    told = found["metadata"]["annotations"]["flagstaff.dev/revision"].rpartition(":")[2]
-    content = spine.repository.git("show", f"{told}:flags.json")
-    return bool(json.loads(content)["flags"].keys() == served["flags"].keys())
 
 
 def test_while_watches_are_cut_every_second_nothing_is_missed(
