@@ -50,33 +50,28 @@ class Count:
         return None if seconds is None else shown(seconds)
 
 
-_Place: TypeAlias = tuple[int, bool, bool, int, str, str]
-"""When a member connected, whether it left there, whether it is heard of, which proxy that is, and the digest and the revision that it
-serves. The greatest is where it is."""
-_LEFT, _HEARD, _PROXY, _DIGEST = 1, 2, 3, 4
+_Place: TypeAlias = tuple[bool, int, bool, int, str, str]
+"""Whether anybody vouches for a member, when it connected, whether it left there, which proxy that is, and the digest and the revision that
+it serves. The greatest is where it is."""
+_LEFT, _PROXY, _DIGEST = 2, 3, 4
 
 
 def count(receipts: Sequence[FlagReceiptStatus], digest: str) -> Count:
     """Who serves `digest`, by all receipts. Lists that cannot be read are left out."""
-    places: dict[bytes, _Place] = {}
-    for proxy, receipt in enumerate(receipts):
-        _place(places, receipt, proxy)
-    there = {key: each for key, each in places.items() if not each[_LEFT]}
-    served = silent = 0
+    heard, silent = _there(receipts)
+    served = 0
     others: dict[str, int] = {}
-    for _, _, heard, _, serves, revision in there.values():
-        if not heard:
-            silent += 1
-        elif serves == digest:
+    for _, _, _, _, serves, revision in heard.values():
+        if serves == digest:
             served += 1
         else:
             told = revision or serves
             others[told] = others.get(told, 0) + 1
     return Count(
         served=served,
-        total=len(there),
-        silent=silent,
-        laggards=_named(receipts, there, digest),
+        total=len(heard) + len(silent),
+        silent=len(silent),
+        laggards=_named(receipts, (heard, silent), digest),
         revisions=tuple(sorted(others.items(), key=lambda each: (-each[1], each[0]))),
         delivered=sum(each.delivered for each in receipts),
         claimed=sum(each.claimed for each in receipts),
@@ -84,35 +79,54 @@ def count(receipts: Sequence[FlagReceiptStatus], digest: str) -> Count:
     )
 
 
-def _place(places: dict[bytes, _Place], receipt: FlagReceiptStatus, proxy: int) -> None:
-    lists = [
-        (each.members, each.digest, each.revision, not each.silent, False)
-        for each in receipt.groups
-    ]
-    lists.append((receipt.left, "", "", True, True))
-    for members, digest, revision, heard, left in lists:
-        try:
-            entries = list(unpack(members))
-        except ValueError:
-            continue
-        for member, connected_at in entries:
-            place = (connected_at, left, heard, proxy, digest, revision)
-            known = places.get(member)
-            if known is None or place > known:
-                places[member] = place
+_Places: TypeAlias = "dict[bytes, _Place]"
+
+
+def _there(receipts: Sequence[FlagReceiptStatus]) -> tuple[_Places, _Places]:
+    """Members that are heard of, and those that are silent. Whoever is heard of anywhere is silent nowhere, whatever its clock says."""
+    spoke: _Places = {}
+    silent: _Places = {}
+    for proxy, receipt in enumerate(receipts):
+        for group in receipt.groups:
+            there = (False, proxy, group.digest, group.revision)
+            _place(silent if group.silent else spoke, group.members, not group.claimed, there)
+        gone = (True, proxy, "", "")
+        for places in (spoke, silent):
+            _place(places, receipt.left, True, gone)
+            _place(places, receipt.left_claimed, False, gone)
+    heard = {key: each for key, each in spoke.items() if not each[_LEFT]}
+    return heard, {
+        key: each for key, each in silent.items() if not each[_LEFT] and key not in heard
+    }
+
+
+def _place(
+    places: _Places, members: str, verified: bool, where: tuple[bool, int, str, str]
+) -> None:
+    try:
+        entries = list(unpack(members))
+    except ValueError:
+        return
+    for member, connected_at in entries:
+        place = (verified, connected_at, *where)
+        known = places.get(member)
+        if known is None or place > known:
+            places[member] = place
 
 
 def _named(
-    receipts: Sequence[FlagReceiptStatus], there: Mapping[bytes, _Place], digest: str
+    receipts: Sequence[FlagReceiptStatus], there: tuple[_Places, _Places], digest: str
 ) -> tuple[Laggard, ...]:
     """Who lags by its own proxy's word or, where that proxy is behind, by ours; and by where it is known to be."""
+    heard, silent = there
     found: list[Laggard] = []
     for proxy, receipt in enumerate(receipts):
         for each in (*receipt.laggards, *receipt.others):
-            place = there.get(_id(each))
+            key = _id(each)
+            place = heard.get(key) or silent.get(key)
             if place is None or place[_PROXY] != proxy:
                 continue
-            if not place[_HEARD] or place[_DIGEST] != digest:
+            if key in silent or place[_DIGEST] != digest:
                 found.append(each)
     return tuple(sorted(found, key=lambda each: (each.since, each.name)))
 

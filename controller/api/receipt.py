@@ -47,6 +47,8 @@ class ServedGroup(Model):
     revision: str = ""
     silent: bool = False
     """They were not heard of for a while."""
+    claimed: bool = False
+    """Nobody vouches for them."""
     members: str = ""
     """Packed, see `pack`."""
 
@@ -85,6 +87,8 @@ class FlagReceiptStatus(Model):
     groups: Annotated[tuple[ServedGroup, ...], Field(max_length=MOST_GROUPS)] = ()
     left: str = ""
     """Members that said goodbye here, packed: another proxy may still hold them for silent."""
+    left_claimed: str = ""
+    """As `left`, of members for whom nobody vouches."""
     laggards: Annotated[tuple[Laggard, ...], Field(max_length=MOST_LAGGARDS)] = ()
     others: Annotated[tuple[Laggard, ...], Field(max_length=MOST_LAGGARDS)] = ()
     """Some who serve what is delivered: laggards, where something newer is and this proxy has not seen it."""

@@ -6,7 +6,7 @@ Time is told in ticks: a proxy that stood still for a minute did not hear anybod
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -23,6 +23,8 @@ FORGOTTEN: Final = 300.0
 REMEMBERED: Final = 2 * FORGOTTEN
 """Seconds for which it is remembered that one said goodbye: another proxy may still take it for silent."""
 LONGEST_TICK: Final = 2.0
+AHEAD: Final = 5.0
+"""Seconds by which a member's clock may be ahead of ours: what it says of a later moment counts as that one."""
 _SAME: Final = 2.0
 """Seconds by which two reports of the same moment may differ: the network's doing."""
 
@@ -105,6 +107,8 @@ class Group:
     digest: str
     revision: str
     silent: bool
+    claimed: bool
+    """Nobody vouches for them."""
     entries: tuple[bytes, ...]
 
 
@@ -117,7 +121,17 @@ class _Member:
     heard_at: float
     """Unix seconds."""
     joined_at: float
+    said_at: int
+    """When it connected, as it says; `report` has no moment that is far ahead of our clock."""
     silent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Goodbye:
+    who: Identity
+    connected_at: int
+    heard: float
+    """In seconds of ticks."""
 
 
 class Membership:
@@ -138,8 +152,7 @@ class Membership:
         self._silent: dict[bytes, None] = {}
         self._instances: dict[str, bytes] = {}
         """Under which id a process was heard of last: it may be a claim first, and another name once its token is known."""
-        self._left: dict[bytes, tuple[Identity, int, float]] = {}
-        """Who said goodbye on which connection, and when in ticks."""
+        self._left: dict[bytes, _Goodbye] = {}
 
     def __len__(self) -> int:
         """Members."""
@@ -165,16 +178,16 @@ class Membership:
             return
         key = who.id
         left, known = self._left.get(key), self._members.get(key)
-        if left is not None and report.connected_at <= left[1]:
+        at = _connected(known, report.connected_at, now)
+        if left is not None and self._overtaken(who, at, left):
             return
-        if known is not None and (
-            report.connected_at < known.report.connected_at or _pretends(who, known)
-        ):
+        if known is not None and not known.silent and _outranked(who, at, known):
             return
         self._left.pop(key, None)
         self._rename(who, key)
         joined = now if known is None else known.joined_at
-        following = _Member(who, _settled(known, report), self._awake, now, joined)
+        settled = _settled(known, replace(report, connected_at=at))
+        following = _Member(who, settled, self._awake, now, joined, report.connected_at)
         if known is None or known.silent or _differs(known, following):
             self.version += 1
         self._silent.pop(key, None)
@@ -182,20 +195,21 @@ class Membership:
         self._members.pop(key, None)
         self._members[key] = following
 
-    def leave(self, who: Identity, connected_at: int) -> None:
+    def leave(self, who: Identity, connected_at: int, now: float) -> None:
         """A member says goodbye."""
         key = who.id
         known = self._members.get(key)
-        if known is None or connected_at < known.report.connected_at or _pretends(who, known):
+        at = _connected(known, connected_at, now)
+        if known is None or _outranked(who, at, known):
             return
         self._forget(key)
-        self._left[key] = (known.who, connected_at, self._awake)
+        self._left[key] = _Goodbye(who, at, self._awake)
 
     def pod_gone(self, uid: str) -> None:
         """A Pod is there no more, nor is its member."""
         for key in [key for key, each in self._members.items() if each.who.pod_uid == uid]:
             self._forget(key)
-        for key in [key for key, (who, _, _) in self._left.items() if who.pod_uid == uid]:
+        for key in [key for key, each in self._left.items() if each.who.pod_uid == uid]:
             del self._left[key]
             self.version += 1
 
@@ -211,7 +225,7 @@ class Membership:
                 self.version += 1
         for key in [key for key in self._silent if self._over(key)]:
             self._forget(key)
-        for key in [key for key, each in self._left.items() if self._outdated(*each)]:
+        for key in [key for key, each in self._left.items() if self._outdated(each)]:
             del self._left[key]
             self.version += 1
 
@@ -243,16 +257,20 @@ class Membership:
 
     def groups(self) -> list[Group]:
         """All members by what they serve, as lists."""
-        found: dict[tuple[str, str, bool], list[bytes]] = {}
+        found: dict[tuple[str, str, bool, bool], list[bytes]] = {}
         for key, member in self._members.items():
             report = member.report
-            alike = (report.digest, report.revision, member.silent)
+            alike = (report.digest, report.revision, member.silent, not member.who.verified)
             found.setdefault(alike, []).append(entry(key, report.connected_at))
         return [Group(*alike, tuple(entries)) for alike, entries in sorted(found.items())]
 
-    def left(self) -> list[bytes]:
-        """Who said goodbye: wherever else they are still known, they are not there any more."""
-        return [entry(key, at) for key, (_, at, _) in self._left.items()]
+    def left(self, *, claimed: bool) -> list[bytes]:
+        """Who said goodbye, those who are vouched for or the others: wherever else they are still known, they are not there any more."""
+        return [
+            entry(key, each.connected_at)
+            for key, each in self._left.items()
+            if each.who.verified is not claimed
+        ]
 
     def latency(self) -> dict[int, int]:
         """How long it took from observed to served, as a histogram of members who serve what is delivered."""
@@ -306,17 +324,32 @@ class Membership:
         member = self._members[key]
         return self._awake - member.heard >= FORGOTTEN and not self._kept(member.who)
 
-    def _outdated(self, who: Identity, _connected_at: int, since: float) -> bool:
-        return self._awake - since >= REMEMBERED and not self._kept(who)
+    def _outdated(self, goodbye: _Goodbye) -> bool:
+        return self._awake - goodbye.heard >= REMEMBERED and not self._kept(goodbye.who)
+
+    def _overtaken(self, who: Identity, at: int, goodbye: _Goodbye) -> bool:
+        """Whether a report was sent before the goodbye. None is under way for long: what comes later is of a clock that was set back."""
+        if who.verified and not goodbye.who.verified:
+            return False
+        return at <= goodbye.connected_at and self._awake - goodbye.heard < SILENT
 
     def _kept(self, who: Identity) -> bool:
         """Whether its Pod will tell when it is over. Unknown is no reason to forget anybody."""
         return bool(who.pod_uid) and self._pods.exists(who.pod_uid) is not False
 
 
-def _pretends(who: Identity, known: _Member) -> bool:
-    """Whether a claim is made of somebody who is vouched for, and there."""
-    return known.who.verified and not who.verified and not known.silent
+def _connected(known: _Member | None, said_at: int, now: float) -> int:
+    """When a member connected, in milliseconds since 1970: the same with each report of one connection."""
+    if known is not None and known.said_at == said_at:
+        return known.report.connected_at
+    return min(said_at, int((now + AHEAD) * 1000))
+
+
+def _outranked(who: Identity, at: int, known: _Member) -> bool:
+    """Whether it is of an earlier connection, or claims to be somebody who is vouched for. Nobody is kept out by a claim."""
+    if who.verified is not known.who.verified:
+        return known.who.verified
+    return at < known.report.connected_at
 
 
 def _settled(known: _Member | None, report: Report) -> Report:

@@ -148,7 +148,7 @@ class Receipts:
         place = self.place(request.selector, call)
         if place is not None and (flock := self._flocks.get(place)) is not None:
             who = self._identity(call, request.member)
-            flock.membership.leave(who, request.member.connected_at_ms)
+            flock.membership.leave(who, request.member.connected_at_ms, self.clock())
             self._tell(place, flock)
         return _encoded(LeaveResponse())
 

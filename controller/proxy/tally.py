@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import TYPE_CHECKING, Final
 
 from controller.api.receipt import (
     MOST_GROUPS,
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from controller.proxy.members import Membership, Standing
 
 
+_KINDS: Final = tuple(product((False, True), repeat=2))
+"""Whether members are silent, and whether they are claims."""
+
+
 def told(membership: Membership, delivered: int = 0) -> FlagReceiptStatus:
     """The status. `delivered`: streams of subscribers that send no receipts."""
     groups = [
@@ -26,6 +31,7 @@ def told(membership: Membership, delivered: int = 0) -> FlagReceiptStatus:
             digest=each.digest,
             revision=each.revision,
             silent=each.silent,
+            claimed=each.claimed,
             members=pack(each.entries),
         )
         for each in _fewer(membership.groups(), membership.digest)
@@ -35,7 +41,8 @@ def told(membership: Membership, delivered: int = 0) -> FlagReceiptStatus:
         digest=membership.digest,
         observed_at=None if observed is None else moment(observed),
         groups=tuple(groups),
-        left=pack(membership.left()),
+        left=pack(membership.left(claimed=False)),
+        left_claimed=pack(membership.left(claimed=True)),
         laggards=tuple(_laggard(each) for each in membership.laggards()[:MOST_LAGGARDS]),
         others=tuple(_laggard(each) for each in membership.abreast(MOST_LAGGARDS)),
         latency={str(number): count for number, count in sorted(membership.latency().items())},
@@ -49,10 +56,11 @@ def _fewer(groups: list[Group], digest: str) -> list[Group]:
     if len(groups) <= MOST_GROUPS:
         return groups
     ordered = sorted(groups, key=lambda each: (each.digest != digest, -len(each.entries)))
-    kept, rest = ordered[: MOST_GROUPS - 2], ordered[MOST_GROUPS - 2 :]
-    for silent in (False, True):
-        entries = [entry for each in rest if each.silent is silent for entry in each.entries]
-        kept.append(Group("", "", silent, tuple(entries)))
+    kept, rest = ordered[: MOST_GROUPS - len(_KINDS)], ordered[MOST_GROUPS - len(_KINDS) :]
+    for silent, claimed in _KINDS:
+        alike = [each for each in rest if (each.silent, each.claimed) == (silent, claimed)]
+        entries = tuple(entry for each in alike for entry in each.entries)
+        kept.append(Group("", "", silent, claimed, entries))
     return kept
 
 

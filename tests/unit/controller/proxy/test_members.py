@@ -43,6 +43,10 @@ def wait(known: Membership, seconds: float) -> None:
         known.tick(1.0)
 
 
+def goodbyes(known: Membership) -> list[bytes]:
+    return known.left(claimed=False) + known.left(claimed=True)
+
+
 def names(known: Membership) -> list[str]:
     return [each.who.name for each in known.laggards()]
 
@@ -109,38 +113,38 @@ def test_after_five_minutes_of_silence(who: Identity, there: set[str] | None, me
 
 def test_a_goodbye_ends_a_membership() -> None:
     known = membership("a", "b")
-    known.leave(pod("a"), 1000)
+    known.leave(pod("a"), 1000, 102.0)
     assert [each.who.name for each in known.standings()] == ["shop/b"]
 
 
 def test_a_goodbye_from_an_earlier_connection_ends_nothing() -> None:
     known = membership("a")
-    known.leave(pod("a"), 999)
+    known.leave(pod("a"), 999, 102.0)
     assert len(known) == 1
 
 
 def test_a_receipt_that_was_overtaken_by_the_goodbye_changes_nothing() -> None:
     known = membership("a")
-    known.leave(pod("a"), 1000)
+    known.leave(pod("a"), 1000, 102.0)
     known.hear(pod("a"), Report(1000, DIGEST), 102.0)
     assert len(known) == 0
 
 
 def test_a_new_process_in_the_same_pod_is_the_same_member() -> None:
     known = membership("a")
-    known.leave(pod("a"), 1000)
+    known.leave(pod("a"), 1000, 102.0)
     known.hear(pod("a"), Report(2000, DIGEST), 103.0)
-    assert (len(known), known.left()) == (1, [])
+    assert (len(known), goodbyes(known)) == (1, [])
 
 
 @pytest.mark.parametrize(("there", "left"), [(set(), 0), ({"uid-a"}, 1)], ids=["gone", "there"])
 def test_a_goodbye_is_remembered_while_the_pod_is_there(there: set[str], left: int) -> None:
     pods = Pods("uid-a")
     known = membership("a", pods=pods)
-    known.leave(pod("a"), 1000)
+    known.leave(pod("a"), 1000, 102.0)
     pods.there = there
     wait(known, REMEMBERED)
-    assert len(known.left()) == left
+    assert len(goodbyes(known)) == left
 
 
 def test_a_deleted_pod_is_no_member() -> None:
@@ -166,10 +170,86 @@ def test_an_earlier_connection_does_not_bring_back_what_was_served_then() -> Non
 
 def test_a_claim_does_not_displace_a_member_that_is_vouched_for() -> None:
     known = membership("a")
-    forged = Identity("shop", "a", "uid-a", "forger")
-    known.hear(forged, Report(9999, OLD), 102.0)
-    known.leave(forged, 9999)
+    known.hear(FORGED, Report(9999, OLD), 102.0)
+    known.leave(FORGED, 9999, 102.0)
     assert (len(known), names(known)) == (1, [])
+
+
+FORGED = Identity("shop", "a", "uid-a", "forger")
+LATER = 2**60
+
+
+@pytest.mark.parametrize("goodbye", [False, True], ids=["report", "goodbye"])
+def test_a_claim_that_came_first_keeps_out_nobody_who_is_vouched_for(goodbye: bool) -> None:
+    known = membership()
+    known.hear(FORGED, Report(LATER, OLD), 101.0)
+    if goodbye:
+        known.leave(FORGED, LATER, 101.0)
+    known.hear(pod("a"), Report(1000, DIGEST), 102.0)
+    assert [(each.who.verified, each.lagging) for each in known.standings()] == [(True, False)]
+
+
+def test_a_claim_does_not_say_goodbye_for_a_silent_member_that_is_vouched_for() -> None:
+    known = membership("a")
+    wait(known, SILENT)
+    known.leave(FORGED, LATER, 120.0)
+    assert names(known) == ["shop/a"]
+
+
+@pytest.mark.parametrize(
+    ("who", "late"), [(pod("a"), 9000), (Identity("shop", "a", "uid-a", "i"), LATER)]
+)
+def test_a_clock_that_was_set_back_keeps_a_member_out_only_until_it_is_silent(
+    who: Identity, late: int
+) -> None:
+    known = membership()
+    known.hear(who, Report(late, OLD), 101.0)
+    known.hear(who, Report(8000, DIGEST), 102.0)
+    assert names(known) == ["shop/a"]
+    wait(known, SILENT)
+    known.hear(who, Report(8000, DIGEST), 117.0)
+    assert names(known) == []
+
+
+def test_a_clock_that_was_set_back_after_a_goodbye_keeps_nobody_out_for_long() -> None:
+    known = membership("a")
+    known.leave(pod("a"), 1000, 102.0)
+    wait(known, SILENT)
+    known.hear(pod("a"), Report(500, DIGEST), 118.0)
+    assert (len(known), goodbyes(known)) == (1, [])
+
+
+def test_a_clock_that_is_ahead_counts_as_ours_and_changes_nothing_with_each_report() -> None:
+    known = membership()
+    known.hear(pod("a"), Report(LATER, DIGEST), 101.0)
+    before = known.version
+    known.hear(pod("a"), Report(LATER, DIGEST), 106.0)
+    assert known.version == before
+    known.hear(pod("a"), Report(107_000, OLD), 107.0)
+    assert names(known) == ["shop/a"]
+
+
+@pytest.mark.parametrize("goodbye", [False, True], ids=["report", "goodbye"])
+@pytest.mark.parametrize("first", [False, True], ids=["the claim's proxy last", "first"])
+def test_a_claim_at_another_proxy_displaces_nobody_who_is_vouched_for(
+    goodbye: bool, first: bool
+) -> None:
+    vouching, other = membership("a"), membership()
+    other.hear(FORGED, Report(LATER, OLD), 101.0)
+    if goodbye:
+        other.leave(FORGED, LATER, 101.0)
+    summed = count(
+        [told(each) for each in ((other, vouching) if first else (vouching, other))], DIGEST
+    )
+    assert (summed.served, summed.total, summed.laggards) == (1, 1, ())
+
+
+def test_who_is_heard_of_anywhere_is_silent_nowhere_whatever_its_clock_says() -> None:
+    one, other = membership("a"), membership()
+    wait(one, SILENT)
+    other.hear(pod("a"), Report(500, DIGEST), 120.0)
+    summed = count([told(one), told(other)], DIGEST)
+    assert (summed.served, summed.silent, summed.laggards) == (1, 0, ())
 
 
 def test_nothing_changes_while_members_say_the_same() -> None:
@@ -201,7 +281,7 @@ def test_who_connected_elsewhere_later_counts_there() -> None:
 def test_who_said_goodbye_elsewhere_is_nowhere() -> None:
     one, other = membership("a"), membership()
     other.hear(pod("a"), Report(2000, DIGEST), 102.0)
-    other.leave(pod("a"), 2000)
+    other.leave(pod("a"), 2000, 102.0)
     assert count([told(one), told(other)], DIGEST).total == 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import settings
@@ -71,6 +71,13 @@ class Receipts(RuleBasedStateMachine):
         self.connections += 1
         member.proxy, member.connected_at = proxy, self.connections
 
+    def forged(self, member: Member, proxy: int, *, goodbye: bool) -> None:
+        """Somebody without a token says that it is this pod, on the newest of all connections."""
+        who = replace(member.who, instance="forger", verified=False)
+        self.proxies[proxy].hear(who, Report(2**60, "forged"), self.clock)
+        if goodbye:
+            self.proxies[proxy].leave(who, 2**60, self.clock)
+
     def send(self, member: Member) -> None:
         assert member.proxy is not None
         report = Report(member.connected_at, member.digest, member.digest, self.clock, True)
@@ -120,16 +127,26 @@ class Receipts(RuleBasedStateMachine):
         member = self.members[which % len(self.members)]
         assert member.proxy is not None
         known = {each.who.id for each in self.proxies[member.proxy].standings()}
-        if member.who.id in known:
+        # None is under way for as long as it takes to be silent.
+        if member.who.id in known and self.clock - member.heard < SILENT:
             report = Report(member.connected_at - 1, "stale", "", self.clock)
             self.proxies[member.proxy].hear(member.who, report, self.clock)
+
+    @precondition(lambda self: self.members)
+    @rule(which=st.integers(0, MEMBERS), proxy=st.integers(0, PROXIES - 1), goodbye=st.booleans())
+    def forge(self, which: int, proxy: int, goodbye: bool) -> None:
+        """A claim to be a pod that is vouched for, and heard of."""
+        member = self.members[which % len(self.members)]
+        there = not member.frozen and not self.killed
+        if member.who.verified and there and self.clock - member.heard < SILENT:
+            self.forged(member, proxy, goodbye=goodbye)
 
     @precondition(lambda self: self.departed)
     @rule(which=st.integers(0, MEMBERS))
     def overtaken(self, which: int) -> None:
         """A report arrives after the goodbye that was sent after it."""
         member = self.departed[which % len(self.departed)]
-        if self.clock - member.left < 60 and not self.killed:
+        if self.clock - member.left < SILENT and not self.killed:
             assert member.proxy is not None
             report = Report(member.connected_at, member.said, "", self.clock)
             self.proxies[member.proxy].hear(member.who, report, self.clock)
@@ -147,7 +164,7 @@ class Receipts(RuleBasedStateMachine):
             return
         self.members.remove(member)
         assert member.proxy is not None
-        self.proxies[member.proxy].leave(member.who, member.connected_at)
+        self.proxies[member.proxy].leave(member.who, member.connected_at, self.clock)
         # Its Pod goes a while later.
         member.left = self.clock
         self.departed.append(member)
