@@ -97,6 +97,10 @@ class Plane:
         with log:
             self._programs[name] = start(command, log)
 
+    def send(self, name: str, number: signal.Signals) -> None:
+        """A signal to one program, which is there afterwards: SIGSTOP, SIGCONT."""
+        self._programs[name].send_signal(number)
+
     def end(self, name: str, number: signal.Signals = signal.SIGTERM) -> None:
         """End one program and wait until it is gone."""
         program = self._programs.pop(name)
