@@ -172,17 +172,20 @@ class Membership:
         self.digest, self.observed_at = digest, observed_at
         self.version += 1
 
-    def hear(self, who: Identity, report: Report, now: float) -> None:
-        """A member reports. What comes late changes nothing: from an earlier connection, or after its Pod is gone."""
+    def hear(self, who: Identity, report: Report, now: float) -> float | None:
+        """A member reports. What comes late changes nothing: from an earlier connection, or after its Pod is gone.
+
+        Returns the seconds from observed to served where it followed to what is delivered: once for each member and content.
+        """
         if self._pods.ended(who.pod_uid):
-            return
+            return None
         key = who.id
         left, known = self._left.get(key), self._members.get(key)
         at = _connected(known, report.connected_at, now)
         if left is not None and self._overtaken(who, at, left):
-            return
+            return None
         if known is not None and not known.silent and _outranked(who, at, known):
-            return
+            return None
         self._left.pop(key, None)
         self._rename(who, key)
         joined = now if known is None else known.joined_at
@@ -194,6 +197,10 @@ class Membership:
         # At the end: the first are those who were not heard of for longest.
         self._members.pop(key, None)
         self._members[key] = following
+        # One that was not known may have followed long ago, and told another proxy.
+        if known is None or known.report.digest == report.digest:
+            return None
+        return self._took(following)
 
     def leave(self, who: Identity, connected_at: int, now: float) -> None:
         """A member says goodbye."""
@@ -274,19 +281,26 @@ class Membership:
 
     def latency(self) -> dict[int, int]:
         """How long it took from observed to served, as a histogram of members who serve what is delivered."""
-        if self.observed_at is None or not self.digest:
-            return {}
-        return dict(
-            Counter(
-                step(max(0.0, each.report.served_at - self.observed_at))
-                for each in self._members.values()
-                if each.report.replaced and each.report.digest == self.digest
-            )
+        took = map(self._took, self._members.values())
+        return dict(Counter(step(seconds) for seconds in took if seconds is not None))
+
+    def counts(self) -> tuple[int, int]:
+        """Members that serve what is delivered and are heard of, and the others."""
+        served = sum(
+            not each.silent and each.report.digest == self.digest for each in self._members.values()
         )
+        return served, len(self._members) - served
 
     def claimed(self) -> int:
         """Members for whom nobody vouches."""
         return sum(not each.who.verified for each in self._members.values())
+
+    def _took(self, member: _Member) -> float | None:
+        """Seconds from observed to served; None for one that serves something else, or had nothing before."""
+        report = member.report
+        if self.observed_at is None or not report.replaced or report.digest != self.digest:
+            return None
+        return max(0.0, report.served_at - self.observed_at)
 
     def _standing(self, member: _Member) -> Standing:
         report, wrong = member.report, member.report.digest != self.digest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -21,7 +22,7 @@ from evaluator.wire.delivery_pb2 import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from controller.api.meta import Resource
     from controller.api.receipt import FlagReceiptStatus
@@ -77,6 +78,19 @@ class Content:
     """Unix seconds at which the change to it was first observed, where the object tells."""
 
 
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many follow one flag set."""
+
+    place: Place
+    served: int
+    """Members that serve what is delivered and are heard of."""
+    lagging: int
+    """The other members."""
+    delivered: int
+    """Streams of subscribers that send no receipts."""
+
+
 @dataclass(slots=True)
 class Flock:
     """All who follow one flag set here."""
@@ -118,8 +132,12 @@ class Receipts:
     """Unix seconds."""
     changed: Callable[[Place], None] = lambda _place: None
     """Told whenever what a FlagReceipt says of a place may be another."""
+    took: Callable[[float], None] = lambda _seconds: None
+    """Told of each member that followed, how long after the change was observed."""
     reports: int = 0
     """Answered so far."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """Reports that were not taken, by gRPC's code in lower case."""
     _flocks: dict[Place, Flock] = field(default_factory=dict)
     _claimed: int = 0
 
@@ -129,6 +147,15 @@ class Receipts:
 
     def report(self, call: Call, message: bytes) -> bytes:
         """A member says what it serves."""
+        try:
+            answer = self._hear(call, message)
+        except RpcError as error:
+            self.refused[error.code.name.lower()] += 1
+            raise
+        self.reports += 1
+        return answer
+
+    def _hear(self, call: Call, message: bytes) -> bytes:
         request = _read(ReportRequest, message)
         place = self.place(request.selector, call)
         if place is not None:
@@ -137,9 +164,10 @@ class Receipts:
             if not who.verified and self._claimed >= MOST_CLAIMED:
                 raise RpcError(Code.RESOURCE_EXHAUSTED, "too many members without a token")
             flock = self._flock(place)
-            flock.membership.hear(who, report, now)
+            seconds = flock.membership.hear(who, report, now)
+            if seconds is not None:
+                self.took(seconds)
             self._tell(place, flock)
-        self.reports += 1
         return _encoded(ReportResponse(next_ms=round(self._pause() * 1000)))
 
     def leave(self, call: Call, message: bytes) -> bytes:
@@ -197,11 +225,12 @@ class Receipts:
         """Every member by flag set, for people and programs that ask this proxy."""
         return {"flagSets": [_shown(place, flock) for place, flock in self._sorted()]}
 
-    def counts(self) -> Iterator[tuple[Place, int, int]]:
-        """(flag set, members that serve what is delivered and are heard of, members), for metrics."""
-        for place, flock in self._sorted():
-            standings = list(flock.membership.standings())
-            yield place, sum(not each.lagging for each in standings), len(standings)
+    def counts(self) -> list[Counts]:
+        """Of every flag set that somebody follows."""
+        return [
+            Counts(place, *flock.membership.counts(), flock.streams)
+            for place, flock in self._sorted()
+        ]
 
     def _sorted(self) -> list[tuple[Place, Flock]]:
         return sorted(self._flocks.items(), key=lambda each: each[0])

@@ -76,6 +76,8 @@ class Metrics(Collector):
             depth.add_metric((kind,), len(queue))
         yield depth
         yield from self._of_objects()
+        if self.leading:
+            yield self._of_evaluators()
 
     def _of_objects(self) -> Iterator[Metric]:
         conditions = GaugeMetricFamily(
@@ -105,6 +107,29 @@ class Metrics(Collector):
         yield conditions
         yield suspended
         yield age
+
+    def _of_evaluators(self) -> Metric:
+        """Of whoever is told who serves it; by the leader alone, so that sums are right."""
+        evaluators = GaugeMetricFamily(
+            "flagstaff_evaluators",
+            "Evaluators by what they serve, and streams of subscribers that send no receipts.",
+            labels=("namespace", "name", "state"),
+        )
+        for each in self._objects:
+            total, served = each.status.get("total"), _served(each)
+            if isinstance(total, int) and served is not None:
+                delivered = each.status.get("delivered")
+                key = (each.namespace, each.name)
+                evaluators.add_metric((*key, "served"), served)
+                evaluators.add_metric((*key, "lagging"), total - served)
+                evaluators.add_metric((*key, "delivered"), delivered or 0)
+        return evaluators
+
+
+def _served(resource: Resource) -> int | None:
+    """The first number of `411/412`."""
+    count = str(resource.status.get("served")).partition("/")[0]
+    return int(count) if count.isascii() and count.isdigit() else None
 
 
 def _artifact_time(resource: Resource) -> datetime | None:

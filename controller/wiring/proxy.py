@@ -22,6 +22,7 @@ from controller.proxy.access import VERDICT_SECONDS, Access
 from controller.proxy.catalog import KINDS
 from controller.proxy.metrics import Metrics
 from controller.proxy.pods import PodWatch
+from controller.proxy.receipt_metrics import ReceiptMetrics
 from controller.proxy.recording import Recorder
 from controller.proxy.server import Options, Proxy
 from controller.proxy.watch import Intake
@@ -195,6 +196,7 @@ def _joined(
     identity = f"{settings.identity}-{secrets.token_hex(3)}"
     queue: KeyedQueue[Place] = KeyedQueue(loop.time, random.random)
     recorder = Recorder(receipts, cluster, identity, settings.namespace, now, queue)
+    ReceiptMetrics(receipts, lambda: recorder.writes, metrics.registry)
     return ProxyProcess(
         settings, cluster, proxy, reflectors, intake, metrics, sync, watches, recorder
     )

@@ -31,7 +31,8 @@ def receipts(scene: Scene) -> Receipts:
 
 
 def counts(scene: Scene) -> list[tuple[Any, int, int]]:
-    return list(receipts(scene).counts())
+    found = receipts(scene).counts()
+    return [(each.place, each.served, each.served + each.lagging) for each in found]
 
 
 def digest(scene: Scene) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.proxy.metrics import Metrics
+from controller.proxy.receipt_metrics import ReceiptMetrics
 
 from .scene import FEATURE_FLAG, Scene, flags
 
@@ -35,6 +36,7 @@ async def scraped() -> dict[str, float]:
     metrics = Metrics(
         scene.proxy.hub, scene.proxy.deliveries, scene.proxy.guard, [("flagshards", FakeView())]
     )
+    ReceiptMetrics(scene.proxy.following.receipts, lambda: 3, metrics.registry)
     return {
         f"{sample.name}{sorted(sample.labels.values())}": sample.value
         for family in text_string_to_metric_families(metrics.text().decode())
@@ -53,6 +55,8 @@ async def test_what_is_open_held_unfit_and_old_is_told() -> None:
         "flagstaff_proxy_set_unfit['InvalidFlags', 'bad', 'shop']": 1,
         "flagstaff_proxy_conflict['FeatureFlag', 'Shadowed', 'shop', 'web']": 1,
         "flagstaff_proxy_auth_total['no_token']": 2,
+        "flagstaff_proxy_set_members['delivered', 'shop', 'web']": 1,
+        "flagstaff_proxy_receipt_writes_total[]": 3,
     }
     assert {name: found.get(name) for name in expected} == expected
 
@@ -60,6 +64,7 @@ async def test_what_is_open_held_unfit_and_old_is_told() -> None:
 async def test_every_metric_stands_on_the_page() -> None:
     page = PAGE.read_text(encoding="utf-8")
     told = set(re.findall(r"`(_?[a-z_]+)", page))
-    names = {name.partition("[")[0] for name in await scraped()}
+    series = {name.partition("[")[0] for name in await scraped()}
+    names = {re.sub("_(bucket|count|sum|created)$", "", name) for name in series}
     short = {name: name.removeprefix("flagstaff_proxy") for name in names}
     assert {name for name in names if name not in told and short[name] not in told} == set()

@@ -1,0 +1,85 @@
+"""What Prometheus reads of receipts. Sums over all flag sets are exact; series by flag set are bounded."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
+
+    from controller.proxy.receipts import Counts, Receipts
+
+MOST_SETS: Final = 500
+"""Flag sets that have series of their own: those with laggards first, then those that most follow."""
+_STATES: Final = ("served", "lagging", "delivered")
+_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 300.0)
+
+
+class ReceiptMetrics(Collector):
+    """Read off the receipts at each scrape, but for the histogram."""
+
+    def __init__(
+        self, receipts: Receipts, writes: Callable[[], int], registry: CollectorRegistry
+    ) -> None:
+        """`writes` says how many writes of FlagReceipts there were."""
+        self._receipts = receipts
+        self._writes = writes
+        took = Histogram(
+            "flagstaff_proxy_served_after_seconds",
+            "Time from the moment at which a change was observed until a member served it.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        receipts.took = took.observe
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry at each scrape."""
+        yield CounterMetricFamily(
+            "flagstaff_proxy_receipts", "Receipts that were taken.", value=self._receipts.reports
+        )
+        refused = CounterMetricFamily(
+            "flagstaff_proxy_receipts_refused", "Receipts that were not.", labels=("reason",)
+        )
+        for reason, count in self._receipts.refused.items():
+            refused.add_metric((reason,), count)
+        yield refused
+        yield CounterMetricFamily(
+            "flagstaff_proxy_receipt_writes",
+            "Writes of FlagReceipt objects.",
+            value=self._writes(),
+        )
+        yield from self._of_members()
+
+    def _of_members(self) -> Iterator[Metric]:
+        counts = self._receipts.counts()
+        every = GaugeMetricFamily(
+            "flagstaff_proxy_members",
+            "Evaluators by what they serve, and streams of subscribers that send no receipts.",
+            labels=("state",),
+        )
+        for state in _STATES:
+            every.add_metric((state,), sum(getattr(each, state) for each in counts))
+        yield every
+        by_set = GaugeMetricFamily(
+            "flagstaff_proxy_set_members",
+            "The same by flag set, of those that lag or that most follow.",
+            labels=("namespace", "name", "state"),
+        )
+        for each in heapq.nsmallest(MOST_SETS, counts, key=_weight):
+            for state in _STATES:
+                by_set.add_metric((*each.place, state), getattr(each, state))
+        yield by_set
+
+
+def _weight(counts: Counts) -> tuple[bool, int, tuple[str, str]]:
+    followers = counts.served + counts.lagging + counts.delivered
+    return not counts.lagging, -followers, counts.place

@@ -1,0 +1,154 @@
+"""What a proxy says of receipts, by a scrape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from controller.api.meta import ObjectKey, Resource
+from controller.proxy import receipt_metrics as module
+from controller.proxy.receipt_metrics import ReceiptMetrics
+from controller.proxy.receipts import Content, Place, Receipts
+from evaluator.http.routes import Call, Code, RpcError
+from evaluator.wire.delivery import REPORT
+from evaluator.wire.delivery_pb2 import Member, ReportRequest
+
+
+@dataclass
+class World:
+    """Every name is a flag set; each delivers `digest`, which was observed at 990."""
+
+    now: float = 1000.0
+    digest: str = "sha256:new"
+    writes: int = 0
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+
+    def __post_init__(self) -> None:
+        self.receipts = Receipts(
+            place=self.place, content=self.content, caller=lambda _: None, pods=self, clock=lambda: self.now,
+        )  # fmt: skip
+        ReceiptMetrics(self.receipts, lambda: self.writes, self.registry)
+
+    def place(self, selector: str, _: Call) -> Place | None:
+        if selector == "forbidden":
+            raise RpcError(Code.PERMISSION_DENIED, "no")
+        return "shop", selector
+
+    def content(self, place: Place) -> Content:
+        return Content(Resource(ObjectKey("FeatureFlagConfiguration", *place), "u", 1, "1"), self.digest, 990.0)  # fmt: skip
+
+    def exists(self, _: str) -> bool | None:
+        return True
+
+    def ended(self, _: str) -> bool:
+        return False
+
+    def report(self, pod: str, name: str = "flags", **fields: Any) -> None:
+        member = Member(instance=pod, namespace="shop", pod=pod, pod_uid=pod, connected_at_ms=7)
+        told = {"member": member, "selector": name, "digest": self.digest, **fields}
+        message = ReportRequest(**told).SerializeToString()
+        self.receipts.report(Call(REPORT, (), "peer"), message)
+
+    def scrape(self) -> dict[str, float]:
+        text = generate_latest(self.registry).decode()
+        return {
+            f"{sample.name.removeprefix('flagstaff_proxy_')}{[*sample.labels.values()]}": sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def told(self, *names: str) -> list[float | None]:
+        found = self.scrape()
+        return [found.get(name) for name in names]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_members_are_told_by_flag_set_and_state(world: World) -> None:
+    world.report("a")
+    world.report("b", digest="sha256:old")
+    world.report("c", "other")
+    world.receipts.followed(("shop", "flags"), Call(REPORT, (), "peer"))
+    states = ("served", "lagging", "delivered")
+    assert world.told(*(f"set_members['flags', 'shop', '{each}']" for each in states)) == [1, 1, 1]
+    assert world.told("set_members['other', 'shop', 'lagging']") == [0]
+    assert world.told(*(f"members['{each}']" for each in states)) == [2, 1, 1]
+
+
+def test_one_that_is_silent_lags(world: World) -> None:
+    world.report("a")
+    for _ in range(20):
+        world.receipts.tick(1.0)
+    assert world.told("members['served']", "members['lagging']") == [0, 1]
+
+
+def test_series_by_flag_set_are_bounded_and_those_that_lag_come_first(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_SETS", 2)
+    for number, name in enumerate(["few", "many", "many", "more", "more", "more"]):
+        world.report(f"p{number}", name)
+    world.report("behind", "late", digest="sha256:old")
+    found = [name for name in world.scrape() if name.startswith("set_members")]
+    assert found == [
+        f"set_members{[name, 'shop', state]}"
+        for name in ("late", "more")
+        for state in ("served", "lagging", "delivered")
+    ]
+    assert world.told("members['served']", "members['lagging']") == [6, 1]
+
+
+def test_receipts_and_writes_are_counted_and_refusals_by_reason(world: World) -> None:
+    world.report("a")
+    world.report("a")
+    world.writes = 7
+    for name, pod in (("forbidden", "a"), ("flags", ""), ("flags", "")):
+        with pytest.raises(RpcError):
+            world.report(pod, name)
+    assert world.told(
+        "receipts_total[]",
+        "receipt_writes_total[]",
+        "receipts_refused_total['permission_denied']",
+        "receipts_refused_total['invalid_argument']",
+    ) == [2, 7, 1, 2]
+
+
+def test_the_time_from_observed_to_served_is_told_once_for_each_member_that_follows(
+    world: World,
+) -> None:
+    for pod in "ab":
+        world.report(pod, digest="sha256:old")
+    for _ in range(3):
+        world.report("a", replaced=True, served_for_ms=9_970)
+    world.report("b", replaced=True, served_for_ms=7_000)
+    assert world.told(
+        "served_after_seconds_count[]",
+        "served_after_seconds_bucket['0.025']",
+        "served_after_seconds_bucket['0.05']",
+        "served_after_seconds_bucket['5.0']",
+    ) == [2, 0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("before", "fields"),
+    [
+        (None, {"replaced": True}),
+        ("", {"replaced": False}),
+        ("sha256:old", {"replaced": True, "digest": "sha256:other"}),
+    ],
+    ids=["a member of another proxy", "a first set", "something else"],
+)
+def test_whoever_did_not_follow_here_has_no_time(
+    world: World, before: str | None, fields: dict[str, Any]
+) -> None:
+    if before is not None:
+        world.report("a", digest=before)
+    world.report("a", **fields)
+    assert world.told("served_after_seconds_count[]") == [0]

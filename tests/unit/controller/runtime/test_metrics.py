@@ -1,0 +1,51 @@
+"""What the controller says of who serves what, by a scrape."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from controller.api.meta import ObjectKey, Resource
+from controller.runtime.loop import Objects
+from controller.runtime.metrics import Metrics
+
+KIND = "FeatureFlagConfiguration"
+
+
+def scraped(status: dict[str, Any], kind: str = KIND, *, leading: bool = True) -> dict[str, float]:
+    """Evaluators of the one object, by state."""
+    objects = Objects()
+    objects.learn(Resource(ObjectKey(kind, "shop", "flags"), "u", 1, "1", status=status))
+    metrics = Metrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    metrics.leading = leading
+    return {
+        sample.labels["state"]: sample.value
+        for family in text_string_to_metric_families(metrics.text().decode())
+        for sample in family.samples
+        if sample.name == "flagstaff_evaluators"
+    }
+
+
+def test_who_serves_it_is_told_by_state() -> None:
+    told = {"served": "411/412", "total": 412, "delivered": 3}
+    assert scraped(told) == {"served": 411, "lagging": 1, "delivered": 3}
+
+
+def test_where_no_stock_provider_follows_there_is_none() -> None:
+    assert scraped({"served": "0/2", "total": 2}) == {"served": 0, "lagging": 2, "delivered": 0}
+
+
+def test_a_standby_says_nothing_so_that_sums_are_right() -> None:
+    assert scraped({"served": "2/2", "total": 2}, leading=False) == {}
+
+
+@pytest.mark.parametrize(
+    "status",
+    [{}, {"served": "2/2"}, {"served": "all", "total": 2}, {"total": 2}, {"served": "2/2", "total": "2"}],
+    ids=str,
+)  # fmt: skip
+def test_a_status_that_does_not_tell_has_no_series(status: dict[str, Any]) -> None:
+    assert scraped(status, "FlagSet") == {}
