@@ -37,6 +37,9 @@ class ArtifactReader:
     hosts: tuple[str, ...] = IN_CLUSTER
     """What is downloaded from: `name` or `name:port`; a name that begins with a dot stands for all that end with it."""
     most_bytes: int = DEFAULT_LIMITS.compressed_bytes
+    own: str = ""
+    """The `name:port` of our own artifact server, which asks for a token; empty: none."""
+    token: Callable[[], str | None] = lambda: None
 
     async def read(self, namespace: str, artifact: ArtifactStatus) -> bytes:
         """The archive. Raises Waiting where it is gone (its source makes a new one), Failed where it cannot be had."""
@@ -45,7 +48,7 @@ class ArtifactReader:
         if artifact.path.startswith(f"flagsource/{namespace}/"):
             found = await asyncio.to_thread(self.local, artifact.path)
         if found is None:
-            found = await self._download(artifact)
+            found = await self._download(namespace, artifact)
         algorithm, _, wanted = artifact.digest.partition(":")
         if algorithm not in _KNOWN:
             raise Stalled("ArtifactFailed", f"digest {algorithm} is not known here")
@@ -56,7 +59,7 @@ class ArtifactReader:
             raise Failed("ArtifactFailed", message)
         return found
 
-    async def _download(self, artifact: ArtifactStatus) -> bytes:
+    async def _download(self, namespace: str, artifact: ArtifactStatus) -> bytes:
         content = bytearray()
         where = _shown(artifact.url)
         try:
@@ -66,7 +69,9 @@ class ArtifactReader:
             async with (
                 # The digest is of the bytes that were stored, whatever a server says of their encoding.
                 aiohttp.ClientSession(timeout=_SECONDS, auto_decompress=False) as session,
-                session.get(url, allow_redirects=False) as response,
+                session.get(
+                    url, allow_redirects=False, headers=self._believed(namespace, url)
+                ) as response,
             ):
                 if response.status == 404:
                     raise Waiting(
@@ -85,12 +90,22 @@ class ArtifactReader:
             raise Failed("ArtifactFailed", f"{where}: {type(error).__name__}") from error
         return bytes(content)
 
+    def _believed(self, namespace: str, url: URL) -> dict[str, str]:
+        """Our token, for our own server alone, and there for the namespace's own archives."""
+        token = self.token()
+        ours = (
+            url.scheme == "http"
+            and _name(self.own) == f"{_name(url.host or '')}:{url.port}"
+            and url.raw_path.startswith(f"/flagsource/{namespace}/")
+        )
+        return {"Authorization": f"Bearer {token}"} if ours and token else {}
+
     def _require_allowed(self, url: URL, where: str) -> None:
         """Whoever may write a source's status would otherwise have us ask any host that we reach, and see from our words what is there."""
-        name = (url.host or "").rstrip(".").lower()
+        name = _name(url.host or "")
         named = {name, f"{name}:{url.port}"}
         for each in self.hosts if name and url.scheme in ("http", "https") else ():
-            host = each.rstrip(".").lower().replace(".:", ":")
+            host = _name(each)
             if host in named or (host.startswith(".") and name.endswith(host)):
                 return
         raise Stalled(
@@ -98,6 +113,11 @@ class ArtifactReader:
             f"{where} is not on a host that artifacts may come from; "
             "the controller's setting FLAGSTAFF_ARTIFACT_HOSTS names them",
         )
+
+
+def _name(host: str) -> str:
+    """A host, or host:port, as all its spellings are compared."""
+    return host.rstrip(".").lower().replace(".:", ":")
 
 
 def _shown(url: str) -> str:

@@ -27,11 +27,11 @@ from controller.runtime import management
 from controller.runtime.loop import Loop, Objects, Reconciler
 from controller.runtime.metrics import Metrics
 from controller.runtime.queue import KeyedQueue
-from controller.settings import InvalidSettingError
 from controller.sources.opening import Sources
 from controller.sources.reconciler import SourceReconciler
 from controller.wiring.local import now
 from controller.wiring.replica import WATCHED, Controller, Ports
+from controller.wiring.tokens import TokenFile
 from evaluator.http.listener import Listener
 from evaluator.http.routes import Limits
 
@@ -60,11 +60,11 @@ async def open_controller(
     }
     metrics = Metrics(objects, queues, now)
     cluster = await Cluster.connect(settings.kubeconfig or None, now=now, wrote=metrics.wrote)
-    tokens = await asyncio.to_thread(_tokens, settings.artifact_tokens_file)
+    tokens = await asyncio.to_thread(TokenFile, settings.artifact_tokens_file)
     controller = Controller(settings, cluster, objects, metrics)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(cluster.close)
-        served = ArtifactServer(lambda: controller.storages, lambda: tokens)
+        served = ArtifactServer(lambda: controller.storages, lambda: tokens.tokens)
         artifacts = Listener(served.routes(), artifact_server.LIMITS, name="artifacts")
         managed = management.routes(controller.readiness, metrics.text)
         manager = Listener(managed, Limits(), name="management")
@@ -78,9 +78,10 @@ async def open_controller(
             settings.storage_path / "artifacts", _address(settings, controller.ports.artifacts)
         )
         stack.callback(controller.storages.close)
+        stack.callback(asyncio.create_task(tokens.follow()).cancel)
         controller.loops = {
             kind: Loop(reconciler, objects, cluster, now=now, queue=queues[kind], observer=metrics)
-            for kind, reconciler in _reconcilers(controller, controller.storages).items()
+            for kind, reconciler in _reconcilers(controller, controller.storages, tokens).items()
         }
         yield controller
 
@@ -98,7 +99,9 @@ async def _open(stack: contextlib.AsyncExitStack, listener: Listener, host: str,
     return bound
 
 
-def _reconcilers(controller: Controller, storages: Storages) -> dict[str, Reconciler]:
+def _reconcilers(
+    controller: Controller, storages: Storages, tokens: TokenFile
+) -> dict[str, Reconciler]:
     settings, cluster, objects = controller.settings, controller.cluster, controller.objects
     mirrors = settings.storage_path / "mirrors"
     sources = Sources(cluster.secret, mirrors, allow_local=settings.allow_local)
@@ -111,10 +114,11 @@ def _reconcilers(controller: Controller, storages: Storages) -> dict[str, Reconc
         found = storages.read(path)
         return None if found is None else found[0]
 
+    reader = ArtifactReader(local, hosts, own=own, token=tokens.first)
     return {
         flagsource.KIND: SourceReconciler(sources, storages, controller.expected, random.random),
         flagset.KIND: FlagSetReconciler(
-            objects, ArtifactReader(local, hosts), cluster, controller.applied, random.random
+            objects, reader, cluster, controller.applied, random.random
         ),
         configuration.KIND: ContestedReconciler(
             ServingReconciler(ConfigurationReconciler(objects), objects, controller.proxies),
@@ -131,17 +135,6 @@ def _address(settings: ControllerSettings, port: int) -> str:
     """Where others reach the artifact server."""
     service = f"flagstaff-artifacts.{settings.namespace}.svc.cluster.local.:{port}"
     return f"http://{settings.artifact_address or service}"
-
-
-def _tokens(path: str) -> frozenset[str]:
-    if not path:
-        return frozenset()
-    with open(path, encoding="utf-8") as file:
-        found = frozenset(line.strip() for line in file if line.strip())
-    if not found:
-        # None at all would let everybody in.
-        raise InvalidSettingError(f"{path} is to hold tokens, one a line, and holds none")
-    return found
 
 
 @contextlib.asynccontextmanager

@@ -198,3 +198,52 @@ async def test_other_hosts_are_not_asked_and_nothing_is_told_of_them(url: str) -
 async def test_unless_told_otherwise_only_services_are_asked(server: str) -> None:
     with pytest.raises(Stalled, match="FLAGSTAFF_ARTIFACT_HOSTS"):
         await ArtifactReader(lambda _: None).read("shop", artifact(f"{server}/good"))
+
+
+@pytest.fixture
+async def shown() -> AsyncIterator[tuple[int, list[str | None]]]:
+    """A server's port, and the authorization of each request to it."""
+    asked: list[str | None] = []
+
+    async def note(request: web.Request) -> web.Response:
+        asked.append(request.headers.get("Authorization"))
+        return web.Response(body=CONTENT)
+
+    application = web.Application()
+    application.router.add_get("/{path:.*}", note)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield runner.addresses[0][1], asked
+    await runner.cleanup()
+
+
+OURS = "http://127.0.0.1:{}/flagsource/shop/flags/a"
+SHOWN = {
+    "our own": ("127.0.0.1:{}", OURS, "s3cret", "Bearer s3cret"),
+    "without a token": ("127.0.0.1:{}", OURS, None, None),
+    "without a server of our own": ("", OURS, "s3cret", None),
+    "another host": ("localhost:{}", OURS, "s3cret", None),
+    "another port": ("127.0.0.1:1", OURS, "s3cret", None),
+    "another port's name": ("127.0.0.1", OURS, "s3cret", None),
+    "another namespace": ("127.0.0.1:{}", OURS.replace("shop", "other"), "s3cret", None),
+    "another namespace after all": (
+        "127.0.0.1:{}",
+        OURS.replace("flags/a", "../other/flags/a"),
+        "s3cret",
+        None,
+    ),
+    "no archive": ("127.0.0.1:{}", "http://127.0.0.1:{}/else", "s3cret", None),
+}
+
+
+@pytest.mark.parametrize(("own", "url", "token", "expected"), SHOWN.values(), ids=SHOWN)
+async def test_our_token_is_shown_to_our_own_server_alone(
+    shown: tuple[int, list[str | None]], own: str, url: str, token: str | None, expected: str | None
+) -> None:
+    port, asked = shown
+    reader = ArtifactReader(
+        lambda _: None, ("127.0.0.1",), own=own.format(port), token=lambda: token
+    )
+    assert await reader.read("shop", artifact(url.format(port))) == CONTENT
+    assert asked == [expected]
