@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from evaluator.flags.canonical import digest
 from evaluator.flags.catalog import Catalog, UnknownSourceError
-from evaluator.flags.model import REVISION_KEY, Bucketing
+from evaluator.flags.model import Bucketing
 from evaluator.resolve import compile_flag_set
+from evaluator.snapshot import EVERYTHING, Prepared, SelectorKey, Snapshot, View, revision_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,40 +20,9 @@ if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet
     from evaluator.resolve import CompiledFlagSet
 
+__all__ = ["Prepared", "SelectorKey", "Snapshot", "SourceStatus", "Staleness", "Store"]
+
 logger = logging.getLogger(__name__)
-
-SelectorKey: TypeAlias = Literal["source", "flagSetId"]
-"""What a view may be selected by."""
-
-EVERYTHING: Final = None
-"""The view without a selector."""
-
-View: TypeAlias = tuple[SelectorKey, str] | None
-
-
-class Snapshot:
-    """A flag set as it is served from one swap to the next; equal only to itself."""
-
-    def __init__(self, compiled: CompiledFlagSet, served_since: float, among: Prepared) -> None:
-        self.compiled = compiled
-        self.served_since = served_since
-        """Unix seconds."""
-        self._among = among
-
-    @property
-    def flag_set(self) -> FlagSet:
-        """The definitions behind it."""
-        return self.compiled.flag_set
-
-    @property
-    def digest(self) -> str:
-        """Of what decides an evaluation; provenance is not covered. Where several sources are merged, losing flags count, too."""
-        return self._among.digest(self.flag_set)
-
-    @property
-    def revision(self) -> str | None:
-        """The source revision that last changed the content, where the set names one."""
-        return _revision(self.flag_set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,47 +73,6 @@ class _Health:
     from_disk: bool = False
 
 
-class Prepared:
-    """A catalog with its views, compiled as they are asked for; one is served from one swap to the next."""
-
-    def __init__(self, catalog: Catalog, compile_set: Callable[[FlagSet], CompiledFlagSet]) -> None:
-        self.catalog = catalog
-        self._compile = compile_set
-        self.compiled: dict[View, CompiledFlagSet] = {}
-        """The views that were asked for already; selectors that find nothing leave no trace."""
-        self._by_set: dict[int, CompiledFlagSet] = {}
-        self._digests: dict[int, str] = {}
-
-    def view(self, view: View) -> CompiledFlagSet | None:
-        """The flags that are selected; None where nothing is known by that name."""
-        found = self.compiled.get(view)
-        if found is None and (selected := self._select(view)) is not None:
-            # A source that stands alone has its set as every view of it: that is compiled once.
-            found = self._by_set.get(id(selected)) or self._compile(selected)
-            self._by_set[id(selected)] = self.compiled[view] = found
-        return found
-
-    def digest(self, flag_set: FlagSet) -> str:
-        """The digest of a view's flag set; those of whole catalogs and sources are known already."""
-        if flag_set is self.catalog.everything:
-            return self.catalog.digest
-        found = self._digests.get(id(flag_set))
-        if found is None:
-            sources = self.catalog.sets.items()
-            source = next((name for name, each in sources if each is flag_set), None)
-            known = None if source is None else self.catalog.digest_of(source)
-            found = self._digests[id(flag_set)] = known or digest(flag_set)
-        return found
-
-    def _select(self, view: View) -> FlagSet | None:
-        if view is EVERYTHING:
-            return self.catalog.everything
-        key, value = view
-        if key == "source":
-            return self.catalog.of_source(value)
-        return self.catalog.of_flag_set(value)
-
-
 Subscriber: TypeAlias = Callable[[Snapshot], None]
 
 
@@ -168,7 +97,7 @@ class Store:
         self._by_compiled: dict[int, Snapshot] = {}
         self._since: float | None = None
         self._health = {name: _Health() for name in sources}
-        self._subscribers: dict[object, Subscriber] = {}
+        self._subscribers: dict[object, tuple[Subscriber, Subscriber | None]] = {}
         self.swaps = Swaps()
 
     @property
@@ -195,9 +124,11 @@ class Store:
     def prepare(self, catalog: Catalog) -> Prepared:
         """Make in a thread what `serve` and the first answers after it would make on the loop: views in use, compiled."""
         prepared = self._views(catalog)
-        for view in {EVERYTHING: None, **dict(self._served.compiled)}:
+        for view, served in {EVERYTHING: None, **dict(self._served.compiled)}.items():
             compiled = prepared.view(view)
             if compiled is not None:
+                if served is not None:
+                    compiled.borrow(served)
                 compiled.compile_all()
                 prepared.digest(compiled.flag_set)
         _ = catalog.flag_sets
@@ -206,6 +137,7 @@ class Store:
     def serve(self, following: Catalog | Prepared, *, now: float) -> Snapshot | None:
         """Serve a catalog from here on. One that says the same as the last is no change: nobody is told.
 
+        Nor is it where a source is said to be stale now, or is not any more: only those who keep answers are to make them anew.
         Returns everything that is served; None while no source has delivered. Withdrawn by every source, it is an empty set.
         """
         prepared = following if isinstance(following, Prepared) else self._views(following)
@@ -214,9 +146,13 @@ class Store:
         if self._since is not None and prepared.catalog == self.catalog:
             return self.snapshot
         started = perf_counter()
-        self._served, self._since = prepared, now
+        restated = self._since is not None and prepared.catalog.holds_as(self.catalog)
+        self._served, self._since = prepared, self._since if restated else now
         self._snapshots, self._by_compiled = {}, {}
         snapshot = self.snapshot
+        if restated and snapshot is not None:
+            self._tell(snapshot, restated=True)
+            return snapshot
         if snapshot is not None:
             self._tell(snapshot)
         self.swaps.add(perf_counter() - started)
@@ -248,10 +184,15 @@ class Store:
             raise RuntimeError("a source that delivered is served")
         return snapshot
 
-    def subscribe(self, callback: Subscriber) -> Callable[[], None]:
-        """Call `callback` with everything that is served after every change, until the returned function is called."""
+    def subscribe(
+        self, callback: Subscriber, restated: Subscriber | None = None
+    ) -> Callable[[], None]:
+        """Call `callback` with everything that is served after every change, until the returned function is called.
+
+        `restated` is called instead where the same is served, and only what it says of its staleness differs.
+        """
         token = object()
-        self._subscribers[token] = callback
+        self._subscribers[token] = callback, restated
 
         def unsubscribe() -> None:
             self._subscribers.pop(token, None)
@@ -291,12 +232,19 @@ class Store:
         return SourceStatus(
             source,
             digest=self.catalog.digest_of(source),
-            revision=None if flag_set is None else _revision(flag_set),
+            revision=None if flag_set is None else revision_of(flag_set),
             flags=0 if flag_set is None else len(flag_set.flags),
             last_success=health.last_success,
             stale=health.stale,
             from_disk=health.from_disk,
         )
+
+    def stale_since(self, source: str) -> str | None:
+        """What answers say of a source that is stale: since when, RFC 3339 in UTC to the second; None while it is not."""
+        stale = self._health_of(source).stale
+        if stale is None:
+            return None
+        return datetime.fromtimestamp(stale.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     @property
     def statuses(self) -> tuple[SourceStatus, ...]:
@@ -338,8 +286,11 @@ class Store:
                 self._by_compiled[id(compiled)] = self._snapshots[view] = found
         return found
 
-    def _tell(self, snapshot: Snapshot) -> None:
-        for subscriber in tuple(self._subscribers.values()):
+    def _tell(self, snapshot: Snapshot, *, restated: bool = False) -> None:
+        for changed, again in tuple(self._subscribers.values()):
+            subscriber = again if restated else changed
+            if subscriber is None:
+                continue
             try:
                 subscriber(snapshot)
             except Exception:
@@ -352,8 +303,3 @@ class Store:
                 f"no source is named {name!r}; there are {tuple(self._health)}"
             )
         return self._health[name]
-
-
-def _revision(flag_set: FlagSet) -> str | None:
-    revision = flag_set.metadata.get(REVISION_KEY)
-    return None if revision is None else str(revision)

@@ -1,0 +1,95 @@
+"""What one swap serves: a catalog with its views, each compiled when it is first asked for, and the snapshots made of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from evaluator.flags.canonical import digest
+from evaluator.flags.model import REVISION_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evaluator.flags.catalog import Catalog
+    from evaluator.flags.model import FlagSet
+    from evaluator.resolve import CompiledFlagSet
+
+SelectorKey: TypeAlias = Literal["source", "flagSetId"]
+"""What a view may be selected by."""
+
+EVERYTHING: Final = None
+"""The view without a selector."""
+
+View: TypeAlias = tuple[SelectorKey, str] | None
+
+
+class Snapshot:
+    """A flag set as it is served from one swap to the next; equal only to itself."""
+
+    def __init__(self, compiled: CompiledFlagSet, served_since: float, among: Prepared) -> None:
+        self.compiled = compiled
+        self.served_since = served_since
+        """Unix seconds."""
+        self._among = among
+
+    @property
+    def flag_set(self) -> FlagSet:
+        """The definitions behind it."""
+        return self.compiled.flag_set
+
+    @property
+    def digest(self) -> str:
+        """Of what decides an evaluation; provenance is not covered. Where several sources are merged, losing flags count, too."""
+        return self._among.digest(self.flag_set)
+
+    @property
+    def revision(self) -> str | None:
+        """The source revision that last changed the content, where the set names one."""
+        return revision_of(self.flag_set)
+
+
+class Prepared:
+    """A catalog with its views, compiled as they are asked for; one is served from one swap to the next."""
+
+    def __init__(self, catalog: Catalog, compile_set: Callable[[FlagSet], CompiledFlagSet]) -> None:
+        self.catalog = catalog
+        self._compile = compile_set
+        self.compiled: dict[View, CompiledFlagSet] = {}
+        """The views that were asked for already; selectors that find nothing leave no trace."""
+        self._by_set: dict[int, CompiledFlagSet] = {}
+        self._digests: dict[int, str] = {}
+
+    def view(self, view: View) -> CompiledFlagSet | None:
+        """The flags that are selected; None where nothing is known by that name."""
+        found = self.compiled.get(view)
+        if found is None and (selected := self._select(view)) is not None:
+            # A source that stands alone has its set as every view of it: that is compiled once.
+            found = self._by_set.get(id(selected)) or self._compile(selected)
+            self._by_set[id(selected)] = self.compiled[view] = found
+        return found
+
+    def digest(self, flag_set: FlagSet) -> str:
+        """The digest of a view's flag set; those of whole catalogs and sources are known already."""
+        if flag_set is self.catalog.everything:
+            return self.catalog.digest
+        found = self._digests.get(id(flag_set))
+        if found is None:
+            sources = self.catalog.sets.items()
+            source = next((name for name, each in sources if each is flag_set), None)
+            known = None if source is None else self.catalog.digest_of(source)
+            found = self._digests[id(flag_set)] = known or digest(flag_set)
+        return found
+
+    def _select(self, view: View) -> FlagSet | None:
+        if view is EVERYTHING:
+            return self.catalog.everything
+        key, value = view
+        if key == "source":
+            return self.catalog.of_source(value)
+        return self.catalog.of_flag_set(value)
+
+
+def revision_of(flag_set: FlagSet) -> str | None:
+    """The source revision that a set names, if it does."""
+    revision = flag_set.metadata.get(REVISION_KEY)
+    return None if revision is None else str(revision)
