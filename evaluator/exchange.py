@@ -47,30 +47,46 @@ class Exchange:
         source: str | None = None,
         digest: str | None = None,
         along: Callable[[], bool] = lambda: False,
+        fresh: bool = True,
     ) -> Snapshot | None:
         """Serve `flag_set` as what `source` holds, None for nothing, and return everything that is served.
 
         Nothing else runs on the loop between the swap and the return. `source` is named where there are several; `digest` is the
         set's, from a caller that has it. `along` is done right before the swap, for what goes with the set and is not in it; it says
-        whether that changed. Who calls says how current it is: `Store.mark_success`, `Store.mark_from_disk`.
+        whether that changed. Who calls says how current it is: `Store.mark_success`, `Store.mark_from_disk`; what is not `fresh` says that
+        it is stale, as the store has it before.
         """
         name = source if source is not None else self.store.only_source
         async with self._turn:
-            prepared = await self.read(partial(self._prepare, name, flag_set, digest))
+            since = None if fresh else self.store.stale_since(name)
+            prepared = await self.read(partial(self._prepare, name, flag_set, digest, since))
             before, changed = self.store.snapshot, along()
-            if prepared is None:
-                snapshot = before
-            else:
-                remains = self.store.remains()
-                snapshot = self.store.serve(prepared, now=self._clock())
-                asyncio.get_running_loop().run_in_executor(None, self._let_go, remains)
+            snapshot = before if prepared is None else self._serve(prepared)
             if changed and snapshot is before:
                 self.store.tell_again()
             return snapshot
 
-    def _prepare(self, name: str, flag_set: FlagSet | None, digest: str | None) -> Prepared | None:
+    async def restate(self, source: str | None = None) -> None:
+        """Have what is served of `source` say whether it is stale, as the store has it now. Costs nothing where it does already."""
+        name = source if source is not None else self.store.only_source
+        since = self.store.stale_since(name)
+        if self.store.catalog.with_staleness(name, since) is self.store.catalog:
+            return
+        async with self._turn:
+            following = self.store.catalog.with_staleness(name, since)
+            self._serve(await self.read(partial(self.store.prepare, following)))
+
+    def _serve(self, prepared: Prepared) -> Snapshot | None:
+        remains = self.store.remains()
+        snapshot = self.store.serve(prepared, now=self._clock())
+        asyncio.get_running_loop().run_in_executor(None, self._let_go, remains)
+        return snapshot
+
+    def _prepare(
+        self, name: str, flag_set: FlagSet | None, digest: str | None, stale_since: str | None
+    ) -> Prepared | None:
         held = self.store.catalog
-        following = held.with_source(name, flag_set, digest)
+        following = held.with_source(name, flag_set, digest, stale_since=stale_since)
         return None if following is held else self.store.prepare(following)
 
     def _let_go(self, remains: list[object]) -> None:

@@ -94,7 +94,10 @@ class CompiledFlag:
         "run",
     )
 
-    def __init__(self, flag: Flag, flags: CompiledFlagSet) -> None:
+    def __init__(
+        self, flag: Flag, flags: CompiledFlagSet, like: CompiledFlag | None = None
+    ) -> None:
+        """`like` has the same rule, compiled already."""
         self.flag = flag
         self.run: Callable[[Mapping[str, Json]], Json] | None = None
         """The compiled rule; None where every context gets the same answer."""
@@ -104,6 +107,9 @@ class CompiledFlag:
         self._others: dict[FlagType | None, Resolution] = {}
         self._escaped: dict[FlagType | None, dict[str, Resolution]] = {}
         self._errors: dict[str, Resolution] = {}
+        if like is not None:
+            self.run, self.reads_flagd = like.run, like.reads_flagd
+            return
         if flag.state is State.DISABLED or flag.targeting is ABSENT or flag.targeting == {}:
             return
         try:
@@ -217,6 +223,20 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
         for key in self.flag_set.flags:
             _ = self[key]
         _ = self.keys_in_order
+
+    def borrow(self, other: CompiledFlagSet) -> None:
+        """Take over from `other` the compiled rules of flags that have the very same here; what answers tell beside them is this set's."""
+        if self.flag_set.evaluators is not other.flag_set.evaluators:
+            return
+        for key, like in list(other.compiled.items()):
+            flag = self.flag_set.flags.get(key)
+            if (
+                flag is not None
+                and flag.targeting is like.flag.targeting
+                and flag.state is like.flag.state
+                and self.bucketing_of(flag) is other.bucketing_of(like.flag)
+            ):
+                self.compiled[key] = CompiledFlag(flag, self, like)
 
     def bucketing_of(self, flag: Flag) -> Bucketing:
         """The generation that the flag's own metadata pins, as where sets are merged; else the set's."""

@@ -7,11 +7,13 @@ list wins. Unlike flagd, a losing flag is kept: it comes back when the winner go
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.canonical import digest as digest_of
-from evaluator.flags.model import ABSENT, EMPTY, Flag, FlagSet
+from evaluator.flags.model import ABSENT, EMPTY, STALE_KEY, STALE_SINCE_KEY, Flag, FlagSet
 from evaluator.flags.references import Expander, RuleTooLarge
 
 if TYPE_CHECKING:
@@ -53,18 +55,40 @@ class Catalog:
     __hash__ = None  # type: ignore[assignment]  # equal by content, which takes long to hash
 
     def with_source(
-        self, name: str, flag_set: FlagSet | None, digest: str | None = None
+        self,
+        name: str,
+        flag_set: FlagSet | None,
+        digest: str | None = None,
+        *,
+        stale_since: str | None = None,
     ) -> Catalog:
         """The catalog in which `name` holds `flag_set`, or nothing; this very one where that changes nothing.
 
-        `digest` is the set's, from a caller that has it: of a large set it takes as long as all the rest.
-        Raises UnknownSourceError.
+        `digest` is the set's, from a caller that has it: of a large set it takes as long as all the rest. `stale_since` as in
+        `with_staleness`. Raises UnknownSourceError.
         """
         if name not in self.names:
             raise UnknownSourceError(f"no source is named {name!r}; there are {self.names}")
+        if flag_set is None:
+            return self._with(name, None)
+        return self._with(name, _Delivered(flag_set, digest or digest_of(flag_set), stale_since))
+
+    def with_staleness(self, name: str, stale_since: str | None) -> Catalog:
+        """The catalog in which what `name` holds says that it is stale since then (RFC 3339), or that it is not; this one if it does."""
         held = self._delivered.get(name)
-        given = None if flag_set is None else _Delivered(flag_set, digest or digest_of(flag_set))
-        if given == held:
+        if held is None or held.stale_since == stale_since:
+            return self
+        return self._with(name, _Delivered(held.delivered, held.digest, stale_since))
+
+    def holds_as(self, other: Catalog) -> bool:
+        """Whether the same sources hold the same, whatever is said of their staleness."""
+        ours, theirs = self._delivered, other._delivered
+        return self.names == other.names and ours.keys() == theirs.keys() and all(
+            held.same_content(theirs[name]) for name, held in ours.items()
+        )  # fmt: skip
+
+    def _with(self, name: str, given: _Delivered | None) -> Catalog:
+        if given == self._delivered.get(name):
             return self
         following = Catalog(self.names)
         latest = {**self._delivered, name: given}
@@ -141,14 +165,21 @@ class Catalog:
 class _Delivered:
     """What one source delivered; kept from catalog to catalog, with its flags as they are in a set of several sources."""
 
-    def __init__(self, flag_set: FlagSet, digest: str) -> None:
-        self.flag_set = flag_set
+    def __init__(self, delivered: FlagSet, digest: str, stale_since: str | None = None) -> None:
+        self.delivered = delivered
         self.digest = digest
+        self.stale_since = stale_since
+        self.flag_set = delivered if stale_since is None else _stale(delivered, stale_since)
+        """What was delivered, and what is to be said of it."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Delivered):
             return NotImplemented
-        return self.digest == other.digest and self.flag_set == other.flag_set
+        return self.stale_since == other.stale_since and self.same_content(other)
+
+    def same_content(self, other: _Delivered) -> bool:
+        """Whether the same was delivered, provenance included."""
+        return self.digest == other.digest and self.delivered == other.delivered
 
     __hash__ = None  # type: ignore[assignment]  # equal by content, which takes long to hash
 
@@ -163,6 +194,12 @@ class _Delivered:
     def folded(self) -> Mapping[str, Flag]:
         """Each flag with all that its set gives it."""
         return fold(self.flag_set)
+
+
+def _stale(delivered: FlagSet, since: str) -> FlagSet:
+    # Its own marks win: a peer that is itself cut off knows better since when.
+    marks: dict[str, Scalar] = {STALE_KEY: True, STALE_SINCE_KEY: since}
+    return replace(delivered, metadata=MappingProxyType({**marks, **delivered.metadata}))
 
 
 def fold(flag_set: FlagSet) -> Mapping[str, Flag]:

@@ -38,9 +38,14 @@ HELD_FROM_KEY: Final = "flagstaff.dev/held-from"
 LEFT_OUT_KEY: Final = "flagstaff.dev/left-out"
 """In the set metadata of a delivery: keys of flags, a JSON list in a string, that the sender has no good definition of. They are not gone:
 a receiver that has one keeps it."""
-PROVENANCE_KEYS: Final = frozenset(
-    {REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, HELD_FROM_KEY, LEFT_OUT_KEY}
-)
+STALE_KEY: Final = "flagstaff.dev/stale"
+"""In the set metadata of what is served: true while its source cannot confirm it; not there otherwise."""
+STALE_SINCE_KEY: Final = "flagstaff.dev/stale-since"
+"""Beside STALE_KEY: the last moment at which it was known to be current, RFC 3339 in UTC. An instant, for an age would be another each second."""
+PROVENANCE_KEYS: Final = frozenset({
+    REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, HELD_FROM_KEY, LEFT_OUT_KEY,
+    STALE_KEY, STALE_SINCE_KEY,
+})  # fmt: skip
 """These say where content came from; no digest covers them."""
 
 
