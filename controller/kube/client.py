@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import hashlib
 import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Self
-from urllib.parse import urlencode
 
-import aiohttp
-import orjson
 from kubernetes.aio import client, config
-from kubernetes.aio.client.exceptions import ApiException
 
 from controller.api.meta import Resource, about
 from controller.kube.answers import Answer, causes, conflict_told, editor, expected
 from controller.kube.paths import path_of, paths_of_all
+from controller.kube.requests import JSON, Requests
 from controller.runtime.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from controller.api.meta import ObjectKey
@@ -34,16 +30,7 @@ COMPONENT: Final = "flagstaff-controller"
 _APPLY: Final = "application/apply-patch+yaml"
 _JSON_PATCH: Final = "application/json-patch+json"
 _MERGE: Final = "application/merge-patch+json"
-_JSON: Final = {"Content-Type": "application/json", "Accept": "application/json"}
 _METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-PAGE: Final = 100
-"""Objects in one answer to a list: one may have 1.5 MiB."""
-LARGE: Final = 65_536
-"""Bytes from which on JSON is read in a thread."""
-_TRIES: Final = 4
-_PAUSE: Final = 0.25
-_TIMEOUT: Final = 15.0
-_PASSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, 500, 502, 503, 504})
 _NOTE: Final = 1024
 """Characters that an Event's message may have."""
 
@@ -59,6 +46,7 @@ class Cluster:
         wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
     ) -> None:
         self.api = api
+        self._server = Requests(api)
         self._now = now
         self._wrote = wrote
 
@@ -82,13 +70,23 @@ class Cluster:
         """Let go of the connections."""
         await self.api.close()
 
+    async def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> Answer:
+        """One request as it is, whatever the answer; tried once. Raises Failed where there is no answer."""
+        return await self._server.once(method, path, query or {}, body)
+
     # -- objects ---------------------------------------------------------------------------------------------------
 
     async def get(
         self, api_version: str, kind: str, namespace: str, name: str
     ) -> dict[str, Any] | None:
         """An object's body, or None."""
-        answer = await self._ask("GET", path_of(api_version, kind, namespace, name))
+        answer = await self._server.ask("GET", path_of(api_version, kind, namespace, name))
         return None if answer.status == HTTPStatus.NOT_FOUND else expected(answer, kind, name)
 
     async def everywhere(
@@ -98,10 +96,10 @@ class Cluster:
 
         Without `content` their metadata alone is asked for.
         """
-        accept = "application/json" if content else _METADATA
+        accept = JSON if content else _METADATA
         bodies: list[dict[str, Any]] = []
         for path in paths_of_all(api_version, plural, namespaces):
-            async for page in self._pages(path, plural, accept):
+            async for page in self._server.pages(path, plural, accept):
                 bodies += page.get("items") or ()
         return bodies
 
@@ -113,7 +111,7 @@ class Cluster:
         versions = []
         for path in paths_of_all(api_version, plural, namespaces):
             version = 0
-            async for page in self._pages(path, plural, _METADATA):
+            async for page in self._server.pages(path, plural, _METADATA):
                 uids |= {each["metadata"]["uid"] for each in page.get("items") or ()}
                 # The same on each page: all of them are of one moment.
                 version = int(page["metadata"].get("resourceVersion") or 0)
@@ -124,17 +122,17 @@ class Cluster:
         """The Leases with these labels: when each was renewed last, by name. Raises Failed."""
         query = {"labelSelector": ",".join(f"{key}={text}" for key, text in labels.items())}
         path = path_of("coordination.k8s.io/v1", "Lease", namespace)
-        found = expected(await self._ask("GET", path, query), "leases", "").get("items") or ()
+        page = expected(await self._server.ask("GET", path, query), "leases", "")
         return {
             each["metadata"]["name"]: str((each.get("spec") or {}).get("renewTime") or "")
-            for each in found
+            for each in page.get("items") or ()
         }
 
     async def label_pod(self, namespace: str, name: str, labels: Mapping[str, str | None]) -> None:
         """Set labels of a Pod, or remove those that are None. Raises a setback."""
         body = {"metadata": {"labels": dict(labels)}}
         path = path_of("v1", "Pod", namespace, name)
-        expected(await self._ask("PATCH", path, {}, body, _MERGE), "Pod", name)
+        expected(await self._server.ask("PATCH", path, {}, body, _MERGE), "Pod", name)
 
     async def secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
         """A Secret's content by key, or None. Never kept."""
@@ -157,18 +155,18 @@ class Cluster:
         kind, meta = manifest["kind"], manifest["metadata"]
         path = path_of(manifest["apiVersion"], kind, meta["namespace"], meta["name"])
         self._wrote("apply", kind)
-        answer = await self._ask("PATCH", path, {"fieldManager": manager}, manifest, _APPLY)
+        answer = await self._server.ask("PATCH", path, {"fieldManager": manager}, manifest, _APPLY)
         editors = ""
         if causes(answer):
             editors = await self._editors(path, manifest, answer)
             query = {"fieldManager": manager, "force": "true"}
-            answer = await self._ask("PATCH", path, query, manifest, _APPLY)
+            answer = await self._server.ask("PATCH", path, query, manifest, _APPLY)
         return expected(answer, kind, meta["name"]), editors
 
     async def _editors(self, path: str, manifest: Mapping[str, Any], conflict: Answer) -> str:
         """Whoever changed our object by hand. Raises Stalled where it is not ours, or somebody else applies it too."""
         kind, meta = manifest["kind"], manifest["metadata"]
-        there = (await self._ask("GET", path)).body
+        there = (await self._server.ask("GET", path)).body
         labels = (there.get("metadata") or {}).get("labels") or {}
         ours = meta["labels"].items() <= labels.items()
         managers = {editor(each) for each in causes(conflict)}
@@ -185,7 +183,7 @@ class Cluster:
             options["preconditions"] = {"uid": uid}
         self._wrote("delete", kind)
         path = path_of(api_version, kind, namespace, name)
-        answer = await self._ask("DELETE", path, {}, options)
+        answer = await self._server.ask("DELETE", path, {}, options)
         if answer.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
             expected(answer, kind, name)
 
@@ -197,7 +195,9 @@ class Cluster:
         path = f"{path_of(resource.api_version, key.kind, key.namespace, key.name)}/status"
         patch = status_patch(resource.uid, resource.status, status)
         self._wrote("status", key.kind)
-        answer = await self._ask("PATCH", path, {"fieldManager": COMPONENT}, patch, _JSON_PATCH)
+        answer = await self._server.ask(
+            "PATCH", path, {"fieldManager": COMPONENT}, patch, _JSON_PATCH
+        )
         if answer.status == HTTPStatus.UNPROCESSABLE_ENTITY:
             # The patch does not fit: this is another object of that name, or its status is not as we knew it.
             body = await self.get(resource.api_version, key.kind, key.namespace, key.name)
@@ -205,7 +205,9 @@ class Cluster:
                 return None
             patch = status_patch(resource.uid, body.get("status") or {}, status)
             self._wrote("status", key.kind)
-            answer = await self._ask("PATCH", path, {"fieldManager": COMPONENT}, patch, _JSON_PATCH)
+            answer = await self._server.ask(
+                "PATCH", path, {"fieldManager": COMPONENT}, patch, _JSON_PATCH
+            )
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
         return Resource.of(expected(answer, key.kind, key.name))
@@ -232,7 +234,7 @@ class Cluster:
         }
         self._wrote("event", key.kind)
         try:
-            answer = await self._ask("POST", path_of("v1", "Event", key.namespace), {}, body)
+            answer = await self._server.ask("POST", path_of("v1", "Event", key.namespace), {}, body)
             if answer.status == HTTPStatus.CONFLICT:
                 await self._count_up(key, name, moment)
         except Failed as failure:
@@ -240,87 +242,9 @@ class Cluster:
 
     async def _count_up(self, key: ObjectKey, name: str, moment: str) -> None:
         path = path_of("v1", "Event", key.namespace, name)
-        known = (await self._ask("GET", path)).body
+        known = (await self._server.ask("GET", path)).body
         body = {"count": int(known.get("count") or 1) + 1, "lastTimestamp": moment}
-        await self._ask("PATCH", path, {}, body, _MERGE)
-
-    # -- the wire ----------------------------------------------------------------------------------------------------
-
-    async def _pages(self, path: str, plural: str, accept: str) -> AsyncIterator[dict[str, Any]]:
-        """A list in parts; none of a kind that is not installed. Raises Failed."""
-        query = {"limit": str(PAGE)}
-        while True:
-            answer = await self._ask("GET", path, query, accept=accept)
-            if answer.status == HTTPStatus.NOT_FOUND:
-                return
-            page = expected(answer, plural, "")
-            yield page
-            query["continue"] = str(page["metadata"].get("continue") or "")
-            if not query["continue"]:
-                return
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-    ) -> Answer:
-        """One request as it is, whatever the answer; tried once. Raises Failed where there is no answer."""
-        return await self._once(method, path, query or {}, body, _JSON)
-
-    async def _ask(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | list[dict[str, Any]] | None = None,
-        content_type: str = "application/json",
-        accept: str = "application/json",
-    ) -> Answer:
-        """Ask, and ask again where the server says that it is passing."""
-        headers = {"Content-Type": content_type, "Accept": accept}
-        for attempt in range(1, _TRIES):
-            answer = await self._once(method, path, query or {}, body, headers)
-            if answer.status not in _PASSING and not _overtaken(method, answer):
-                return answer
-            await asyncio.sleep(_PAUSE * attempt)
-        return await self._once(method, path, query or {}, body, headers)
-
-    async def _once(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str],
-        body: Mapping[str, Any] | list[dict[str, Any]] | None,
-        headers: Mapping[str, str],
-    ) -> Answer:
-        target = f"{path}?{urlencode(query)}" if query else path
-        try:
-            _, url, sent, _, _ = await self.api.param_serialize(
-                method, target, header_params=dict(headers), auth_settings=["BearerToken"]
-            )
-            response = await self.api.call_api(method, url, sent, body, _request_timeout=_TIMEOUT)
-            content = await response.read()
-        except ApiException as error:
-            return Answer(error.status or 0, {"message": str(error.reason)})
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Failed(
-                "ApiServerUnavailable", f"the API server: {type(error).__name__}"
-            ) from error
-        try:
-            # What is large would hold up everybody else.
-            read: Callable[[bytes], Any] = orjson.loads
-            large = len(content) >= LARGE
-            found = await asyncio.to_thread(read, content) if large else read(content or b"{}")
-        except ValueError:
-            found = {"message": content[:200].decode(errors="replace")}
-        return Answer(response.status, found if isinstance(found, dict) else {})
-
-
-def _overtaken(method: str, answer: Answer) -> bool:
-    """Whether others wrote the object faster than the API server could patch it. A conflict of owners names its causes."""
-    return method == "PATCH" and answer.status == HTTPStatus.CONFLICT and not causes(answer)
+        await self._server.ask("PATCH", path, {}, body, _MERGE)
 
 
 def status_patch(

@@ -1,0 +1,105 @@
+"""One request to the API server and its answer: in time, tried again where that helps, its content read beside the loop if it is large."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+import aiohttp
+import orjson
+from kubernetes.aio.client.exceptions import ApiException
+
+from controller.kube.answers import Answer, causes, expected
+from controller.runtime.setbacks import Failed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from kubernetes.aio.client import ApiClient
+
+PAGE: Final = 100
+"""Objects in one answer to a list: one may have 1.5 MiB."""
+LARGE: Final = 65_536
+"""Bytes from which on JSON is read in a thread."""
+JSON: Final = "application/json"
+_HEADERS: Final = {"Content-Type": JSON, "Accept": JSON}
+_TRIES: Final = 4
+_PAUSE: Final = 0.25
+_TIMEOUT: Final = 15.0
+_PASSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, 500, 502, 503, 504})
+
+
+class Requests:
+    """Whatever is asked of one API server."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | list[dict[str, Any]] | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+    ) -> Answer:
+        """Ask, and ask again where the server says that it is passing. Raises Failed where there is no answer."""
+        headers = {"Content-Type": content_type, "Accept": accept}
+        for attempt in range(1, _TRIES):
+            answer = await self.once(method, path, query or {}, body, headers)
+            if answer.status not in _PASSING and not _overtaken(method, answer):
+                return answer
+            await asyncio.sleep(_PAUSE * attempt)
+        return await self.once(method, path, query or {}, body, headers)
+
+    async def once(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Mapping[str, Any] | list[dict[str, Any]] | None,
+        headers: Mapping[str, str] = _HEADERS,
+    ) -> Answer:
+        """The answer, whatever it is; tried once. Raises Failed where there is none."""
+        target = f"{path}?{urlencode(query)}" if query else path
+        try:
+            _, url, sent, _, _ = await self._api.param_serialize(
+                method, target, header_params=dict(headers), auth_settings=["BearerToken"]
+            )
+            response = await self._api.call_api(method, url, sent, body, _request_timeout=_TIMEOUT)
+            content = await response.read()
+        except ApiException as error:
+            return Answer(error.status or 0, {"message": str(error.reason)})
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Failed(
+                "ApiServerUnavailable", f"the API server: {type(error).__name__}"
+            ) from error
+        try:
+            # What is large would hold up everybody else.
+            read: Callable[[bytes], Any] = orjson.loads
+            large = len(content) >= LARGE
+            found = await asyncio.to_thread(read, content) if large else read(content or b"{}")
+        except ValueError:
+            found = {"message": content[:200].decode(errors="replace")}
+        return Answer(response.status, found if isinstance(found, dict) else {})
+
+    async def pages(self, path: str, plural: str, accept: str) -> AsyncIterator[dict[str, Any]]:
+        """A list in parts; none of a kind that is not installed. Raises Failed."""
+        query = {"limit": str(PAGE)}
+        while True:
+            answer = await self.ask("GET", path, query, accept=accept)
+            if answer.status == HTTPStatus.NOT_FOUND:
+                return
+            page = expected(answer, plural, "")
+            yield page
+            query["continue"] = str(page["metadata"].get("continue") or "")
+            if not query["continue"]:
+                return
+
+
+def _overtaken(method: str, answer: Answer) -> bool:
+    """Whether others wrote the object faster than the API server could patch it. A conflict of owners names its causes."""
+    return method == "PATCH" and answer.status == HTTPStatus.CONFLICT and not causes(answer)
