@@ -9,7 +9,7 @@ import os
 import shutil
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pygit2
 from pygit2.enums import RepositoryOpenFlag
@@ -20,11 +20,13 @@ from controller.sources.reference import HEADS, TAGS, Reference
 from controller.sources.tree import DAMAGE, TreeLimits, write_commit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
     from controller.sources.source import Commit, Revision
 
+UNUSED: Final = 7 * 86_400.0
+"""Seconds."""
 _DAMAGE = (BrokenMirrorError, *DAMAGE)
 
 
@@ -142,6 +144,19 @@ def remove_mirror(path: Path) -> None:
                 _lock_of(path).unlink(missing_ok=True)
             finally:
                 os.close(lock)
+
+
+def sweep_mirrors(root: Path, used: Collection[Path], now: float) -> None:
+    """Stamp the mirrors in `used`, and remove those that were so for the last time `UNUSED` seconds before `now`, in seconds since 1970.
+
+    A source that cannot be opened for a while, as its Secret is missing, thus finds its mirror again. Blocks; never fails.
+    """
+    for path in root.glob("*.git"):
+        with contextlib.suppress(OSError):
+            if path in used:
+                os.utime(path, (now, now))
+            elif now - path.stat().st_mtime > UNUSED:
+                remove_mirror(path)
 
 
 def _lock_of(mirror: Path) -> Path:

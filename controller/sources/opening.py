@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -11,7 +12,7 @@ from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.git import GitSource
 from controller.sources.listings import Listings, Look
 from controller.sources.location import Transport, parse_location
-from controller.sources.mirror import remove_mirror
+from controller.sources.mirror import remove_mirror, sweep_mirrors
 from controller.sources.reference import Reference
 from controller.sources.scratch import sweep_scratch
 from controller.sources.secrets import credentials_from, with_proxy
@@ -19,6 +20,7 @@ from controller.sources.threads import GitThreads
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from datetime import datetime
     from pathlib import Path
 
     from controller.api.fields import LocalReference
@@ -77,6 +79,11 @@ class Sources:
     def forget(self, key: ObjectKey) -> None:
         """The source is gone; so is its mirror, unless another source uses it, too."""
         self._uses(key, None)
+
+    async def sweep(self, now: datetime) -> None:
+        """Remove mirrors that none of our sources used for a week: their credentials changed, or they went, while nobody ran."""
+        used = frozenset(self._mirrors.values())
+        await asyncio.to_thread(sweep_mirrors, self.mirror_root, used, now.timestamp())
 
     async def _credentials(
         self, git: GitSpec, namespace: str, transport: Transport

@@ -105,6 +105,7 @@ def _reconcilers(
     settings, cluster, objects = controller.settings, controller.cluster, controller.objects
     mirrors = settings.storage_path / "mirrors"
     sources = Sources(cluster.secret, mirrors, allow_local=settings.allow_local)
+    controller.sources = sources
 
     # Our own, too: a replica that does not hold an artifact asks for it.
     own = _address(settings, controller.ports.artifacts).removeprefix("http://")

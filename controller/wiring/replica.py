@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from controller.runtime.loop import Loop, Objects
     from controller.runtime.metrics import Metrics
     from controller.settings import ControllerSettings
+    from controller.sources.opening import Sources
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +53,8 @@ LEADER_LABEL: Final = "flagstaff.dev/leader"
 _LIST_AGAIN: Final = 1.0
 _PROXIES: Final = 5.0
 """Seconds from one look at the proxies' Leases to the next."""
+MIRRORS: Final = 3600.0
+"""Seconds between two sweeps of mirrors that nobody uses."""
 SWEEP: Final = 300.0
 """Seconds between two looks for what is gone although no watch said so."""
 
@@ -79,6 +82,7 @@ class Controller:
     endpoints: Endpoints = field(default_factory=Endpoints, init=False)
     expected: Expected = field(default_factory=Expected, init=False)
     storages: Storages | None = field(default=None, init=False)
+    sources: Sources | None = field(default=None, init=False)
     ports: Ports = field(default=Ports(0, 0, 0), init=False)
     synced: bool = field(default=False, init=False)
     _stale: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -209,6 +213,7 @@ class Controller:
                 for loop in self.loops.values():
                     group.create_task(loop.run())
                 group.create_task(self._follow_proxies())
+                group.create_task(_forever(self._sweep_mirrors))
         finally:
             self.metrics.leading = False
             await self._label_own_pod()
@@ -254,6 +259,12 @@ class Controller:
             await asyncio.to_thread(self.storages.keep, sources)
         except Setback as setback:
             log.warning("old artifacts were not removed: %s", setback.message)
+
+    async def _sweep_mirrors(self) -> None:
+        """Not at once: by then every source was opened that can be, and says which mirror it uses."""
+        await asyncio.sleep(MIRRORS)
+        if self.sources is not None:
+            await self.sources.sweep(now())
 
     async def _keep_label(self) -> None:
         """See to it that a label which was not set or taken away in time is, once the API server can be had."""

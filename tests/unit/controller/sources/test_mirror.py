@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
+import os
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +12,7 @@ import pytest
 
 from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.location import Credentials, parse_location
-from controller.sources.mirror import Mirror
+from controller.sources.mirror import UNUSED, Mirror, sweep_mirrors
 from controller.sources.program import GitProgram
 from controller.sources.reference import Reference
 from controller.sources.source import Revision
@@ -213,3 +215,46 @@ def test_a_folder_that_cannot_be_made_fails(
     with pytest.raises(Failed) as setback:
         written(a_mirror(tmp_path, server), tip(repository), tmp_path / "1")
     assert setback.value.reason == "StorageOperationFailed"
+
+
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A mirror that was used for the last time a moment too long ago."""
+    path = tmp_path / "mirrors" / "old.git"
+    path.mkdir(parents=True)
+    (path / "objects").write_text("much")
+    os.utime(path, (NOW - UNUSED - 1.0,) * 2)
+    return path
+
+
+def test_a_mirror_that_nobody_used_for_a_week_is_removed_whole(old: Path) -> None:
+    sweep_mirrors(old.parent, (), NOW)
+    assert list(old.parent.iterdir()) == []
+
+
+def test_one_that_was_used_within_the_week_stays(old: Path) -> None:
+    sweep_mirrors(old.parent, (), NOW - 2.0)
+    assert old.exists()
+
+
+def test_one_in_use_stays_and_its_week_begins_anew(old: Path) -> None:
+    sweep_mirrors(old.parent, {old}, NOW)
+    sweep_mirrors(old.parent, (), NOW + UNUSED)
+    assert old.exists()
+    sweep_mirrors(old.parent, (), NOW + UNUSED + 1.0)
+    assert not old.exists()
+
+
+def test_one_that_somebody_works_in_stays(old: Path) -> None:
+    with old.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        sweep_mirrors(old.parent, (), NOW)
+    assert (old / "objects").exists()
+
+
+def test_before_there_are_mirrors_there_is_nothing_to_sweep(tmp_path: Path) -> None:
+    sweep_mirrors(tmp_path / "none", (), NOW)
+    assert not (tmp_path / "none").exists()

@@ -49,11 +49,15 @@ class World:
     def __init__(self, root: Path, url: str) -> None:
         self.url = url
         self.secrets: dict[tuple[str, str], Mapping[str, bytes]] = {}
-        self.sources = Sources(self.secret, root / "mirrors")
         self.storages = Storages(root / "artifacts", "http://artifacts")
-        self.reconciler = SourceReconciler(self.sources, self.storages, Expected(), lambda: 0.5)
+        self.restart(root)
         self.statuses: dict[str, dict[str, Any]] = {}
         self.now = NOW
+
+    def restart(self, root: Path) -> None:
+        """Another process, which knows nothing of the one before."""
+        self.sources = Sources(self.secret, root / "mirrors")
+        self.reconciler = SourceReconciler(self.sources, self.storages, Expected(), lambda: 0.5)
 
     async def secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
         return self.secrets.get((namespace, name))
@@ -275,3 +279,22 @@ async def test_a_mirror_goes_with_credentials_that_are_renewed(
         server.bearer = token
         await world.look(secretRef={"name": "git"})
     await mirrors(world, 1)
+
+
+async def test_mirrors_of_credentials_that_changed_while_nobody_ran_go_after_a_week(
+    world: World, repository: Repository, server: GitServer, tmp_path: Path
+) -> None:
+    for token in ("before", "now"):
+        world.restart(tmp_path)
+        repository.commit("more", flags__json=token)
+        world.secrets["apps", "git"] = {"bearerToken": token.encode()}
+        server.bearer = token
+        await world.look(secretRef={"name": "git"})
+    used, root = world.sources._mirrors[KEY], world.sources.mirror_root
+    now = datetime.fromtimestamp(used.stat().st_mtime, UTC)
+    await world.sources.sweep(now + timedelta(days=6))
+    assert len({*root.glob("*.git")}) == 2
+    del world.secrets["apps", "git"]
+    await world.fails(secretRef={"name": "git"})
+    await world.sources.sweep(now + timedelta(days=20))
+    assert {*root.glob("*.git")} == {used}

@@ -13,10 +13,13 @@ from controller.api.meta import ObjectKey, Resource
 from controller.runtime.loop import Objects
 from controller.runtime.metrics import Metrics
 from controller.settings import ControllerSettings
+from controller.sources.opening import Sources
 from controller.wiring import replica
 from controller.wiring.replica import WATCHED, Controller
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from controller.kube.client import Cluster
     from controller.runtime.loop import Loop
 
@@ -101,3 +104,25 @@ def test_an_object_that_comes_or_goes_wakes_the_one_of_the_other_kind_that_has_i
     assert flags.keys == [both[0]]
     objects.forget(both[1])
     assert flags.keys == [both[0]] * 2
+
+
+async def test_mirrors_are_swept_in_a_while_and_again(
+    failing: Failing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(replica, "MIRRORS", 0.001)
+    objects, swept = Objects(), asyncio.Semaphore(0)
+    metrics = Metrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    controller = Controller(ControllerSettings(), cast("Cluster", failing), objects, metrics)
+
+    async def sweep(_: Sources, now: datetime) -> None:
+        assert now.tzinfo is not None
+        swept.release()
+
+    monkeypatch.setattr(Sources, "sweep", sweep)
+    controller.sources = Sources(cast("Any", None), tmp_path)
+    leading = asyncio.create_task(controller._lead())
+    async with asyncio.timeout(10):
+        for _ in range(2):
+            await swept.acquire()
+    leading.cancel()
+    await asyncio.gather(leading, return_exceptions=True)
