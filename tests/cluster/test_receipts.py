@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.cluster.plane import Plane
+    from tests.cluster.plugin import ControllerPorts
     from tests.cluster.pods import PodProcess
     from tests.cluster.spines import Spine
 
@@ -65,6 +67,25 @@ def test_the_fleet_is_shown_by_the_cluster_and_by_a_proxy(
     code, text = flagstaff(spine.plane, "fleet", "--to", f"127.0.0.1:{delivering.management}")
     assert (code, text.count("  ok  ")) == (0, 3)
     assert f"{spine.name}/checkout-1 (claimed)  node-1" in text
+
+
+def test_metrics_of_proxy_and_controller_tell_who_serves_it_and_how_long_that_took(
+    spine: Spine,
+    fleet: list[PodProcess],
+    delivering: ProxyProcess,
+    controller_ports: ControllerPorts,
+) -> None:
+    commit = spine.push(flags__json=flags(banner="off"))
+    assert wait(spine, "ffc/flags", commit)[0] == 0
+    series = 'flagstaff_proxy_members{state="served"}', "flagstaff_proxy_served_after_seconds_count"
+    assert [delivering.metric(each) for each in series] == [len(fleet), len(fleet)]
+    assert delivering.metric("flagstaff_proxy_receipt_writes_total") > 0
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{controller_ports.management}/metrics"
+    ) as answer:
+        told = answer.read().decode()
+    labels = f'{{name="flags",namespace="{spine.name}",state="served"}}'
+    assert f"flagstaff_evaluators{labels} 3.0" in told
 
 
 def test_a_proxy_that_is_killed_leaves_nothing_behind_and_nobody_uncounted(
