@@ -37,6 +37,11 @@ LIMITS: Final = Limits(body_bytes=MOST_BYTES, header_bytes=65_536, connections=1
 _JSON: Final = ("content-type", "application/json")
 _NOWHERE: Final = "there is no receiver at this path"
 _SUSPENDED: Final = "this receiver is suspended"
+_STANDBY: Final = "this replica does not lead: try again"
+_SOON: Final = "this receiver is not open yet: try again"
+_REFUSED: Final = {400: "malformed", 401: "unsigned", 413: "too_large"}
+NO_TYPE: Final = "none"
+"""Of a request that no receiver takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,40 +56,52 @@ class Receiver:
     now: Callable[[], datetime]
     clock: Callable[[], float]
     """Seconds; does not jump."""
+    leading: Callable[[], bool]
+    """Whether anything would come of a push."""
+    received: Callable[[str, str], None]
+    """(sender's type, outcome) of each request, both fixed words: see docs/cluster.md."""
 
     def routes(self) -> Routes:
         """`POST /hook/<64 hexadecimal digits>`."""
         return Routes(http={("POST", f"{PREFIX}*"): self.answer})
 
     def answer(self, request: Request) -> Response:
-        """200 with the sources that were woken; 4xx with what to do; 503 while suspended."""
+        """200 with the sources that were woken; 4xx with what to do; 503 while suspended, or while others or nobody would act on it."""
         endpoint = self.endpoints.find(request.path)
-        if endpoint is None:
-            off = self._was_suspended(request.path)
-            return _refuse(503, _SUSPENDED) if off else _refuse(404, _NOWHERE)
-        if self._is_off(endpoint.key):
-            return _refuse(503, _SUSPENDED)
+        if not self.leading():
+            # It may be open from when we led: nothing would be woken.
+            outcome, response = "standby", _later(_STANDBY)
+        elif endpoint is None:
+            outcome, response = self._nowhere(request.path)
+        elif self._is_off(endpoint.key):
+            outcome, response = "suspended", _refuse(503, _SUSPENDED)
+        else:
+            outcome, response = self._judge(endpoint, request)
+        self.received(NO_TYPE if endpoint is None else endpoint.sender, outcome)
+        return response
+
+    def _judge(self, endpoint: Endpoint, request: Request) -> tuple[str, Response]:
         found = read_delivery(
             endpoint.sender, request.headers, request.body, endpoint.tokens, endpoint.events
         )
         if isinstance(found, Push):
             return self._take(endpoint, found)
         if isinstance(found, Quiet):
-            return _say(200, {"message": found.message, "woken": []})
+            return "ignored", _say(200, {"message": found.message, "woken": []})
         log.warning(
             "a delivery from %s was refused: %s",
             request.peer,
             found.status,
             extra=about(endpoint.key),
         )
-        return _refuse(found.status, found.message)
+        return _REFUSED[found.status], _refuse(found.status, found.message)
 
-    def _take(self, endpoint: Endpoint, push: Push) -> Response:
+    def _take(self, endpoint: Endpoint, push: Push) -> tuple[str, Response]:
         now, guard = self.clock(), self.endpoints.guard(endpoint.key)
         if guard.is_replay(push.identity, now):
-            return _refuse(409, "this delivery was taken before")
+            return "replayed", _refuse(409, "this delivery was taken before")
         if wait := guard.take(push.identity, now):
-            return _refuse(429, "too many deliveries", (("retry-after", str(math.ceil(wait))),))
+            return "limited", _later("too many deliveries", 429, math.ceil(wait))
         woken = sorted(self._followers(endpoint, push))
         for key in woken:
             if push.commit is not None:
@@ -95,7 +112,7 @@ class Receiver:
         fields = about(endpoint.key, push.commit or "")
         log.info("delivery %s woke %s", push.delivery or "-", woke, extra=fields)
         message = "woken" if names else "no source here follows what was pushed"
-        return _say(200, {"message": message, "woken": names})
+        return "woke" if names else "unmatched", _say(200, {"message": message, "woken": names})
 
     def _followers(self, endpoint: Endpoint, push: Push) -> Iterator[ObjectKey]:
         """The sources beside the receiver that it may wake and that the push concerns."""
@@ -117,23 +134,31 @@ class Receiver:
         resource = self.objects.get(key)
         return resource is not None and resource.suspended
 
-    def _was_suspended(self, path: str) -> bool:
-        """Whether the path is that of a receiver that was suspended before this process began, and was thus never opened.
+    def _nowhere(self, path: str) -> tuple[str, Response]:
+        """Where no endpoint is open: it may be that of a receiver that was suspended before this process began, or is still to be looked at.
 
         Each is compared, so that time tells of none.
         """
         given = path.encode(errors="replace")
         found = [
-            hmac.compare_digest(given, str(each.status.get("webhookPath")).encode(errors="replace"))
+            each.suspended
             for each in self.objects.of_kind(receiver.KIND)
-            if each.suspended
+            if hmac.compare_digest(
+                given, str(each.status.get("webhookPath")).encode(errors="replace")
+            )
         ]
-        return any(found)
+        if not found:
+            return "unknown", _refuse(404, _NOWHERE)
+        return ("suspended", _refuse(503, _SUSPENDED)) if any(found) else ("standby", _later(_SOON))
 
 
 def _say(status: int, answer: dict[str, object], headers: Headers = ()) -> Response:
     return Response(status, json.dumps(answer).encode() + b"\n", (_JSON, *headers))
 
 
-def _refuse(status: int, message: str, headers: Headers = ()) -> Response:
-    return _say(status, {"message": message}, headers)
+def _refuse(status: int, message: str) -> Response:
+    return _say(status, {"message": message})
+
+
+def _later(message: str, status: int = 503, seconds: int = 5) -> Response:
+    return _say(status, {"message": message}, (("retry-after", str(seconds)),))

@@ -50,6 +50,12 @@ class Metrics(Collector):
             ("verb", "kind"),
             registry=self.registry,
         )
+        self._received = Counter(
+            "flagstaff_receiver_requests",
+            "Requests to FlagReceivers, by what came of them.",
+            ("type", "outcome"),
+            registry=self.registry,
+        )
         self.registry.register(self)
 
     def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
@@ -59,6 +65,10 @@ class Metrics(Collector):
     def wrote(self, verb: str, kind: str) -> None:
         """A write was tried."""
         self._writes.labels(verb, kind).inc()
+
+    def received(self, kind: str, outcome: str) -> None:
+        """A webhook was answered."""
+        self._received.labels(kind, outcome).inc()
 
     def text(self) -> bytes:
         """Everything, in Prometheus' text format 0.0.4."""

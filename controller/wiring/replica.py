@@ -136,6 +136,8 @@ class Controller:
             wake=self._wake,
             now=now,
             clock=asyncio.get_running_loop().time,
+            leading=lambda: self.metrics.leading,
+            received=self.metrics.received,
         )
 
     def applied(self, body: dict[str, Any]) -> None:

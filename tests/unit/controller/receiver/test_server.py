@@ -9,11 +9,14 @@ from datetime import UTC, datetime
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from controller.api.meta import ObjectKey, Resource
 from controller.receiver.endpoints import BURST, Endpoint, Endpoints, webhook_path
 from controller.receiver.payload import MOST_BYTES
 from controller.receiver.server import LIMITS, Receiver
 from controller.runtime.loop import Objects
+from controller.runtime.metrics import Metrics
 from evaluator.http.routes import Request, Response
 from tests.unit.controller.receiver.sending import (
     COMMIT,
@@ -28,7 +31,7 @@ from tests.unit.controller.receiver.sending import (
 from tests.unit.evaluator.http.serving import serving
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Callable
 
     from controller.receiver.signatures import Sender
 
@@ -59,6 +62,8 @@ class Around:
         self.expected: list[tuple[str, str]] = []
         self.woken: list[str] = []
         self.time = 0.0
+        self.leads = True
+        self.counted: list[tuple[str, str]] = []
         self.receiver = Receiver(
             self.endpoints,
             self.objects,
@@ -66,6 +71,8 @@ class Around:
             wake=lambda key: self.woken.append(key.name),
             now=lambda: NOW,
             clock=lambda: self.time,
+            leading=lambda: self.leads,
+            received=lambda sender, outcome: self.counted.append((sender, outcome)),
         )
         self.sender = sender
 
@@ -181,6 +188,54 @@ def test_one_that_was_suspended_before_we_began_says_so_too() -> None:
     around.endpoints.close(KEY)
     assert around.send().status == 503
     assert around.send(path="/hook/None").status == 404
+
+
+def test_a_replica_that_does_not_lead_takes_nothing_and_says_when_to_try_again() -> None:
+    around = Around(flag_source("production"))
+    around.leads = False
+    for path in (PATH, "/hook/unknown"):
+        response = around.send(path=path)
+        assert (response.status, dict(response.headers)["retry-after"]) == (503, "5")
+    around.leads = True
+    assert (around.send().status, around.woken) == (200, ["production"])
+
+
+def test_a_receiver_that_is_still_to_be_opened_is_to_be_asked_again() -> None:
+    around = Around(learnt("FlagReceiver", "push", {}, webhookPath=PATH))
+    around.endpoints.close(KEY)
+    response = around.send()
+    assert (response.status, dict(response.headers)["retry-after"]) == (503, "5")
+    assert around.send(path="/hook/None").status == 404
+
+
+COUNTED: dict[str, tuple[str, str, Callable[[Around], object]]] = {
+    "woke": ("github", "woke", lambda around: around.send()),
+    "unmatched": ("github", "unmatched", lambda around: around.send({**GITHUB, "ref": "refs/heads/x"})),
+    "ignored": ("github", "ignored", lambda around: around.send(event="ping")),
+    "unsigned": ("github", "unsigned", lambda around: around.send(token=b"a guess")),
+    "malformed": ("github", "malformed", lambda around: around.send([])),
+    "too large": ("github", "too_large", lambda around: around.send(" " * MOST_BYTES)),
+    "replayed": ("github", "replayed", lambda around: [around.send() for _ in range(2)]),
+    "limited": ("github", "limited", lambda around: [around.send({**GITHUB, "n": n}) for n in range(61)]),
+    "unknown": ("none", "unknown", lambda around: around.send(path="/hook/unknown")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sender", "outcome", "send"), COUNTED.values(), ids=COUNTED)
+def test_each_request_counts_as_what_came_of_it(
+    sender: str, outcome: str, send: Callable[[Around], object]
+) -> None:
+    around = Around(flag_source("production"))
+    send(around)
+    assert around.counted[-1] == (sender, outcome)
+
+
+def test_the_metric_has_fixed_words_alone() -> None:
+    metrics = Metrics(Objects(), {}, lambda: NOW)
+    metrics.received("github", "woke")
+    metrics.received("github", "woke")
+    text = metrics.text().decode()
+    assert 'flagstaff_receiver_requests_total{outcome="woke",type="github"} 2.0' in text
 
 
 def test_the_log_has_neither_tokens_nor_what_was_sent(caplog: pytest.LogCaptureFixture) -> None:
