@@ -44,7 +44,12 @@ class Following:
         self._guard = guard
         self._ends: dict[object, Callable[[], None]] = {}
         self.receipts = Receipts(
-            place=self.place, content=self.content, caller=self.caller, pods=pods, clock=clock
+            place=self.place,
+            content=self.content,
+            caller=self.caller,
+            pods=pods,
+            clock=clock,
+            most_per_host=guard.seats.most_per_host,
         )
 
     # -- streams -------------------------------------------------------------------------------------------------------

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from heapq import nsmallest
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.api.histogram import step
-from controller.api.receipt import entry, member_id
+from controller.api.receipt import entry
+from controller.proxy.standing import Group, Identity, Report, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,77 +41,6 @@ class Pods(Protocol):
     def ended(self, uid: str) -> bool:
         """Whether a Pod with this uid is known to be gone: no other will ever have it."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who a member is."""
-
-    namespace: str
-    pod: str
-    """Empty outside pods."""
-    pod_uid: str
-    instance: str
-    node: str = ""
-    version: str = ""
-    verified: bool = False
-    """The cluster vouches for namespace and pod; otherwise they are a claim."""
-
-    @property
-    def id(self) -> bytes:
-        """The same for all processes of a pod, one after another, at every proxy."""
-        return member_id(self.namespace, self.pod_uid or self.pod, self.instance)
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        if not self.pod:
-            return self.instance
-        return f"{self.namespace}/{self.pod}" if self.namespace else self.pod
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What a member says."""
-
-    connected_at: int
-    """Milliseconds since 1970 on its own clock."""
-    digest: str = ""
-    revision: str = ""
-    served_at: float = 0.0
-    """Unix seconds on our clock."""
-    replaced: bool = False
-    """It took the place of another that was delivered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """One member as it stands."""
-
-    who: Identity
-    digest: str
-    revision: str
-    silent: bool
-    lagging: bool
-    since: float
-    """Unix seconds: since when it lags, or has served what it serves."""
-
-    @property
-    def serves_nothing(self) -> bool:
-        """Whether it has nothing to serve yet."""
-        return not self.digest
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Members that stand alike."""
-
-    digest: str
-    revision: str
-    silent: bool
-    claimed: bool
-    """Nobody vouches for them."""
-    entries: tuple[bytes, ...]
 
 
 @dataclass(slots=True)
@@ -290,6 +221,16 @@ class Membership:
             not each.silent and each.report.digest == self.digest for each in self._members.values()
         )
         return served, len(self._members) - served
+
+    def knows(self, who: Identity) -> bool:
+        """Whether it is a member."""
+        return who.id in self._members
+
+    def claims(self) -> Iterator[str]:
+        """The addresses of all for whom nobody vouches, members and those who said goodbye: what anyone can make more of."""
+        known = (each.who for each in self._members.values())
+        gone = (each.who for each in self._left.values())
+        return (who.host for who in chain(known, gone) if not who.verified)
 
     def claimed(self) -> int:
         """Members for whom nobody vouches."""

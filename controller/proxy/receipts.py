@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from google.protobuf.message import DecodeError
 
-from controller.proxy.members import Identity, Membership, Report
+from controller.proxy.members import Membership
+from controller.proxy.seats import host_of
+from controller.proxy.standing import Identity, Report
 from controller.proxy.tally import moment, told
 from evaluator.http.routes import Code, Routes, RpcError, header
 from evaluator.wire.delivery import LEAVE, MARK, REPORT, MemberText
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 
     from controller.api.meta import Resource
     from controller.api.receipt import FlagReceiptStatus
-    from controller.proxy.members import Pods, Standing
+    from controller.proxy.members import Pods
+    from controller.proxy.standing import Standing
     from evaluator.http.routes import Call
 
 _log = logging.getLogger(__name__)
@@ -138,8 +141,13 @@ class Receipts:
     """Answered so far."""
     refused: Counter[str] = field(default_factory=Counter)
     """Reports that were not taken, by gRPC's code in lower case."""
+    most_per_host: int = MOST_CLAIMED
+    """Members for whom nobody vouches, from one address."""
     _flocks: dict[Place, Flock] = field(default_factory=dict)
+    _claims: Counter[str] = field(default_factory=Counter)
+    """Those by address."""
     _claimed: int = 0
+    """All of them."""
 
     def routes(self) -> Routes:
         """The service."""
@@ -161,14 +169,25 @@ class Receipts:
         if place is not None:
             who, now = self._identity(call, request.member), self.clock()
             report = _report(request, now)
-            if not who.verified and self._claimed >= MOST_CLAIMED:
-                raise RpcError(Code.RESOURCE_EXHAUSTED, "too many members without a token")
             flock = self._flock(place)
+            if not who.verified and not flock.membership.knows(who):
+                self._admit(who.host)
             seconds = flock.membership.hear(who, report, now)
             if seconds is not None:
                 self.took(seconds)
             self._tell(place, flock)
         return _encoded(ReportResponse(next_ms=round(self._pause() * 1000)))
+
+    def _admit(self, host: str) -> None:
+        """One more for whom nobody vouches; who is a member goes on being heard however many there are."""
+        if self._claimed >= MOST_CLAIMED:
+            raise RpcError(Code.RESOURCE_EXHAUSTED, "too many members without a token")
+        if self._claims[host] >= self.most_per_host:
+            raise RpcError(
+                Code.RESOURCE_EXHAUSTED, "too many members without a token from this address"
+            )
+        self._claims[host] += 1
+        self._claimed += 1
 
     def leave(self, call: Call, message: bytes) -> bytes:
         """A member stops."""
@@ -208,7 +227,10 @@ class Receipts:
             self._tell(place, flock)
             if flock.empty:
                 del self._flocks[place]
-        self._claimed = sum(each.membership.claimed() for each in self._flocks.values())
+        self._claims = Counter(
+            host for each in self._flocks.values() for host in each.membership.claims()
+        )
+        self._claimed = self._claims.total()
 
     def flock(self, place: Place) -> Flock | None:
         """Who follows a flag set, up to date with what is delivered."""
@@ -260,23 +282,23 @@ class Receipts:
     def _identity(self, call: Call, member: Member) -> Identity:
         """Who calls: by its token where that is bound to a pod, otherwise by its own word."""
         text = MemberText.of(member)
-        known = self.caller(call)
+        known, host = self.caller(call), host_of(call.peer)
         if known is None or not known.verified or not known.pod:
-            return _bounded(text, verified=False)
+            return _bounded(text, host, verified=False)
         # The node and the version are its own word in any case.
         vouched = MemberText(
             text.instance, known.namespace, known.pod, known.pod_uid, text.node, text.version
         )
-        return _bounded(vouched, verified=True)
+        return _bounded(vouched, host, verified=True)
 
 
-def _bounded(text: MemberText, *, verified: bool) -> Identity:
+def _bounded(text: MemberText, host: str, *, verified: bool) -> Identity:
     fields = (text.namespace, text.pod, text.pod_uid, text.instance, text.node, text.version)
     if any(len(each) > _TEXT or not each.isprintable() for each in fields):
         raise RpcError(Code.INVALID_ARGUMENT, "the member's name is too long, or is no text")
     if not text.pod and not text.instance:
         raise RpcError(Code.INVALID_ARGUMENT, "the member names neither a pod nor an instance")
-    return Identity(*fields, verified=verified)
+    return Identity(*fields, verified=verified, host=host)
 
 
 def _report(request: ReportRequest, now: float) -> Report:

@@ -14,10 +14,11 @@ from controller.api.receipt import (
     ServedGroup,
     pack,
 )
-from controller.proxy.members import Group
+from controller.proxy.standing import Group
 
 if TYPE_CHECKING:
-    from controller.proxy.members import Membership, Standing
+    from controller.proxy.members import Membership
+    from controller.proxy.standing import Standing
 
 
 _KINDS: Final = tuple(product((False, True), repeat=2))

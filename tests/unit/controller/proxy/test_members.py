@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from controller.api.members import count
-from controller.proxy.members import FORGOTTEN, REMEMBERED, SILENT, Identity, Membership, Report
+from controller.proxy.members import FORGOTTEN, REMEMBERED, SILENT, Membership
+from controller.proxy.standing import Identity, Report
 from controller.proxy.tally import told
 
 DIGEST, OLD = "sha256:new", "sha256:old"

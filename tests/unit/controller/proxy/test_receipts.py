@@ -9,6 +9,7 @@ import pytest
 
 from controller.api.meta import ObjectKey, Resource
 from controller.proxy import receipts as module
+from controller.proxy.members import REMEMBERED
 from controller.proxy.receipts import Content, Place, Receipts
 from evaluator.http.routes import Call, Code, RpcError
 from evaluator.wire.delivery import LEAVE, MARK, REPORT
@@ -65,17 +66,19 @@ def receipts(world: World) -> Receipts:
     return world.receipts()
 
 
-def call(path: str = REPORT, **headers: str) -> Call:
-    return Call(path, tuple(headers.items()), "peer")
+def call(path: str = REPORT, peer: str = "10.0.0.1:1", **headers: str) -> Call:
+    return Call(path, tuple(headers.items()), peer)
 
 
-def report(receipts: Receipts, pod: str = "checkout-1", **fields: Any) -> ReportResponse:
+def report(
+    receipts: Receipts, pod: str = "checkout-1", peer: str = "10.0.0.1:1", **fields: Any
+) -> ReportResponse:
     member = Member(
         instance=f"i-{pod}", namespace="shop", pod=pod, pod_uid=f"u-{pod}", connected_at_ms=7
     )
     said = {"member": member, "selector": "shop/flags", "digest": DIGEST, "served_for_ms": 9000}
     request = ReportRequest(**cast("dict[str, Any]", said | fields))
-    answer = receipts.routes().unary[REPORT](call(), request.SerializeToString())
+    answer = receipts.routes().unary[REPORT](call(peer=peer), request.SerializeToString())
     return ReportResponse.FromString(settled(answer))
 
 
@@ -89,11 +92,15 @@ def test_a_receipt_makes_a_member(receipts: Receipts, world: World) -> None:
     assert world.changed == [PLACE]
 
 
-def test_a_goodbye_ends_it(receipts: Receipts) -> None:
-    report(receipts)
+def goodbye(receipts: Receipts) -> None:
     member = Member(namespace="shop", pod="checkout-1", pod_uid="u-checkout-1", connected_at_ms=7)
     request = LeaveRequest(member=member, selector="shop/flags")
     receipts.routes().unary[LEAVE](call(LEAVE), request.SerializeToString())
+
+
+def test_a_goodbye_ends_it(receipts: Receipts) -> None:
+    report(receipts)
+    goodbye(receipts)
     assert counted(receipts) == [(PLACE, 0, 0)]
 
 
@@ -177,17 +184,43 @@ def test_members_are_asked_to_report_less_often_where_there_are_many(
     assert report(receipts).next_ms == 10_000
 
 
-def test_claims_are_bounded_and_members_with_a_token_are_not(
+def test_claims_are_bounded_and_neither_members_nor_tokens_are_refused(
     receipts: Receipts, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_CLAIMED", 1)
     report(receipts)
-    receipts.tick(1.0)
-    with pytest.raises(RpcError, match="too many"):
-        report(receipts, pod="another")
+    for _ in range(2):
+        with pytest.raises(RpcError, match=r"too many members without a token$"):
+            report(receipts, pod="another")
+        receipts.tick(1.0)
+    report(receipts)
     world.caller = Token()
     report(receipts, pod="another")
     assert counted(receipts) == [(PLACE, 2, 2)]
+
+
+def test_one_address_makes_so_many_claims_and_leaves_room_for_others(receipts: Receipts) -> None:
+    receipts.most_per_host = 1
+    report(receipts, peer="10.0.0.1:1")
+    with pytest.raises(RpcError, match="from this address"):
+        report(receipts, pod="another", peer="10.0.0.1:2")
+    report(receipts, pod="third", peer="10.0.0.2:1")
+    assert counted(receipts) == [(PLACE, 2, 2)]
+
+
+def test_who_says_goodbye_makes_no_room_for_another_claim_until_that_is_forgotten(
+    receipts: Receipts,
+) -> None:
+    receipts.most_per_host = 1
+    report(receipts)
+    goodbye(receipts)
+    receipts.tick(1.0)
+    with pytest.raises(RpcError, match="from this address"):
+        report(receipts, pod="another")
+    for _ in range(int(REMEMBERED)):
+        receipts.tick(1.0)
+    report(receipts, pod="another")
+    assert counted(receipts) == [(PLACE, 1, 1)]
 
 
 def test_streams_that_send_no_receipts_are_counted_apart(receipts: Receipts) -> None:

@@ -11,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from controller.api.members import Count, count
 from controller.api.receipt import FlagReceiptStatus
-from controller.proxy.members import FORGOTTEN, SILENT, Identity, Membership, Report
+from controller.proxy.members import FORGOTTEN, SILENT, Membership
+from controller.proxy.standing import Identity, Report
 from controller.proxy.tally import told
 
 PROXIES = 3

@@ -1,0 +1,80 @@
+"""A member of a flag set: who it is, what it says, and how it stands. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from controller.api.receipt import member_id
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a member is."""
+
+    namespace: str
+    pod: str
+    """Empty outside pods."""
+    pod_uid: str
+    instance: str
+    node: str = ""
+    version: str = ""
+    verified: bool = False
+    """The cluster vouches for namespace and pod; otherwise they are a claim."""
+    host: str = field(default="", compare=False)
+    """The address that it was heard from."""
+
+    @property
+    def id(self) -> bytes:
+        """The same for all processes of a pod, one after another, at every proxy."""
+        return member_id(self.namespace, self.pod_uid or self.pod, self.instance)
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        if not self.pod:
+            return self.instance
+        return f"{self.namespace}/{self.pod}" if self.namespace else self.pod
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a member says."""
+
+    connected_at: int
+    """Milliseconds since 1970 on its own clock."""
+    digest: str = ""
+    revision: str = ""
+    served_at: float = 0.0
+    """Unix seconds on our clock."""
+    replaced: bool = False
+    """It took the place of another that was delivered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One member as it stands."""
+
+    who: Identity
+    digest: str
+    revision: str
+    silent: bool
+    lagging: bool
+    since: float
+    """Unix seconds: since when it lags, or has served what it serves."""
+
+    @property
+    def serves_nothing(self) -> bool:
+        """Whether it has nothing to serve yet."""
+        return not self.digest
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Members that stand alike."""
+
+    digest: str
+    revision: str
+    silent: bool
+    claimed: bool
+    """Nobody vouches for them."""
+    entries: tuple[bytes, ...]
