@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from controller.api import shard
-from controller.api.claims import KINDS, UNCHANGED, Change, Claim, Claims, Place, claim_of
+from controller.api.claims import UNCHANGED, Change, Claim, Claims, Place, claim_of
 from controller.api.configuration import FLAG_KIND, KIND
 from controller.api.flagset import LABEL
 from controller.api.meta import ObjectKey, Resource
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from controller.api.claims import Conflict
-
-__all__ = ["KINDS", "UNCHANGED", "Catalog", "Change", "Place", "Seen"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from evaluator.http.routes import Code, RpcError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
+    from controller.api.claims import Place
     from controller.proxy.access import Access, Caller
-    from controller.proxy.catalog import Place
     from controller.proxy.guard import Guard
     from controller.proxy.members import Pods
     from controller.proxy.selector import Topic

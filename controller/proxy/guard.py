@@ -23,8 +23,9 @@ from evaluator.wire.messages import SELECTOR_HEADER
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable
 
+    from controller.api.claims import Place
     from controller.proxy.access import Access, User
-    from controller.proxy.catalog import Catalog, Place
+    from controller.proxy.catalog import Catalog
     from evaluator.http.routes import Call, MessageStream, StreamHandler
     from evaluator.wire.messages import Method
 

@@ -12,8 +12,9 @@ from controller.runtime.news import News
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from controller.api.claims import Place
     from controller.api.meta import Resource
-    from controller.proxy.catalog import Catalog, Place
+    from controller.proxy.catalog import Catalog
 
 MOST_PLACES: Final = 1_000
 MOST_NAMES: Final = 200

@@ -22,8 +22,9 @@ from evaluator.wire.servicer import Missing
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
+    from controller.api.claims import Change, Place
     from controller.api.meta import Resource
-    from controller.proxy.catalog import Catalog, Change, Place, Seen
+    from controller.proxy.catalog import Catalog, Seen
     from controller.proxy.selector import Topic
     from evaluator.http.routes import Call
     from evaluator.wire.servicer import Make, Payload, Tell

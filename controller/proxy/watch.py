@@ -10,12 +10,13 @@ import itertools
 import logging
 from typing import TYPE_CHECKING, Any
 
-from controller.proxy.catalog import KINDS, UNCHANGED
+from controller.api.claims import KINDS, UNCHANGED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from controller.proxy.catalog import Catalog, Change
+    from controller.api.claims import Change
+    from controller.proxy.catalog import Catalog
     from controller.proxy.topics import Deliveries
 
 _log = logging.getLogger(__name__)

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, shard
+from controller.api.claims import KINDS
 from controller.api.meta import API_VERSION
 from controller.kube.client import Cluster
 from controller.kube.reflector import Kind, Reflector
 from controller.kube.reviews import ClusterReviews
 from controller.proxy import fleet
 from controller.proxy.access import VERDICT_SECONDS, Access
-from controller.proxy.catalog import KINDS
 from controller.proxy.metrics import Metrics
 from controller.proxy.pods import PodWatch
 from controller.proxy.receipt_metrics import ReceiptMetrics
@@ -36,7 +36,7 @@ from evaluator.http.tls import TlsFiles
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from controller.proxy.catalog import Place
+    from controller.api.claims import Place
     from controller.settings import ProxySettings
 
 log = logging.getLogger(__name__)
