@@ -95,6 +95,12 @@ class Listings:
             message = f"{program.location.shown}: its references cannot be read: {error}"
             raise Failed("GitOperationFailed", message) from error
 
+    def forget(self) -> None:
+        """Keep no answers but those that somebody waits for: with each its question is kept, and credentials are a part of that."""
+        for asked, listing in tuple(self._latest.items()):
+            if listing.answer.done():
+                del self._latest[asked]
+
     def _clear(self, now: datetime) -> None:
         for asked, listing in tuple(self._latest.items()):
             if listing.answer.done() and now - listing.began > SHARED:

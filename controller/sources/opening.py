@@ -79,6 +79,7 @@ class Sources:
     def forget(self, key: ObjectKey) -> None:
         """The source is gone; so is its mirror, unless another source uses it, too."""
         self._uses(key, None)
+        self.listings.forget()
 
     async def sweep(self, now: datetime) -> None:
         """Remove mirrors that none of our sources used for a week: their credentials changed, or they went, while nobody ran."""

@@ -182,6 +182,32 @@ async def test_a_key_that_comes_again_while_it_is_out_waits_behind_its_group(
     assert ready(shared) == ["a3", "a1"]
 
 
+@pytest.mark.parametrize("state", ["waits for its time", "is due", "is out", "is out again"])
+async def test_nothing_is_kept_of_a_key_that_is_forgotten(
+    shared: KeyedQueue[str], clock: Clock, state: str
+) -> None:
+    shared.put_after_failure("a1", 5.0)
+    clock.now += 0.0 if state == "waits for its time" else 5.0
+    if state.startswith("is out"):
+        assert ready(shared) == ["a1"]
+    if state == "is out again":
+        shared.put("a1")
+        assert ready(shared) == []
+    shared.forget("a1")
+    shared.done("a1")
+    clock.now += 60.0
+    assert ready(shared) == []
+    kept = (
+        shared._due,
+        shared._failures,
+        shared._taken,
+        shared._again,
+        shared._heap,
+        shared._shares._waiting,
+    )
+    assert [len(each) for each in kept] == [0] * 6
+
+
 async def test_who_gives_back_what_nobody_took_makes_no_place(shared: KeyedQueue[str]) -> None:
     for key in ("a1", "a2", "a3"):
         shared.put(key)

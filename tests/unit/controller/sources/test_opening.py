@@ -298,3 +298,17 @@ async def test_mirrors_of_credentials_that_changed_while_nobody_ran_go_after_a_w
     await world.fails(secretRef={"name": "git"})
     await world.sources.sweep(now + timedelta(days=20))
     assert {*root.glob("*.git")} == {used}
+
+
+async def test_nothing_is_kept_of_a_source_that_is_gone(world: World, server: GitServer) -> None:
+    server.bearer = "s3cret"
+    world.secrets["apps", "git"] = {"bearerToken": b"s3cret"}
+    await world.look(secretRef={"name": "git"})
+    reconciler, sources = world.reconciler, world.sources
+    reconciler.expected.expect(KEY, "f" * 40, NOW)
+    reconciler.forget(KEY)
+    world.storages.close()
+    await mirrors(world, 0)
+    assert [sources._mirrors, sources.listings._latest, reconciler.turns._due] == [{}, {}, {}]
+    assert [reconciler.expected._wanted, world.storages._known] == [{}, {}]
+    assert not [*(world.storages._root / "flagsource").iterdir()]
