@@ -268,7 +268,8 @@ class Guard:
 
     # -- warn ------------------------------------------------------------------------------------------------------------
 
-    def _observe(self, topic: Topic | None, call: Call) -> None:
+    def _observe(self, wanted: Topic | None, call: Call) -> None:
+        topic = self._served(wanted)
         if bearer(call) is None:
             self._tell(topic, call, NO_TOKEN, "")
         elif self._allowed_already(topic, call):
@@ -277,6 +278,13 @@ class Guard:
             self._spawn(self._observe_later(topic, call))
         else:
             self.looks[UNKNOWN] += 1
+
+    def _served(self, topic: Topic | None) -> Topic | None:
+        """What an id means to whoever may read everything, as all may here: what is judged is what was served."""
+        if not isinstance(topic, Identified):
+            return topic
+        claims = self._catalog.claims(topic.flag_set_id)
+        return Named(*claims[0].place) if claims else topic
 
     async def _observe_later(self, topic: Topic | None, call: Call) -> None:
         look, who = await self._look(topic, call)

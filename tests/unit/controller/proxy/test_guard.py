@@ -112,6 +112,19 @@ async def test_warn_serves_everybody_at_once_and_names_whom_enforce_would_refuse
     assert made.proxy.notices.take() == []
 
 
+async def test_warn_names_who_is_served_by_a_flag_set_id_without_the_right() -> None:
+    made = scene("warn")
+    streams = [made.open("flagSetId=a-id", token) for token in ("", "eve", "bob", "ann")]
+    assert all(said(each) == ["of a"] for each in streams)
+    await made.rest()
+    looks = {"no_token": 1, "invalid_token": 1, "forbidden": 1, "allowed": 1}
+    assert made.proxy.guard.looks == looks
+    told = sorted(
+        (resource.name, news.message.split()[0]) for resource, news in made.proxy.notices.take()
+    )
+    assert told == [("web", "10.0.0.1"), ("web", "10.0.0.2"), ("web", "bob")]
+
+
 async def test_off_looks_at_nothing() -> None:
     made = scene("off")
     assert said(made.open("a/web", "eve")) == ["of a"]
