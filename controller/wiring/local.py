@@ -269,6 +269,7 @@ class Local:
                 built = await self.pipeline.advance()
         except Setback as setback:
             self._source_down(setback)
+            await self.exchange.restate()
             return
         if self._down is not None:
             self._down = None
@@ -276,10 +277,12 @@ class Local:
         moment = now().timestamp()
         self.exchange.store.mark_success(moment)
         if built is None:
+            await self.exchange.restate()
             return
         if built.composition.accepted:
             made = built.composition
             await self.exchange.put(made.flag_set, digest=made.digest)
+        await self.exchange.restate()
         self.tell(built)
 
     def _source_down(self, setback: Setback) -> None:

@@ -148,7 +148,7 @@ class Evaluation:
         self._clock = clock
         self._answers: dict[str, dict[Resolution, Encoded]] = {"v1": {}, "v2": {}}
         self._entries: dict[Resolution, Encoded] = {}
-        self.close = store.subscribe(self._forget)
+        self.close = store.subscribe(self._forget, self._forget)
 
     def unary(self, version: str, wanted: FlagType) -> Callable[[Call, bytes], bytes]:
         """The handler of `version`'s method for flags of type `wanted`."""

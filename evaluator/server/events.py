@@ -73,7 +73,7 @@ class EventStreams:
         self._deadlines: Countdown[EventStream] | None = (
             Countdown(timers, deadline_seconds, EventStream.expire) if deadline_seconds else None
         )
-        self._unsubscribe = store.subscribe(self._on_change)
+        self._unsubscribe = store.subscribe(self._on_change, self._on_change)
 
     def open(self, call: Call, _: bytes, stream: MessageStream) -> None:
         """The stream handler of both versions; raises RpcError for a bad selector, or while shutting down."""

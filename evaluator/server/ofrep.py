@@ -85,7 +85,7 @@ class Ofrep:
         self._clock = clock
         self._resolver = resolver
         self._bodies: dict[Resolution, Encoded] = {}
-        self.close = store.subscribe(self._forget)
+        self.close = store.subscribe(self._forget, self._forget)
 
     def single(self, request: Request) -> Response | Deferred[Response]:
         """POST …/flags/{key}."""

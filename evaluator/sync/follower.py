@@ -102,7 +102,7 @@ class Follower:
         self._store.mark_from_disk(moment, name)
         self._store.mark_stale(_NOT_READ, moment, name, cause=_UNREAD)
         along = partial(self._contexts.put, name, saved.context)
-        await self._exchange.put(saved.flag_set, source=name, along=along)
+        await self._exchange.put(saved.flag_set, source=name, along=along, fresh=False)
         self._log.info("the last good set of %s is served", saved.saved_at.isoformat())
 
     async def run(self) -> None:
@@ -115,6 +115,7 @@ class Follower:
                 async with aclosing(self._source.deliveries()) as deliveries:
                     async for heard in deliveries:
                         await self._hear(heard)
+                        await self._restate()
                         answered = True
             except SourceFault as told:
                 fault = told
@@ -123,6 +124,7 @@ class Follower:
                 fault = SourceFault("Failed", f"following it failed: {type(error).__name__}")
             if fault.reason != RENEWAL:
                 self._stale(fault)
+                await self._restate()
             if answered and clock() - began > _PROVEN:
                 self._backoff.reset()
             await asyncio.sleep(self._backoff.pause(slow=fault.reason == FORBIDDEN))
@@ -190,6 +192,13 @@ class Follower:
         if told != self._told:
             self._told = told
             self._log.warning("the source is stale: %s", told)
+
+    async def _restate(self) -> None:
+        """Whoever is answered is told whether it is stale."""
+        try:
+            await self._exchange.restate(self._source.name)
+        except Exception:  # noqa: BLE001 - logged with its trace, and tried again
+            self._log.exception("answers do not say whether the source is stale")
 
     def _tell(self, problems: tuple[Problem, ...]) -> None:
         """Warnings are for whoever writes the definitions, and other programs' definitions are full of them."""

@@ -151,12 +151,15 @@ class Hub:
         for topic in tuple(self._topics.values()):
             yield from tuple(topic.subscriptions)
 
-    def publish(self, key: Hashable, payload: bytes, content: bytes | None = None) -> None:
+    def publish(
+        self, key: Hashable, payload: bytes, content: bytes | None = None, *, quiet: bool = False
+    ) -> None:
         """`payload` is the newest value of the topic; it is encoded, and the same bytes go to all. An equal one changes nothing.
 
-        `content` is its `digest`, from a caller that made it off the loop: of a megabyte it takes a millisecond.
+        `content` is its `digest`, from a caller that made it off the loop: of a megabyte it takes a millisecond. A `quiet` one is for those
+        who are told something anyway, as who subscribes is; nobody is told just because of it.
         """
-        self._change(key, digest(payload) if content is None else content, payload)
+        self._change(key, digest(payload) if content is None else content, payload, quiet=quiet)
 
     def retract(self, key: Hashable, reason: object = None) -> None:
         """The topic has no value, for `reason`. Subscribers are told, late ones too, and stay: a value may come (again)."""
@@ -195,7 +198,9 @@ class Hub:
         if topic is not None:
             self._visit(topic, subscription)
 
-    def _change(self, key: Hashable, content: object, payload: bytes) -> None:
+    def _change(
+        self, key: Hashable, content: object, payload: bytes, *, quiet: bool = False
+    ) -> None:
         topic = self._topics.get(key)
         if topic is None:
             topic = self._topics[key] = _Topic(key)
@@ -203,7 +208,7 @@ class Hub:
             return
         topic.number += 1
         topic.mark, topic.payload = _Mark(topic.number, content), payload
-        topic.changed = bool(topic.subscriptions)
+        topic.changed = topic.changed or (bool(topic.subscriptions) and not quiet)
         self._queue(topic)
 
     def _tidy(self, topic: _Topic) -> None:

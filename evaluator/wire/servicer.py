@@ -39,6 +39,8 @@ class Payload:
 
     message: bytes
     digest: bytes
+    quiet: bool = False
+    """It is no reason to send anything to a stream that has an older one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +207,7 @@ class SyncService:
         if isinstance(told, Missing):
             self.hub.retract(key, told)
         else:
-            self.hub.publish(key, told.message, told.digest)
+            self.hub.publish(key, told.message, told.digest, quiet=told.quiet)
 
     def forget(self, subscriber: _Stream, reason: str) -> None:
         """Called by a stream that has ended."""

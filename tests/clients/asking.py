@@ -10,7 +10,13 @@ from typing import Any
 
 def served(port: int, key: str = "banner") -> Any:
     """The value that is served now. Raises OSError where nobody answers, KeyError for an error."""
+    return asked(port, key)["value"]
+
+
+def asked(port: int, key: str = "banner") -> dict[str, Any]:
+    """The whole answer. Raises OSError where nobody answers."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     with contextlib.closing(connection):
         connection.request("POST", f"/ofrep/v1/evaluate/flags/{key}", body="{}")
-        return json.load(connection.getresponse())["value"]
+        answer: dict[str, Any] = json.load(connection.getresponse())
+        return answer

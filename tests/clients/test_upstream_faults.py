@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from .asking import asked
 from .evaluator import evaluator
 from .server import until
 from .upstreams import (
@@ -25,6 +26,8 @@ from .upstreams import (
     noisy,
     replace,
     saying,
+    streaming,
+    synced,
 )
 from .watching import Stopwatch, watching
 
@@ -102,6 +105,28 @@ def readiness(port: int) -> dict[str, Any]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=20) as answer:
         found: dict[str, Any] = json.load(answer)
         return found
+
+
+def test_answers_and_sync_say_that_their_source_is_stale_and_nobody_is_told_just_for_that(
+    tmp_path: Path,
+) -> None:
+    upstream = Http()
+    marks = {"flagstaff.dev/stale", "flagstaff.dev/stale-since"}
+    with followed(upstream, tmp_path) as (first, _, ports), streaming(ports["sync"]) as told:
+        fresh = synced(ports["sync"])
+        assert until(lambda: told == [fresh])
+        first.kill()
+        assert until(lambda: marks <= asked(ports["ofrep"])["metadata"].keys())
+        stale = synced(ports["sync"])
+        assert marks <= json.loads(stale)["metadata"].keys()
+        assert marks <= json.loads(stale)["flags"]["banner"]["metadata"].keys()
+        with streaming(ports["sync"]) as late:
+            assert until(lambda: late == [stale])
+            again = Process(upstream, tmp_path)
+            assert until(lambda: late == [stale, fresh])
+        assert asked(ports["ofrep"])["metadata"] == {}
+        again.kill()
+    assert told == [fresh]
 
 
 def test_an_evaluator_ends_though_its_upstream_never_accepts(kind: str, tmp_path: Path) -> None:

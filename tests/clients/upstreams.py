@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc
-from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
+from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
 from tests.programs import DIES_WITH_US
 
@@ -223,3 +223,32 @@ def noisy(upstream: Upstream) -> Iterator[None]:
 
 def saying(answer: Callable[[], bytes]) -> Callable[[Upstream], Any]:
     return lambda upstream: upstream.liar(answer())
+
+
+def synced(port: int) -> str:
+    """What FetchAllFlags of an evaluator's sync port answers now."""
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = sync_pb2_grpc.FlagSyncServiceStub(channel)
+        answer = stub.FetchAllFlags(sync_pb2.FetchAllFlagsRequest(), timeout=20)
+        return str(answer.flag_configuration)
+
+
+@contextlib.contextmanager
+def streaming(port: int) -> Iterator[list[str]]:
+    """What a SyncFlags stream is told, as it comes."""
+    told: list[str] = []
+
+    def read() -> None:
+        with contextlib.suppress(grpc.RpcError):
+            told.extend(message.flag_configuration for message in stream)
+
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = sync_pb2_grpc.FlagSyncServiceStub(channel)
+        stream: Any = stub.SyncFlags(sync_pb2.SyncFlagsRequest())
+        reading = threading.Thread(target=read)
+        reading.start()
+        try:
+            yield told
+        finally:
+            stream.cancel()
+            reading.join()

@@ -82,3 +82,32 @@ def test_reading_leaves_nothing_to_the_collector() -> None:
     )
     assert parse(content, file="flags.json").flag_set.flags.keys() == {"f"}
     assert gc.collect() == 0
+
+
+async def test_what_is_served_says_that_it_is_stale_and_is_compiled_no_second_time() -> None:
+    store = Store()
+    exchange = Exchange(store, lambda: NOW)
+    first = await exchange.put(FlagSet({one.key: one for one in ALL}))
+    store.mark_stale("gone", NOW)
+    await exchange.restate()
+    stale = store.snapshot
+    assert first is not None
+    assert stale is not None
+    assert stale.compiled.metadata["flagstaff.dev/stale"] is True
+    assert all(stale.compiled[key].run is first.compiled[key].run for key in stale.compiled)
+    await exchange.restate()
+    assert store.snapshot is stale
+    store.mark_success(NOW)
+    await exchange.restate()
+    assert store.snapshot is not None
+    assert store.snapshot.compiled.metadata == {}
+
+
+async def test_what_is_put_though_it_is_stale_says_so_from_the_first() -> None:
+    store, seen = Store(), list[object]()
+    store.subscribe(lambda snapshot: seen.append(dict(snapshot.flag_set.metadata)))
+    store.mark_stale("not read", 0.0)
+    await Exchange(store, lambda: NOW).put(FlagSet(), fresh=False)
+    assert seen == [
+        {"flagstaff.dev/stale": True, "flagstaff.dev/stale-since": "1970-01-01T00:00:00Z"}
+    ]

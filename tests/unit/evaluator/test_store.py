@@ -205,3 +205,24 @@ def test_of_several_sources_one_is_named() -> None:
         two(None, None).mark_success(NOW)
     with pytest.raises(UnknownSourceError, match="'other'"):
         two(None, None).status("other")
+
+
+def test_staleness_is_restated_to_those_who_keep_answers_and_is_no_change() -> None:
+    store, changed, restated = Store(), list[Snapshot](), list[Snapshot]()
+    store.subscribe(changed.append)
+    store.subscribe(changed.append, restated.append)
+    first = store.swap(version(1), now=NOW)
+    following = store.catalog.with_staleness("", "2026-01-02T03:04:05Z")
+    second = store.serve(following, now=NOW + 5)
+    assert second is not None
+    assert (changed, restated, store.swaps.count) == ([first, first], [second], 1)
+    assert (second.digest, second.served_since) == (first.digest, NOW)
+    found = resolve(second.compiled, "a", FlagType.INTEGER, {}, int(NOW))
+    assert found.metadata["flagstaff.dev/stale"] is True
+
+
+def test_since_when_a_source_is_stale_is_an_instant_in_utc() -> None:
+    store = Store()
+    assert store.stale_since("") is None
+    store.mark_stale("gone", 1_767_323_045.9)
+    assert store.stale_since("") == "2026-01-02T03:04:05Z"

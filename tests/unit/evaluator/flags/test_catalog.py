@@ -216,3 +216,43 @@ def test_no_two_sources_have_one_name() -> None:
 def test_an_unknown_source_delivers_nothing() -> None:
     with pytest.raises(UnknownSourceError, match="'other'"):
         catalog({}).with_source("other", FlagSet())
+
+
+SINCE = "2026-01-02T03:04:05Z"
+MARKS = {"flagstaff.dev/stale": True, "flagstaff.dev/stale-since": SINCE}
+
+
+def test_what_a_stale_source_holds_says_so_alone_and_merged_and_has_its_digest() -> None:
+    fresh = catalog({"low": one("a"), "high": one("b")})
+    made = fresh.with_staleness("low", SINCE)
+    low = made.of_source("low")
+    assert low is not None
+    assert low.metadata == MARKS
+    assert made.everything.flags["a"].metadata == MARKS
+    assert made.everything.flags["b"].metadata == {}
+    assert (made.digest, made.digest_of("low")) == (fresh.digest, fresh.digest_of("low"))
+
+
+def test_catalogs_that_differ_in_staleness_alone_hold_the_same_and_are_not_equal() -> None:
+    fresh = catalog({"low": one("a")})
+    made = fresh.with_staleness("low", SINCE)
+    assert made.holds_as(fresh)
+    assert made != fresh
+    assert made.with_staleness("low", None) == fresh
+    assert made.with_source("low", one("a")) == fresh
+    assert not made.holds_as(fresh.with_source("low", one("b")))
+    assert not made.holds_as(fresh.with_source("high", one("b")))
+
+
+def test_nothing_is_not_stale_and_what_is_said_already_is_no_change() -> None:
+    made = catalog({"low": one("a")}).with_staleness("low", SINCE)
+    assert made.with_staleness("low", SINCE) is made
+    assert made.with_staleness("high", SINCE) is made
+
+
+def test_a_peer_that_is_cut_off_itself_knows_better_since_when() -> None:
+    told = {"flagstaff.dev/stale-since": "2025-01-01T00:00:00Z"}
+    made = catalog({"low": one("a", **told)}).with_staleness("low", SINCE)
+    low = made.of_source("low")
+    assert low is not None
+    assert low.metadata == {**MARKS, **told}

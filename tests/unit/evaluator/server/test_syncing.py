@@ -31,6 +31,7 @@ class Watcher:
 
     def __init__(self, backend: StoreBackend, selector: str = "", *, held: bool = False) -> None:
         self.told: list[Any] = []
+        self.quiet: list[bool] = []
         self.threads: set[int] = set()
         self.hold = threading.Event()
         """Set, unless it is to be set by the test: encoding goes on."""
@@ -48,6 +49,7 @@ class Watcher:
         return Payload(document, json.dumps(dict(context)).encode())
 
     def tell(self, told: Payload | Missing) -> None:
+        self.quiet.append(isinstance(told, Payload) and told.quiet)
         self.told.append(told if isinstance(told, Missing) else json.loads(told.message)["flags"])
 
     @property
@@ -243,3 +245,28 @@ def test_a_set_that_cannot_be_encoded_is_an_error_and_logged(
     store.swap(flag_set(flag("a", {"on": float("nan")})), now=NOW, content="sha256:0")
     assert watcher.told == [NOT_YET, syncing.UNENCODABLE]
     assert "cannot be encoded" in caplog.text
+
+
+@pytest.mark.parametrize("flags", [flag_set(flag("a", {"on": 1})), many(1)], ids=["few", "many"])
+@pytest.mark.parametrize("names", [("",), ("", "other")], ids=["alone", "merged"])
+async def test_that_a_source_is_stale_is_no_reason_to_send_and_that_it_is_fresh_is(
+    flags: FlagSet, names: tuple[str, ...]
+) -> None:
+    store = Store(sources=names)
+    store.swap(flags, now=NOW, source="")
+    watcher = Watcher(StoreBackend(store, {}))
+    for since in ("2026-01-02T03:04:05Z", None):
+        await settled()
+        store.serve(store.catalog.with_staleness("", since), now=NOW)
+    await settled()
+    assert watcher.quiet == [False, True, False]
+    assert watcher.told[0] == watcher.told[2] != watcher.told[1]
+
+
+async def test_a_change_that_waits_is_not_silenced_by_staleness() -> None:
+    store, _, watcher = await encoding()
+    store.swap(many(1), now=NOW)
+    store.serve(store.catalog.with_staleness("", "2026-01-02T03:04:05Z"), now=NOW)
+    watcher.hold.set()
+    await settled()
+    assert (watcher.numbers[-1], watcher.quiet[-1]) == (1, False)

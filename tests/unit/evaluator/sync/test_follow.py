@@ -63,7 +63,9 @@ async def test_what_cannot_be_understood_changes_nothing_and_is_stale(content: b
         served = store.snapshot
         source.say(content)
         await until(lambda: store.stale)
-        assert store.snapshot is served
+        assert served is not None
+        assert store.snapshot is not None
+        assert store.snapshot.flag_set.flags is served.flag_set.flags
 
 
 async def test_an_empty_set_is_a_deletion() -> None:
@@ -314,6 +316,33 @@ async def test_after_a_restart_the_last_good_set_is_served_stale_with_its_age_un
         again.say(document("a"))
         await until(lambda: not store.status("fake").from_disk)
         assert store.stale is None
+
+
+async def test_answers_say_since_when_their_source_is_stale_until_it_is_not(
+    tmp_path: Path,
+) -> None:
+    def metadata(store: Store) -> dict[str, Any]:
+        return {} if store.snapshot is None else dict(store.snapshot.flag_set.metadata)
+
+    def marks(since: str) -> dict[str, Any]:
+        return {"flagstaff.dev/stale": True, "flagstaff.dev/stale-since": since}
+
+    source = FakeSource()
+    async with following([source], state_dir=tmp_path, clock=Clock(500.0)) as (store, _):
+        source.say(document("a"))
+        await until(lambda: files(tmp_path, "*.flags"))
+        source.say(SourceFault("Unreachable", "it is down"))
+        await until(lambda: metadata(store) == marks("1970-01-01T00:08:20Z"))
+        source.say(UNCHANGED)
+        await until(lambda: metadata(store) == {})
+    again = FakeSource()
+    async with following([again], state_dir=tmp_path, clock=Clock(800.0)) as (store, _):
+        await until(lambda: store.snapshot)
+        assert metadata(store) == marks("1970-01-01T00:08:20Z")
+        again.fall(SourceFault("Unreachable", "it is down"))
+        again.say(document("b"))
+        await until(lambda: value(store, "b"))
+        assert metadata(store) == {}
 
 
 async def test_a_damaged_last_good_set_is_set_aside_and_not_served(

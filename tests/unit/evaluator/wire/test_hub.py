@@ -263,3 +263,22 @@ def test_a_subscription_is_small_and_holds_no_payload(scene: Scene) -> None:
 
 def test_a_share_is_part_of_a_slice() -> None:
     assert SHARE < SLICE
+
+
+def test_a_quiet_value_is_for_those_who_come_and_they_are_told_of_the_next(scene: Scene) -> None:
+    scene.publish(b"1")
+    before = scene.join()
+    scene.hub.publish("t", b"1, stale", quiet=True)
+    scene.scheduler.run()
+    after = scene.join()
+    scene.publish(b"1")
+    assert (before.heard, after.heard) == ([b"1"], [b"1, stale", b"1"])
+
+
+def test_a_quiet_value_does_not_silence_the_one_before_it(scene: Scene) -> None:
+    scene.publish(b"1")
+    reader = scene.join()
+    scene.hub.publish("t", b"2")
+    scene.hub.publish("t", b"2, stale", quiet=True)
+    scene.scheduler.run()
+    assert reader.heard == [b"1", b"2, stale"]
