@@ -22,7 +22,7 @@ from evaluator.http.routes import header
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from controller.api.claims import Place
+    from controller.proxy.catalog import Place
     from evaluator.http.routes import Call
 
 T = TypeVar("T")
@@ -213,6 +213,14 @@ class Access:
             aside.add_done_callback(self._ended)
         found = self._users.latest(key)
         return NOBODY if found is None or found.value is None else found.value.caller
+
+    def undecided(self, call: Call) -> bool:
+        """Whether the call bears a token, and nobody has said yet whose it is."""
+        token = bearer(call)
+        if token is None:
+            return False
+        key = self._hash(token)
+        return self._users.known(key) is None and self._users.latest(key) is None
 
     def may_read_now(self, call: Call, place: Place) -> bool | None:
         """Whether who calls may read the flags there; None: it is not known now, and asked meanwhile."""

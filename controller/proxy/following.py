@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from controller.api.receipt import OBSERVED_AT
-from controller.proxy.guard import ENFORCE
+from controller.proxy.guard import ENFORCE, OFF
 from controller.proxy.receipts import Content, Receipts
 from controller.proxy.selector import Named
 from evaluator.http.routes import Code, RpcError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from controller.proxy.topics import Deliveries
     from evaluator.http.routes import Call
 
+_PENDING: Final = (Code.UNAVAILABLE, "it is being asked whose token this is; try again")
 _MODE_REFUSAL: Final = (
     "receipts need a bearer token of a pod that may get this FeatureFlagConfiguration"
 )
@@ -78,14 +79,19 @@ class Following:
         if place is not None and self._guard.mode == ENFORCE:
             allowed = self._access.may_read_now(call, place)
             if allowed is None:
-                raise RpcError(Code.UNAVAILABLE, "it is being asked whose token this is; try again")
+                raise RpcError(*_PENDING)
             if not allowed or not self._access.caller(call).pod:
                 raise RpcError(Code.PERMISSION_DENIED, _MODE_REFUSAL)
         return place
 
     def caller(self, call: Call) -> Caller:
-        """Who calls, as far as the cluster has said so by now."""
-        return self._access.caller(call)
+        """Who calls. Raises RpcError UNAVAILABLE while it is asked whose token it bears: taken for a claim meanwhile, a report of a member
+        that is vouched for would be lost. Where `off` looks at nothing, nobody need be able to say.
+        """
+        who = self._access.caller(call)
+        if self._guard.mode != OFF and self._access.undecided(call):
+            raise RpcError(*_PENDING)
+        return who
 
     def content(self, place: Place) -> Content | None:
         """What is delivered there, as it is known now."""

@@ -8,8 +8,8 @@ import pytest
 
 from controller.api.receipt import OBSERVED_AT
 from evaluator.http.routes import Call, Code, RpcError
-from evaluator.wire.delivery import REPORT
-from evaluator.wire.delivery_pb2 import Member, ReportRequest
+from evaluator.wire.delivery import LEAVE, REPORT
+from evaluator.wire.delivery_pb2 import LeaveRequest, Member, ReportRequest
 
 from .scene import Scene, flags
 
@@ -24,6 +24,13 @@ def report(scene: Scene, digest: str, token: str = "", pod: str = "a") -> None:
     member = Member(instance=f"i-{pod}", namespace="shop", pod=pod, pod_uid=f"u-{pod}")
     request = ReportRequest(member=member, selector="shop/flags", digest=digest)
     scene.routes.unary[REPORT](Call(REPORT, headers, "peer"), request.SerializeToString())
+
+
+def goodbye(scene: Scene, _digest: str, token: str) -> None:
+    member = Member(instance="i-a", namespace="shop", pod="a", pod_uid="u-a", connected_at_ms=1)
+    request = LeaveRequest(member=member, selector="shop/flags")
+    call = Call(LEAVE, (("authorization", f"Bearer {token}"),), "peer")
+    scene.routes.unary[LEAVE](call, request.SerializeToString())
 
 
 def receipts(scene: Scene) -> Receipts:
@@ -100,3 +107,28 @@ async def test_where_tokens_are_enforced_only_pods_that_may_read_send_receipts(t
     with pytest.raises(RpcError) as refused:
         report(scene, "", token)
     assert (refused.value.code, counts(scene)) == (Code.PERMISSION_DENIED, [])
+
+
+@pytest.mark.parametrize("say", [report, goodbye])
+async def test_while_a_new_token_is_reviewed_its_bearer_is_asked_to_try_again(say: Any) -> None:
+    scene = Scene("warn")
+    scene.learn("shop/flags", flags("one"))
+    scene.open("shop/flags")
+    report(scene, digest(scene))
+    scene.reviews.rights = {"ann": {PLACE}}
+    with pytest.raises(RpcError) as pending:
+        say(scene, "sha256:another", "ann")
+    assert (pending.value.code, counts(scene)) == (Code.UNAVAILABLE, [(PLACE, 1, 1)])
+    await scene.rest()
+    say(scene, "sha256:another", "ann")
+    assert counts(scene) != [(PLACE, 1, 1)]
+
+
+@pytest.mark.parametrize(("auth", "token"), [("warn", "nobodys"), ("off", "not-reviewed-yet")])
+async def test_a_token_that_says_nothing_makes_a_claim(auth: str, token: str) -> None:
+    scene = Scene(auth)
+    scene.learn("shop/flags", flags("one"))
+    scene.open("shop/flags")
+    await scene.access.user("nobodys")
+    report(scene, digest(scene), token)
+    assert receipts(scene).fleet()["flagSets"][0]["members"][0]["verified"] is False
