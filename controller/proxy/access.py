@@ -22,7 +22,7 @@ from evaluator.http.routes import header
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from controller.proxy.catalog import Place
+    from controller.api.claims import Place
     from evaluator.http.routes import Call
 
 T = TypeVar("T")
