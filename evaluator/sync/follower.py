@@ -13,7 +13,7 @@ from evaluator.flags.model import EMPTY
 from evaluator.flags.problems import Severity
 from evaluator.flags.saved import Saved
 from evaluator.sync.accept import Accepted, accept, fingerprint
-from evaluator.sync.source import FORBIDDEN, RENEWAL, Delivery, SourceFault, Unchanged
+from evaluator.sync.source import RENEWAL, Delivery, SourceFault, Unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -127,7 +127,7 @@ class Follower:
                 await self._restate()
             if answered and clock() - began > _PROVEN:
                 self._backoff.reset()
-            await asyncio.sleep(self._backoff.pause(slow=fault.reason == FORBIDDEN))
+            await asyncio.sleep(self._backoff.pause())
 
     async def _hear(self, heard: Delivery | Unchanged | SourceFault) -> None:
         if isinstance(heard, SourceFault):

@@ -11,6 +11,7 @@ from evaluator.flags.document import Format, format_of
 from evaluator.sync.credentials import authorization, without_credentials
 from evaluator.sync.http_client import Client, Request, Response
 from evaluator.sync.oauth import Tokens
+from evaluator.sync.retry import CAP
 from evaluator.sync.source import MAX_BYTES, UNCHANGED, Delivery, SourceFault
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ _ENDLESS: Final = (
     "have the server send Content-Length or chunks, or serve JSON"
 )
 _OVERLOADED: Final = frozenset({429, 503})
-_LONGEST_WAIT: Final = 120.0
-"""Seconds: who has overloaded a server waits for it, but flags that are minutes old are too old."""
 
 
 class HttpSource:
@@ -106,11 +105,11 @@ class HttpSource:
 
 
 def wait_of(retry_after: str, now: float) -> float:
-    """Seconds that a `Retry-After` asks for from `now`, in Unix seconds, within bounds; 0 for none (RFC 9110, 10.2.3)."""
+    """Seconds that a `Retry-After` asks for from `now`, in Unix seconds, as long as any pause at most; 0 for none (RFC 9110, 10.2.3)."""
     if retry_after.isascii() and retry_after.isdigit():
-        return min(_LONGEST_WAIT, float(retry_after[:9]))
+        return min(CAP, float(retry_after[:9]))
     try:
         moment = parsedate_to_datetime(retry_after).timestamp()
     except (ValueError, OverflowError):
         return 0.0
-    return min(_LONGEST_WAIT, max(0.0, moment - now))
+    return min(CAP, max(0.0, moment - now))

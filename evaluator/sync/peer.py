@@ -9,7 +9,7 @@ from google.protobuf.json_format import MessageToDict
 
 from evaluator.flags.model import EMPTY
 from evaluator.sync.config import InvalidSourceError
-from evaluator.sync.source import FORBIDDEN, Delivery, SourceFault
+from evaluator.sync.source import Delivery, SourceFault
 
 if TYPE_CHECKING:
     from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
@@ -25,7 +25,7 @@ _REASONS: Final = {
     "RESOURCE_EXHAUSTED": "Busy",
     "NOT_FOUND": "NotFound",
     "UNAUTHENTICATED": "Unauthenticated",
-    "PERMISSION_DENIED": FORBIDDEN,
+    "PERMISSION_DENIED": "Forbidden",
     "FAILED_PRECONDITION": "Invalid",
     "INVALID_ARGUMENT": "Refused",
     "UNIMPLEMENTED": "Refused",

@@ -20,10 +20,8 @@ class Backoff:
         self._random = random
         self._next = FIRST
 
-    def pause(self, *, slow: bool = False) -> float:
-        """Seconds until the next try; the longest at once where it is `slow`, as trying soon would be of no use."""
-        if slow:
-            self._next = CAP
+    def pause(self) -> float:
+        """Seconds until the next try."""
         pause = self._next * (1 - self._random() / 2)
         self._next = min(CAP, self._next * 2)
         return pause

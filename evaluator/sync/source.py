@@ -37,8 +37,6 @@ class Unchanged:
 UNCHANGED: Final = Unchanged()
 
 
-FORBIDDEN: Final = "Forbidden"
-"""The reason of a peer that knows who asks, and will not have it: only somebody else can change that."""
 RENEWAL: Final = "Renewal"
 """The reason of a peer that ended a stream because it had lasted long enough: nothing is wrong, and it is to be opened again."""
 

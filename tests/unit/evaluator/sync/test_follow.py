@@ -160,8 +160,8 @@ class Recorded(Backoff):
 
     asked: ClassVar[list[str]] = []
 
-    def pause(self, *, slow: bool = False) -> float:
-        self.asked.append("slow" if slow else "soon")
+    def pause(self) -> float:
+        self.asked.append("soon")
         return 0.0
 
     def reset(self) -> None:
@@ -174,10 +174,10 @@ class Recorded(Backoff):
         (document("a"), "Unreachable", ["reset", "soon"]),
         (SourceFault("NotFound", "not yet there"), "Unreachable", ["reset", "soon"]),
         (None, "Unreachable", ["soon"]),
-        (None, "Forbidden", ["slow"]),
+        (None, "Forbidden", ["soon"]),
     ],
 )
-async def test_a_source_that_answered_is_asked_soon_and_one_that_forbids_slowly(
+async def test_a_source_that_answered_is_asked_as_soon_as_at_first_and_any_other_after_a_pause_that_grows(
     heard: Any, reason: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "Backoff", Recorded)

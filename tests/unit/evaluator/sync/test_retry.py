@@ -19,8 +19,3 @@ def test_pauses_double_and_are_short_again_after_a_success() -> None:
     assert [backoff.pause() for _ in range(4)] == [0.2, 0.4, 0.8, 1.6]
     backoff.reset()
     assert backoff.pause() == 0.2
-
-
-def test_where_trying_soon_is_of_no_use_the_pause_is_the_longest_at_once() -> None:
-    backoff = Backoff(lambda: 0.0)
-    assert [backoff.pause(slow=True), backoff.pause()] == [CAP, CAP]
