@@ -35,6 +35,11 @@ BULK = (
     b"POST /flagd.evaluation.v1.Service/ResolveAll HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
     b"content-length: 2\r\n\r\n{}"
 )
+LARGE = (
+    b"POST /flagd.evaluation.v1.Service/ResolveString HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
+    b"content-length: %d\r\n\r\n"
+)
+USER = b'"%s",' % (b"x" * 96)
 HEAD = b"POST / HTTP/1.1\r\nhost: a\r\nx: "
 GREETING = PREFACE + settings_frame({})
 
@@ -100,12 +105,28 @@ async def wants_all(port: int) -> None:
                 await reader.readexactly(int(length))
 
 
+async def sends_contexts(port: int) -> None:
+    """A megabyte each: as many values as are read, then too many."""
+    texts = [
+        b'{"flagKey":"targeting","context":{"l":[' + one + b"1]}}"
+        for one in (USER * 9_000, b"[]," * 300_000)
+    ]
+    async with line(port) as (reader, writer):
+        while not writer.transport.is_closing():
+            for text in texts:
+                writer.write(LARGE % len(text) + text)
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+                await reader.readexactly(int(length))
+
+
 PEERS: dict[str, tuple[Callable[[int], Awaitable[None]], int]] = {
     "asks for much and reads nothing": (reads_nothing, 20),
     "sends a byte at a time": (drips, 200),
     "resets streams at once": (resets_streams, 2),
     "sends noise": (makes_noise, 2),
     "asks for all flags without a pause": (wants_all, 1),
+    "sends contexts of 1 MB": (sends_contexts, 2),
 }
 """What it does, and on how many connections."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from evaluator.flags.model import EMPTY
 from evaluator.http.routes import header
+from evaluator.server.counting import MOST_VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,6 +18,7 @@ Context: TypeAlias = dict[str, Any]
 
 MAX_DEPTH: Final = 64
 """Nested objects and arrays of a context: rules walk it by recursion."""
+TOO_MANY: Final = f"the context has more than {MOST_VALUES:,} values"
 
 
 @dataclass(frozen=True, slots=True)

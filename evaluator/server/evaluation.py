@@ -20,6 +20,7 @@ from evaluator.resolve import (
     resolve_all,
 )
 from evaluator.server import messages
+from evaluator.server.counting import LARGE
 from evaluator.server.metrics import remember
 from evaluator.server.selection import select
 
@@ -72,6 +73,11 @@ class Codec(Protocol):
 
     def decode_bulk_request(self, message: bytes, /) -> Any:
         """The context, for `plain`."""
+
+    def decode_large(
+        self, wanted: FlagType | None, message: bytes, /
+    ) -> Generator[None, None, tuple[str, Context]]:
+        """(flag key, context) of a request that is too large to be read in one step; `wanted` None: of a bulk request."""
 
     def plain(self, context: Any, /) -> Context:
         """A decoded context as a dict."""
@@ -150,14 +156,13 @@ class Evaluation:
         self._entries: dict[Resolution, Encoded] = {}
         self.close = store.subscribe(self._forget, self._forget)
 
-    def unary(self, version: str, wanted: FlagType) -> Callable[[Call, bytes], bytes]:
+    def unary(self, version: str, wanted: FlagType) -> UnaryHandler:
         """The handler of `version`'s method for flags of type `wanted`."""
         store, clock, sources = self._store, self._clock, self._sources
-        decode, plain = self._codec.decode_request, self._codec.plain
+        decode, decode_large = self._codec.decode_request, self._codec.decode_large
         answers, resolver = self._answers[version], self._resolver
 
-        def answer(call: Call, message: bytes) -> bytes:
-            key, given = decode(wanted, message)
+        def respond(call: Call, key: str, given: Any, plain: Callable[[Any], Context]) -> bytes:
             snapshot = select(call.headers).of(store)
             if snapshot is None:
                 raise RpcError(*ERRORS[ErrorCode.FLAG_NOT_FOUND])
@@ -172,13 +177,36 @@ class Evaluation:
             known[1].count += 1
             return known[0]
 
+        def respond_aside(call: Call, message: bytes) -> Generator[None, None, bytes]:
+            key, context = yield from decode_large(wanted, message)
+            yield
+            return respond(call, key, context, dict)
+
+        plain = self._codec.plain
+
+        def answer(call: Call, message: bytes) -> bytes | Deferred[bytes]:
+            if len(message) > LARGE:
+                return Deferred(respond_aside(call, message))
+            key, given = decode(wanted, message)
+            return respond(call, key, given, plain)
+
         return answer
 
     def resolve_all(self, call: Call, message: bytes) -> bytes | Deferred[bytes]:
         """v1's bulk: every flag whose default variant tells its type; one that fails is there with its reason."""
-        selected = select(call.headers)
+        if len(message) > LARGE:
+            return Deferred(self._all_aside(call, message))
         given = self._codec.decode_bulk_request(message)
-        context = self._sources.lay_over(self._codec.plain(given), call.headers)
+        return self._bulk(call, self._codec.plain(given))
+
+    def _all_aside(self, call: Call, message: bytes) -> Generator[None, None, bytes]:
+        _, given = yield from self._codec.decode_large(None, message)
+        answer = self._bulk(call, given)
+        return (yield from answer.steps) if isinstance(answer, Deferred) else answer
+
+    def _bulk(self, call: Call, given: Context) -> bytes | Deferred[bytes]:
+        selected = select(call.headers)
+        context = self._sources.lay_over(given, call.headers)
         snapshot = selected.of(self._store)
         if snapshot is None:
             return self._codec.join_bulk((), selected.metadata)

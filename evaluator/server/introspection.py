@@ -17,7 +17,8 @@ from evaluator.flags.model import ABSENT, REVISION_KEY
 from evaluator.http.routes import Response, Routes
 from evaluator.resolve import FlagType, flag_type
 from evaluator.server.condition import age, state
-from evaluator.server.context import read_too_deep
+from evaluator.server.context import TOO_MANY, read_too_deep
+from evaluator.server.counting import too_many_in_json
 from evaluator.server.selection import InvalidSelectorError, selection
 
 if TYPE_CHECKING:
@@ -155,6 +156,8 @@ def read_question(body: bytes) -> tuple[str, FlagType | None, dict[str, Any]]:
     """(flag key, type, context) of what /explain is asked."""
     if len(body) > MOST_BODY:
         raise _BadRequest(f"the body has more than {MOST_BODY} bytes")
+    if too_many_in_json(body):
+        raise _BadRequest(TOO_MANY)
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:

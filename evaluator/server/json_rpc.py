@@ -15,10 +15,11 @@ from evaluator.flags.canonical import normal
 from evaluator.flags.model import ABSENT
 from evaluator.http.routes import Code, RpcError
 from evaluator.resolve import FlagType
-from evaluator.server.context import MAX_DEPTH, read_too_deep
+from evaluator.server.context import MAX_DEPTH, TOO_MANY, read_too_deep
+from evaluator.server.counting import too_many_in_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from evaluator.resolve import Resolution
     from evaluator.server.context import Context
@@ -56,6 +57,14 @@ def decode_request(_: FlagType, message: bytes) -> tuple[str, Context]:
 def decode_bulk_request(message: bytes) -> Context:
     """The context of a ResolveAll request; raises RpcError INVALID_ARGUMENT."""
     return _context(_document(message))
+
+
+def decode_large(
+    wanted: FlagType | None, message: bytes
+) -> Generator[None, None, tuple[str, Context]]:
+    """Either request, as `messages.decode_large` has it: what has no more than MOST_VALUES values is read at once."""
+    yield
+    return ("", decode_bulk_request(message)) if wanted is None else decode_request(wanted, message)
 
 
 def plain(context: Context) -> Context:
@@ -121,6 +130,8 @@ def _value(wanted: FlagType, value: Any) -> Any:
 def _document(message: bytes) -> dict[str, Any]:
     if not message:
         raise _malformed("zero-length payload is not a valid JSON object")
+    if too_many_in_json(message):
+        raise RpcError(Code.INVALID_ARGUMENT, TOO_MANY)
     try:
         document = orjson.loads(message)
     except orjson.JSONDecodeError as error:

@@ -16,10 +16,11 @@ from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v
 from evaluator.flags.model import ABSENT, EMPTY
 from evaluator.http.routes import Code, RpcError
 from evaluator.resolve import FlagType
-from evaluator.server.context import MAX_DEPTH
+from evaluator.server.context import MAX_DEPTH, TOO_MANY
+from evaluator.server.counting import STRUCT, MalformedError, too_many_in_protobuf, turns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from google.protobuf.struct_pb2 import ListValue, Struct, Value
 
@@ -66,6 +67,9 @@ _UNENCODABLE: Final = (
     RecursionError,
 )
 _MALFORMED: Final = "malformed request"
+_TOO_DEEP: Final = f"context nests deeper than {MAX_DEPTH}"
+_CONTEXT: Final = {2: STRUCT}
+_BULK_CONTEXT: Final = {1: STRUCT}
 
 
 def decode_request(wanted: FlagType, message: bytes) -> tuple[str, Struct]:
@@ -86,6 +90,28 @@ def decode_bulk_request(message: bytes) -> Struct:
     return context
 
 
+def decode_large(
+    wanted: FlagType | None, message: bytes
+) -> Generator[None, None, tuple[str, Context]]:
+    """(flag key, context as `plain` has it) of a request of any size, step by step; `wanted` None: a ResolveAll request.
+
+    Raises RpcError INVALID_ARGUMENT, also for more than MOST_VALUES values.
+    """
+    fields = _BULK_CONTEXT if wanted is None else _CONTEXT
+    try:
+        too_many = yield from too_many_in_protobuf(message, fields)
+    except MalformedError as error:
+        raise RpcError(Code.INVALID_ARGUMENT, _MALFORMED) from error
+    if too_many:
+        raise RpcError(Code.INVALID_ARGUMENT, TOO_MANY)
+    if wanted is None:
+        key, context = "", decode_bulk_request(message)
+    else:
+        key, context = decode_request(wanted, message)
+    yield
+    return key, (yield from _object_steps(context, turns()))
+
+
 def plain(struct: Struct) -> Context:
     """A Struct as a dict. Its numbers are doubles, all of them; raises RpcError where it nests deeper than MAX_DEPTH."""
     return _object(struct, MAX_DEPTH)
@@ -93,7 +119,7 @@ def plain(struct: Struct) -> Context:
 
 def _object(struct: Struct, depth: int) -> dict[str, Any]:
     if depth == 0:
-        raise RpcError(Code.INVALID_ARGUMENT, f"context nests deeper than {MAX_DEPTH}")
+        raise RpcError(Code.INVALID_ARGUMENT, _TOO_DEEP)
     # Measured: iterating over keys costs half of items(), and most values are text, known by being no empty string.
     fields = struct.fields
     return {key: fields[key].string_value or _value(fields[key], depth) for key in fields}
@@ -101,7 +127,7 @@ def _object(struct: Struct, depth: int) -> dict[str, Any]:
 
 def _array(values: ListValue, depth: int) -> list[Any]:
     if depth == 0:
-        raise RpcError(Code.INVALID_ARGUMENT, f"context nests deeper than {MAX_DEPTH}")
+        raise RpcError(Code.INVALID_ARGUMENT, _TOO_DEEP)
     return [_value(value, depth) for value in values.values]
 
 
@@ -119,6 +145,28 @@ def _value(value: Value, depth: int) -> Any:
             return _array(value.list_value, depth - 1)
         case _:
             return None
+
+
+def _object_steps(struct: Struct, turn: Iterator[bool]) -> Generator[None, None, dict[str, Any]]:
+    """`_object` of what was read from bytes: protobuf's own bound on nesting, 100 messages, is the stricter one."""
+    found, fields = {}, struct.fields
+    for key in fields:
+        found[key] = yield from _value_steps(fields[key], turn)
+    return found
+
+
+def _value_steps(value: Value, turn: Iterator[bool]) -> Generator[None, None, Any]:
+    if next(turn):
+        yield
+    kind = value.WhichOneof("kind")
+    if kind == "struct_value":
+        return (yield from _object_steps(value.struct_value, turn))
+    if kind != "list_value":
+        return _value(value, MAX_DEPTH)
+    found = []
+    for element in value.list_value.values:
+        found.append((yield from _value_steps(element, turn)))  # noqa: PERF401 - others have their turn in between
+    return found
 
 
 def encode_answer(version: str, wanted: FlagType, resolution: Resolution) -> bytes:

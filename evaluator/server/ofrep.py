@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
@@ -14,7 +15,8 @@ from evaluator.flags.model import ABSENT
 from evaluator.http.routes import Deferred, Response, Routes, at_once, header
 from evaluator.resolve import ErrorCode, resolve, resolve_all
 from evaluator.server import ofrep_events
-from evaluator.server.context import read_too_deep
+from evaluator.server.context import TOO_MANY, read_too_deep
+from evaluator.server.counting import LARGE, too_many_in_json
 from evaluator.server.evaluation import FEW, STEP
 from evaluator.server.metrics import remember
 from evaluator.server.selection import InvalidSelectorError, selection
@@ -92,6 +94,11 @@ class Ofrep:
         key = request.path[len(PREFIX) + 1 :]
         if not key:
             return self.bulk(request)
+        if len(request.body) > LARGE:
+            return Deferred(_aside(partial(self._single, key), request))
+        return self._single(key, request)
+
+    def _single(self, key: str, request: Request) -> Response:
         try:
             snapshot = selection_of(request).of(self._store)
             context = self._sources.lay_over(read_context(request.body), request.headers)
@@ -107,6 +114,11 @@ class Ofrep:
 
     def bulk(self, request: Request) -> Response | Deferred[Response]:
         """POST …/flags: every flag, disabled and failing ones included."""
+        if len(request.body) > LARGE:
+            return Deferred(_aside(self._bulk, request))
+        return self._bulk(request)
+
+    def _bulk(self, request: Request) -> Response | Deferred[Response]:
         try:
             selected = selection_of(request)
             context = self._sources.lay_over(read_context(request.body), request.headers)
@@ -160,6 +172,15 @@ class Ofrep:
         self._bodies = {}
 
 
+def _aside(
+    answer: Callable[[Request], Response | Deferred[Response]], request: Request
+) -> Generator[None, None, Response]:
+    """What `answer` says to a large request, once others have had their turn."""
+    yield
+    found = answer(request)
+    return (yield from found.steps) if isinstance(found, Deferred) else found
+
+
 def selection_of(request: Request) -> Selection:
     """The request's selection."""
     try:
@@ -172,6 +193,8 @@ def read_context(body: bytes) -> dict[str, Any]:
     """`context` of a request body. No body, no context, or one that is no object: an empty one, as flagd has it."""
     if not body:
         return {}
+    if too_many_in_json(body):
+        raise _BadRequest("INVALID_CONTEXT", TOO_MANY)
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:

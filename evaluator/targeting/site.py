@@ -27,8 +27,11 @@ Particulars: `var` has `name`; `fractional` has `bucket`, `of` (the total weight
 Evaluate: TypeAlias = Callable[[Json], Json]
 """A compiled node. Its argument is the current value, or a Scope within a body that was substituted first."""
 
-STEPS: Final = 100_000
-"""What one evaluation may do in loops: nodes of a body, counted once per element; and elements of long lists elsewhere."""
+STEPS: Final = 20_000
+"""What one evaluation may do in loops: nodes of a body, counted once per element; and elements of long lists elsewhere.
+
+A step takes up to half a microsecond, so that an evaluation ends within some ten milliseconds.
+"""
 
 _FREE: Final = 256
 """Lists no longer than this cost nothing by themselves outside loops; the rule's own size bounds how many there are."""
@@ -53,7 +56,7 @@ class Meter:
 
     def name(self, value: Json) -> Json:
         """Charge for looking up a name that was computed; return it."""
-        self.charge(1 + (len(value) >> 6 if isinstance(value, str) else 0))
+        self.charge(1 + (len(value) >> 4 if isinstance(value, str) else 0))
         return value
 
     def visit(self, value: Json) -> None:
@@ -62,7 +65,7 @@ class Meter:
             if len(value) > _FREE:
                 self.charge(len(value))
         elif isinstance(value, str) and len(value) > 16 * _FREE:
-            self.charge(len(value) >> 6)
+            self.charge(len(value) >> 9)
 
 
 @dataclass(slots=True)

@@ -232,6 +232,24 @@ def test_a_huge_message_is_resource_exhausted(ports: dict[str, int]) -> None:
         assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+async def test_a_context_of_very_many_values_is_refused_and_holds_up_nobody(
+    ports: dict[str, int], well_behaved: WellBehaved
+) -> None:
+    asked = v2.ResolveStringRequest(flag_key="banner")
+    asked.context.update({f"k{number}": 1 for number in range(40_000)})
+    text = json.dumps({"context": {"l": [[]] * 200_000}}).encode()
+    huge = QUESTION + b"content-length: %d\r\n\r\n%s" % (len(text), text)
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{ports['grpc']}") as channel:
+        so_far = well_behaved.answers
+        for _ in range(5):
+            with pytest.raises(grpc.aio.AioRpcError, match="more than 10,000 values") as raised:
+                await v2_grpc.ServiceStub(channel).ResolveString(asked, timeout=PATIENCE)
+            assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            async with line(ports["ofrep"], huge) as hostile:
+                assert await hostile.status() == 400
+        await asyncio.to_thread(until, lambda: well_behaved.answers > so_far + 5)
+
+
 CHUNK = b"%x\r\n%s\r\n" % (100_000, bytes(100_000))
 REQUESTS = [
     pytest.param(b"content-length: 9000000000\r\n\r\n", 413, id="huge-length"),

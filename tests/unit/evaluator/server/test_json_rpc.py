@@ -124,7 +124,7 @@ def test_each_spelling_of_a_request_is_read(text: bytes, expected: Any) -> None:
         (b'{"flagKey":"secret', "unmarshal message: "),
         (b'{"flagKey":"\xff"}', "unmarshal message: "),
         (b'{"context":' + b'{"a":' * 100 + b"1" + b"}" * 101, "context nests deeper than 64"),
-        (b"[" * 100_000, "unmarshal message: "),
+        (b"[" * 10_000, "unmarshal message: "),
     ],
     ids=lambda value: None if len(value) < 60 else "deep",
 )
@@ -164,7 +164,8 @@ def test_an_answer_in_json(version: str, method: str, key: str, expected: Any) -
 
 def ask(served: World, version: str, method: str, key: str, **context: Any) -> Any:
     answer = served.json.unary(version, METHODS[method])
-    return orjson.loads(answer(call(), orjson.dumps({"flagKey": key, "context": context})))
+    text = orjson.dumps({"flagKey": key, "context": context})
+    return orjson.loads(settled(answer(call(), text)))
 
 
 def test_targeting_reads_the_context_of_the_request() -> None:

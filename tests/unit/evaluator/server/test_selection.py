@@ -97,7 +97,7 @@ def one_by_one(made: Store, selector: str) -> Found:
     for key in KEYS:
         asked = v1.ResolveStringRequest(flag_key=key).SerializeToString()
         try:
-            answer = resolve(call((("flagd-selector", selector),)), asked)
+            answer = settled(resolve(call((("flagd-selector", selector),)), asked))
         except RpcError as error:
             if error.code is not Code.NOT_FOUND:
                 raise
