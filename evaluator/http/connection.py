@@ -7,24 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evaluator.http import frames, hpack
-from evaluator.http.events import (
-    BodyTooLarge,
-    ConnectionClosed,
-    Event,
-    HeadersReceived,
-    HeadersTooLarge,
-    RequestReceived,
-    StreamClosed,
-    Writable,
-)
+from evaluator.http import frames
+from evaluator.http.control import Control
+from evaluator.http.events import ConnectionClosed, Event
 from evaluator.http.flow import Outbox
 from evaluator.http.frames import (
     ACK,
     HEAD,
     HEAD_BYTES,
     MAX_STREAM_ID,
-    MAX_WINDOW,
     UINT32,
     ConnectionFault,
     ErrorCode,
@@ -36,18 +27,6 @@ from evaluator.http.streams import CONNECTION_WINDOW, STREAM_WINDOW, Floods, Str
 if TYPE_CHECKING:
     from evaluator.http.routes import Limits
     from evaluator.http.stream import Stream
-
-__all__ = [
-    "BodyTooLarge",
-    "Connection",
-    "ConnectionClosed",
-    "Event",
-    "HeadersReceived",
-    "HeadersTooLarge",
-    "RequestReceived",
-    "StreamClosed",
-    "Writable",
-]
 
 _TYPE, _FLAGS = 3, 4  # where they stand in a frame's head
 _HEADERS = bytes([frames.HEADERS])
@@ -65,11 +44,11 @@ class Connection:
         self._streams = Streams(self._out, limits)
         self._floods = Floods(limits.resets_per_second)
         self._inbox = Inbox(limits, self._streams, self._floods)
+        self._control = Control(self._out, self._streams, self._floods, self._inbox)
         self._pending = bytearray()
         self._wanted = 0
         self._greeted = self._settled = False
         self._closed = self._draining = False
-        self._pings = 0
         settings = {
             Setting.MAX_CONCURRENT_STREAMS: limits.streams_per_connection,
             Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
@@ -104,7 +83,7 @@ class Connection:
     @property
     def unanswered_pings(self) -> int:
         """How many of our PINGs the peer has still to acknowledge."""
-        return self._pings
+        return self._control.pings
 
     def is_open(self, stream_id: int) -> bool:
         """Whether something may still be sent on the stream."""
@@ -177,7 +156,7 @@ class Connection:
     def ping(self) -> None:
         """Ask the peer for a sign of life; see `unanswered_pings`."""
         if not self._closed:
-            self._pings += 1
+            self._control.pings += 1
             self._out.pieces.append(frames.frame(frames.PING, 0, 0, bytes(8)))
 
     def tick(self) -> None:
@@ -258,11 +237,11 @@ class Connection:
             case frames.CONTINUATION:
                 self._inbox.on_continuation(flags, stream_id, payload)
             case frames.WINDOW_UPDATE:
-                self._on_window_update(stream_id, payload)
+                self._control.on_window_update(stream_id, payload)
             case frames.RST_STREAM:
-                self._on_rst_stream(stream_id, payload)
+                self._control.on_rst_stream(stream_id, payload)
             case frames.PRIORITY:
-                self._on_priority(stream_id, payload)
+                self._control.on_priority(stream_id, payload)
             case _:
                 self._on_connection_frame(kind, flags, stream_id, payload)
 
@@ -272,70 +251,11 @@ class Connection:
         elif kind == frames.PUSH_PROMISE or stream_id:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "not a client's frame")
         elif kind == frames.PING:
-            self._on_ping(flags, payload)
+            self._control.on_ping(flags, payload)
         elif kind == frames.SETTINGS:
-            self._on_settings(flags, payload)
+            self._control.on_settings(flags, payload)
         else:
             self._on_goaway(payload)
-
-    # ------------------------------------------------------------------ control frames
-
-    def _on_priority(self, stream_id: int, payload: bytes) -> None:
-        """Ignored but for its form (RFC 9113 section 5.3.2)."""
-        self._floods.noisy()
-        if not stream_id:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "stream id")
-        if len(payload) != 5:
-            error = ErrorCode.FRAME_SIZE_ERROR
-        elif UINT32.unpack_from(payload)[0] & MAX_STREAM_ID == stream_id:
-            error = ErrorCode.PROTOCOL_ERROR
-        else:
-            return
-        if stream_id not in self._streams.open:
-            raise ConnectionFault(error, "PRIORITY")
-        self._inbox.fail_stream(stream_id, error)
-
-    def _on_rst_stream(self, stream_id: int, payload: bytes) -> None:
-        if len(payload) != 4:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM length")
-        self._streams.require_known(stream_id)
-        stream = self._streams.open.get(stream_id)
-        if stream is not None:
-            self._streams.drop(stream)
-            self._streams.end(stream_id)
-            self._inbox.events.append(StreamClosed(stream_id, UINT32.unpack(payload)[0]))
-        self._floods.reset()
-
-    def _on_settings(self, flags: int, payload: bytes) -> None:
-        if flags & ACK:
-            if payload:
-                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS ack with a payload")
-            self._inbox.acknowledged = True
-            return
-        self._floods.noisy()
-        settings = frames.parse_settings(payload)
-        self._out.frame_bytes = settings.get(Setting.MAX_FRAME_SIZE, self._out.frame_bytes)
-        if settings.get(Setting.HEADER_TABLE_SIZE, hpack.TABLE_BYTES) < hpack.TABLE_BYTES:
-            self._out.shrink_table()
-        self._out.pieces.append(frames.frame(frames.SETTINGS, ACK, 0))
-        window = settings.get(Setting.INITIAL_WINDOW_SIZE, self._inbox.initial_window)
-        change = window - self._inbox.initial_window
-        self._inbox.initial_window = window
-        for stream in list(self._streams.open.values()) if change else ():
-            stream.window += change
-            if stream.window > MAX_WINDOW:
-                raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE")
-            if stream.queue and self._out.flush(stream):
-                self._flushed(stream)
-
-    def _on_ping(self, flags: int, payload: bytes) -> None:
-        if len(payload) != 8:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "PING length")
-        if flags & ACK:
-            self._pings = max(0, self._pings - 1)
-        else:
-            self._floods.noisy()
-            self._out.pieces.append(frames.frame(frames.PING, ACK, 0, payload))
 
     def _on_goaway(self, payload: bytes) -> None:
         if len(payload) < 8:
@@ -345,38 +265,3 @@ class Connection:
         if not self._streams.open:
             self._out.pieces.append(frames.goaway_frame(self._streams.processed, 0))
             self._close(UINT32.unpack_from(payload, 4)[0])
-
-    def _on_window_update(self, stream_id: int, payload: bytes) -> None:
-        if len(payload) != 4:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE length")
-        if self._out.waiting_bytes:
-            # Clients that measure the line ping while they receive (gRPC's bandwidth estimator): that is no flood.
-            self._floods.noise = 0
-        increment = UINT32.unpack(payload)[0] & MAX_STREAM_ID
-        if not stream_id:
-            self._widen(increment)
-            return
-        self._streams.require_known(stream_id)
-        stream = self._streams.open.get(stream_id)
-        if stream is None:
-            return
-        stream.window += increment
-        if not increment:
-            self._inbox.fail_stream(stream_id, ErrorCode.PROTOCOL_ERROR)
-        elif stream.window > MAX_WINDOW:
-            self._inbox.fail_stream(stream_id, ErrorCode.FLOW_CONTROL_ERROR)
-        elif stream.queue and self._out.flush(stream):
-            self._flushed(stream)
-
-    def _widen(self, increment: int) -> None:
-        if not increment:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "WINDOW_UPDATE of 0")
-        for stream in self._out.widen(increment):
-            self._flushed(stream)
-
-    def _flushed(self, stream: Stream) -> None:
-        """Nothing waits on the stream any more."""
-        if stream.ending:
-            self._streams.sent(stream)
-        else:
-            self._inbox.events.append(Writable(stream.id))

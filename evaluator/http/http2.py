@@ -10,9 +10,9 @@ from collections import deque
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.http.connection import (
+from evaluator.http.connection import Connection
+from evaluator.http.events import (
     BodyTooLarge,
-    Connection,
     ConnectionClosed,
     Event,
     HeadersReceived,

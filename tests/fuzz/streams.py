@@ -13,7 +13,8 @@ from hpack import Decoder as TheirDecoder
 from hpack import HPACKError
 
 from evaluator.http import frames, hpack
-from evaluator.http.connection import Connection, HeadersReceived
+from evaluator.http.connection import Connection
+from evaluator.http.events import HeadersReceived
 from evaluator.http.http1 import Http1Peer
 from evaluator.http.http2 import Http2Peer
 from evaluator.http.routes import Limits

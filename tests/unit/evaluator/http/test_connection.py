@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator.http import frames
-from evaluator.http.connection import (
+from evaluator.http.events import (
     BodyTooLarge,
     ConnectionClosed,
     HeadersReceived,

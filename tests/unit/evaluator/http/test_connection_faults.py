@@ -10,13 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator.http import streams
-from evaluator.http.connection import (
-    Connection,
-    ConnectionClosed,
-    Event,
-    HeadersReceived,
-    StreamClosed,
-)
+from evaluator.http.connection import Connection
+from evaluator.http.events import ConnectionClosed, Event, HeadersReceived, StreamClosed
 from evaluator.http.frames import (
     ACK,
     CONTINUATION,

@@ -9,7 +9,8 @@ from h2.connection import H2Connection
 from h2.events import DataReceived
 
 from evaluator.http import frames
-from evaluator.http.connection import Connection, Event, RequestReceived
+from evaluator.http.connection import Connection
+from evaluator.http.events import Event, RequestReceived
 from evaluator.http.frames import END_HEADERS, END_STREAM, frame, settings_frame
 from evaluator.http.hpack import encode_block
 from evaluator.http.routes import Limits
