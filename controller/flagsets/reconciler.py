@@ -14,6 +14,7 @@ from controller.flagsets import story
 from controller.flagsets.applied import LastGood, last_applied, written_by
 from controller.flagsets.build import Built, build
 from controller.flagsets.delivery import Delivered, Delivery
+from controller.flagsets.dispute import UNDISPUTED
 from controller.flagsets.inputs import Artifacts, require_dependencies, source_artifact
 from controller.flagsets.observed import observed
 from controller.flagsets.serving import shown
@@ -75,6 +76,7 @@ class FlagSetReconciler:
             outcome = await self._reconcile(resource, spec, now)
         except Setback as setback:
             setback.details = (*setback.details, *self._dispute(resource.key, now))
+            setback.ended = (UNDISPUTED,)
             if setback.requeue_after is None:
                 setback.requeue_after = self._interval(spec)
             raise

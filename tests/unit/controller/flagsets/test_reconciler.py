@@ -446,6 +446,16 @@ async def test_a_dispute_is_over_once_nothing_was_changed_for_a_minute(world: Wo
     assert (await fought(world, 1))[0].said[0].startswith("DriftCorrected")
 
 
+@pytest.mark.parametrize("text", ["{", document(a=BROKEN, b=flag())], ids=["refused", "held"])
+async def test_a_dispute_is_over_then_though_the_newest_commit_is_bad(
+    world: World, text: str
+) -> None:
+    await fought(world, 3)
+    world.commit("r2", text)
+    assert disputed(await world.look())
+    assert disputed(await world.look(after=70)) is None
+
+
 async def test_what_was_not_put_right_at_once_is_after_the_pause(world: World) -> None:
     seen = (await fought(world, 4))[-1]
     assert (seen.writes, seen.settled.requeue_after) == ([], 4.0)
