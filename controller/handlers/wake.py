@@ -1,6 +1,7 @@
 """Whom a change concerns. Pure.
 
-Our own writes of status wake nobody but those who read what changed in it.
+Our own writes of status wake nobody but those who read what changed in it. Whoever claims the same name or flagSetId as another is not found
+here, by looking at all objects, but by an index: `controller.api.claims`.
 """
 
 from __future__ import annotations
