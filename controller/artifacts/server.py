@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PREFIX: Final = "/flagsource/"
-LIMITS: Final = Limits(header_bytes=65_536, connections=1_000, streams_per_connection=32)
+LIMITS: Final = Limits(
+    header_bytes=65_536, connections=1_000, streams_per_connection=32, idle_seconds=30.0
+)
 AT_ONCE: Final = 256
 """Archives that are being sent; each takes some 200 KB of memory."""
 THREADS: Final = 4
-SECONDS: Final = 900.0
+SECONDS: Final = 300.0
 """Whoever reads more slowly asks for the rest of it."""
 _TYPE: Final = ("content-type", "application/gzip")
 _FOREVER: Final = ("cache-control", "private, max-age=31536000, immutable")
