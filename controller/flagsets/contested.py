@@ -82,7 +82,7 @@ def _told(conflict: Conflict, key: ObjectKey) -> tuple[str, str]:
     if other.namespace == key.namespace:
         return (
             conflict.reason,
-            f"not served under {claim}: {name} is older and has it, too; give one of them another",
+            f"not served under {claim}: {name} has it, too, and comes first; give one of them another",
         )
     # The other may be a tenant's whose names are not for everybody's eyes.
     return conflict.reason, (

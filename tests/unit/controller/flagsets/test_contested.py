@@ -115,7 +115,7 @@ async def test_one_flag_set_id_is_told_to_both_who_are_in_one_namespace(world: W
     )  # fmt: skip
     assert world.said(new) == (
         "False", "FlagSetIdTaken",
-        'not served under flagSetId "id": FeatureFlagConfiguration shop/old is older and has it, too; give one of them another',
+        'not served under flagSetId "id": FeatureFlagConfiguration shop/old has it, too, and comes first; give one of them another',
     )  # fmt: skip
 
 
