@@ -95,7 +95,10 @@ class Following:
 
     def content(self, place: Place) -> Content | None:
         """What is delivered there, as it is known now."""
-        seen, delivered = self._deliveries.catalog.served(place), self._deliveries.delivered(place)
+        seen, delivered = (
+            self._deliveries.catalog.served(place),
+            self._deliveries.contents.of(place),
+        )
         if seen is None:
             return None
         built = None if delivered is None else delivered.built

@@ -64,7 +64,7 @@ class Metrics(Collector):
         for name, told, value in (
             ("messages_sent", "Flag sets sent to streams.", hub.sent),
             ("messages_skipped", "Flag sets that a stream was spared by a newer one.", hub.skipped),
-            ("builds", "Contents that were read and encoded.", deliveries.built),
+            ("builds", "Contents that were read and encoded.", deliveries.contents.built),
             ("streams_refused", "Streams beyond the limits.", guard.seats.refused + guard.waiting.refused),
         ):  # fmt: skip
             yield CounterMetricFamily(f"flagstaff_proxy_{name}", told, value=float(value))
@@ -113,7 +113,7 @@ class Metrics(Collector):
             "1 while an object loses its name or flagSetId to another.",
             labels=("kind", *labels, "reason"),
         )
-        for place, each in self._deliveries.deliveries():
+        for place, each in self._deliveries.contents.all():
             if each.unfit is not None:
                 unfit.add_metric((*place, each.unfit.reason), 1.0)
             if each.built is not None and each.built.held:

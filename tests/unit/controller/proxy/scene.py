@@ -141,8 +141,8 @@ class Scene:
         deliveries, guard = self.proxy.deliveries, self.proxy.guard
         quiet = 0
         for _ in range(5_000):
-            await asyncio.sleep(0.001 if deliveries.building else 0)
-            quiet = 0 if deliveries.building or guard.busy else quiet + 1
+            await asyncio.sleep(0.001 if deliveries.contents.building else 0)
+            quiet = 0 if deliveries.contents.building or guard.busy else quiet + 1
             if quiet > 20:
                 return
         raise AssertionError("it never comes to rest")

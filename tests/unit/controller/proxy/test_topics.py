@@ -208,7 +208,7 @@ async def test_each_content_is_built_once_and_the_same_bytes_go_to_all(document:
     scene.learn("shop/web", document("1") | {"metadata": {"flagSetId": "id"}})
     streams = [scene.open(selector) for selector in ("shop/web", "flagSetId=id") for _ in range(20)]
     await scene.rest()
-    assert scene.proxy.deliveries.built == 1
+    assert scene.proxy.deliveries.contents.built == 1
     assert len({id(each.sent[0]) for each in streams}) == 1
 
 
@@ -216,7 +216,7 @@ async def test_nothing_is_built_for_nobody() -> None:
     scene = Scene()
     scene.learn("shop/web", flags("1"))
     await scene.rest()
-    assert scene.proxy.deliveries.built == 0
+    assert scene.proxy.deliveries.contents.built == 0
 
 
 async def test_what_was_good_is_kept_for_those_who_come_back() -> None:
@@ -247,7 +247,7 @@ async def test_a_status_that_is_written_builds_and_sends_nothing() -> None:
     stream = scene.open("shop/web")
     scene.learn("shop/web", flags("1"), generation=7)
     await scene.rest()
-    assert (len(stream.sent), scene.proxy.deliveries.built) == (1, 1)
+    assert (len(stream.sent), scene.proxy.deliveries.contents.built) == (1, 1)
 
 
 async def test_nothing_is_called_missing_and_no_feature_flag_is_served_before_all_was_listed() -> (
@@ -284,7 +284,7 @@ async def test_the_digest_that_is_served_is_told_with_the_flags() -> None:
     scene = Scene()
     scene.learn("shop/web", flags("1"))
     stream = scene.open("shop/web", path=OLD_SYNC)
-    delivered = scene.proxy.deliveries.delivered(("shop", "web"))
+    delivered = scene.proxy.deliveries.contents.of(("shop", "web"))
     assert delivered is not None
     assert delivered.built is not None
     document = json.loads(delivered.built.document)
