@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from controller.api.artifact import ArtifactStatus
     from controller.artifacts.artifact import Artifact
 
 _FOLDER: Final = "flagsource"
@@ -146,11 +145,6 @@ class Storages:
             with self._lock:
                 self._recent.put(path, content)
         return content, digest
-
-    def local(self, artifact: ArtifactStatus) -> bytes | None:
-        """The archive that a source's status tells, if it is ours. Blocks. Raises Failed."""
-        found = self.read(artifact.path)
-        return found[0] if found is not None and found[1] == artifact.digest else None
 
     def close(self) -> None:
         """Wait for what is being removed."""

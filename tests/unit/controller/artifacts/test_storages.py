@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.api.artifact import ArtifactStatus
 from controller.api.meta import ObjectKey
 from controller.artifacts.storages import Storages
 from controller.runtime.setbacks import Failed
@@ -117,20 +116,6 @@ def test_any_other_path_is_nothing_and_makes_no_folder(
     before = set(tmp_path.rglob("*"))
     assert storages.read(path) is None
     assert set(tmp_path.rglob("*")) == before
-
-
-@pytest.mark.parametrize("forged", [False, True])
-def test_our_own_is_found_by_what_a_status_tells(storages: Storages, forged: bool) -> None:
-    path = put(storages)
-    digest = "a" * 64 if forged else Path(path).name.removesuffix(".tar.gz")
-    status = ArtifactStatus(path=path, url="http://x", revision="r", digest=f"sha256:{digest}")
-    assert storages.local(status) == (None if forged else b"archive")
-
-
-def test_another_controllers_is_not_ours(storages: Storages) -> None:
-    path = f"gitrepository/apps/flags/{DIGEST}.tar.gz"
-    status = ArtifactStatus(path=path, url="http://x", revision="r", digest=f"sha256:{DIGEST}")
-    assert storages.local(status) is None
 
 
 def test_a_source_that_is_gone_leaves_nothing_and_the_others_stay(
