@@ -170,9 +170,11 @@ def tenant(cluster: Plane, namespace: str, tmp_path: Path) -> Tenant:
     return Tenant(cluster, namespace, tmp_path)
 
 
-def test_a_token_that_is_void_keeps_the_flags_and_a_fresh_one_is_read_from_its_file(
+@pytest.fixture
+def served(
     cluster: Plane, namespace: str, tenant: Tenant, tmp_path: Path
-) -> None:
+) -> Iterator[tuple[Scene, Following]]:
+    """A tenant's evaluator that has its first flags, from a proxy which enforces."""
     tenant.grant()
     tenant.rotate()
     with scene(cluster, namespace, tmp_path, *ENFORCED) as world:
@@ -180,36 +182,37 @@ def test_a_token_that_is_void_keeps_the_flags_and_a_fresh_one_is_read_from_its_f
         port, token = world.service.port, str(tenant.file)
         with following(tmp_path, namespace, port, bearerTokenFile=token) as ours:
             ours.serves("one")
-            tenant.void()
-            world.reconnect()
-            ours.becomes("unauthenticated")
-            assert ours.value == "one"
-            world.put("two")
-            tenant.rotate()
-            ours.serves("two")
-            assert tenant.file.read_text() not in world.proxy.said()
+            yield world, ours
+
+
+def test_a_token_that_is_void_keeps_the_flags_and_a_fresh_one_is_read_from_its_file(
+    served: tuple[Scene, Following], tenant: Tenant
+) -> None:
+    world, ours = served
+    tenant.void()
+    world.reconnect()
+    ours.becomes("unauthenticated")
+    assert ours.value == "one"
+    world.put("two")
+    tenant.rotate()
+    ours.serves("two")
+    assert tenant.file.read_text() not in world.proxy.said()
 
 
 def test_a_right_that_is_withdrawn_keeps_the_flags_and_given_again_brings_the_newest(
-    cluster: Plane, namespace: str, tenant: Tenant, tmp_path: Path
+    served: tuple[Scene, Following], tenant: Tenant
 ) -> None:
+    world, ours = served
+    tenant.revoke()
+    # What a proxy was told a moment ago it takes for true: another one asks.
+    world.proxy.end(signal.SIGKILL)
+    world.start()
+    ours.becomes("forbidden")
+    assert ours.value == "one"
+    world.put("two")
     tenant.grant()
-    tenant.rotate()
-    with scene(cluster, namespace, tmp_path, *ENFORCED) as world:
-        world.put("one")
-        port, token = world.service.port, str(tenant.file)
-        with following(tmp_path, namespace, port, bearerTokenFile=token) as ours:
-            ours.serves("one")
-            tenant.revoke()
-            # What a proxy was told a moment ago it takes for true: another one asks.
-            world.proxy.end(signal.SIGKILL)
-            world.start()
-            ours.becomes("forbidden")
-            assert ours.value == "one"
-            world.put("two")
-            tenant.grant()
-            ours.serves("two")
-            assert ours.source()["state"] == "current"
+    ours.serves("two")
+    assert ours.source()["state"] == "current"
 
 
 def test_who_has_no_token_is_unauthenticated(

@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 from kubernetes.aio.config.config_exception import ConfigException
 
 from controller.cli import running
 from controller.settings import ControllerSettings, InvalidSettingError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture(autouse=True)
-def log() -> Iterator[None]:
-    """The process' log is as it was."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def parsed(*words: str) -> argparse.Namespace:
