@@ -1,4 +1,4 @@
-"""Disks that can be filled; how long recoveries took, told at the end of a run."""
+"""A server of all kinds of flags; disks that can be filled; how long recoveries took, told at the end of a run."""
 
 from __future__ import annotations
 
@@ -7,13 +7,24 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.unit.evaluator.server import fakes
+
 from .disks import Limited, SmallDisk
+from .server import Server, banner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from .disks import Disk
+
+
+@pytest.fixture
+def shop() -> Iterator[Server]:
+    """Flags of every type, and a banner."""
+    running = Server(fakes.flag_set(*fakes.ALL, banner("plain"), flagSetId="shop"))
+    yield running
+    running.close()
 
 
 @pytest.fixture(params=["space", "files", "quota"])

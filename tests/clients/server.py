@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, TypeVar
 from evaluator.settings import Settings
 from evaluator.store import Store
 from evaluator.wiring import Ports, Serving, serve
+from tests.unit.evaluator.server.fakes import flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from evaluator.flags.model import FlagSet
+    from evaluator.flags.model import Flag, FlagSet
 
 T = TypeVar("T")
+
+
+def banner(default: str) -> Flag:
+    """A flag whose variants are greetings."""
+    return flag("banner", {"plain": "Welcome", "party": "Hooray"}, default)
 
 
 class Server:

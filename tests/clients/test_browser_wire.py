@@ -9,9 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.clients.server import Server
-from tests.unit.evaluator.server import fakes
-from tests.unit.evaluator.server.fakes import flag, flag_set
+from tests.clients.server import Server, banner
+from tests.unit.evaluator.server.fakes import flag_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,20 +19,9 @@ BOOLEAN = "/flagd.evaluation.v2.Service/ResolveBoolean"
 JSON = {"content-type": "application/json"}
 
 
-def banner(default: str) -> Any:
-    return flag("banner", {"plain": "Welcome", "party": "Hooray"}, default)
-
-
 @pytest.fixture
-def server() -> Iterator[Server]:
-    running = Server(flag_set(*fakes.ALL, banner("plain"), flagSetId="shop"))
-    yield running
-    running.close()
-
-
-@pytest.fixture
-def evaluation(server: Server) -> Iterator[http.client.HTTPConnection]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.ports.grpc, timeout=10)
+def evaluation(shop: Server) -> Iterator[http.client.HTTPConnection]:
+    connection = http.client.HTTPConnection("127.0.0.1", shop.ports.grpc, timeout=10)
     yield connection
     connection.close()
 
@@ -68,15 +56,15 @@ def test_connect_names_the_error(
     assert asked(evaluation, "POST", BOOLEAN, body) == (status, error)
 
 
-def test_bulk_leads_to_a_stream_that_tells_of_a_change(server: Server) -> None:
-    bulk = http.client.HTTPConnection("127.0.0.1", server.ports.ofrep, timeout=10)
+def test_bulk_leads_to_a_stream_that_tells_of_a_change(shop: Server) -> None:
+    bulk = http.client.HTTPConnection("127.0.0.1", shop.ports.ofrep, timeout=10)
     _, body = asked(bulk, "POST", "/ofrep/v1/evaluate/flags", {})
-    stream = http.client.HTTPConnection("127.0.0.1", server.ports.ofrep, timeout=10)
+    stream = http.client.HTTPConnection("127.0.0.1", shop.ports.ofrep, timeout=10)
     stream.request("GET", body["eventStreams"][0]["endpoint"]["requestUri"])
     response = stream.getresponse()
     assert response.headers["content-type"] == "text/event-stream"
     first = told(response)
-    server.swap(flag_set(banner("party")))
+    shop.swap(flag_set(banner("party")))
     second = told(response)
     assert first["type"] == second["type"] == "refetchEvaluation"
     assert first["etag"] != second["etag"]

@@ -14,9 +14,9 @@ from openfeature.evaluation_context import EvaluationContext
 from openfeature.event import EventDetails, ProviderEvent
 from openfeature.exception import ErrorCode
 
-from tests.clients.server import Server, until
+from tests.clients.server import Server, banner, until
 from tests.unit.evaluator.server import fakes
-from tests.unit.evaluator.server.fakes import flag, flag_set
+from tests.unit.evaluator.server.fakes import flag_set
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,23 +26,12 @@ if TYPE_CHECKING:
 GOLD = EvaluationContext("user-1", {"tier": "gold"})
 
 
-def banner(default: str) -> Any:
-    return flag("banner", {"plain": "Welcome", "party": "Hooray"}, default)
-
-
 @pytest.fixture
-def server() -> Iterator[Server]:
-    running = Server(flag_set(*fakes.ALL, banner("plain"), flagSetId="shop"))
-    yield running
-    running.close()
-
-
-@pytest.fixture
-def over_grpc(server: Server) -> Iterator[OpenFeatureClient]:
+def over_grpc(shop: Server) -> Iterator[OpenFeatureClient]:
     yield from client(
         FlagdProvider(
             host="127.0.0.1",
-            port=server.ports.grpc,
+            port=shop.ports.grpc,
             resolver_type=ResolverType.RPC,
             cache=CacheType.LRU,
             deadline_ms=5000,
@@ -53,8 +42,8 @@ def over_grpc(server: Server) -> Iterator[OpenFeatureClient]:
 
 
 @pytest.fixture
-def over_ofrep(server: Server) -> Iterator[OpenFeatureClient]:
-    provider = OFREPProvider(f"http://127.0.0.1:{server.ports.ofrep}")
+def over_ofrep(shop: Server) -> Iterator[OpenFeatureClient]:
+    provider = OFREPProvider(f"http://127.0.0.1:{shop.ports.ofrep}")
     yield from client(provider)
     provider.session.close()
 
@@ -119,41 +108,41 @@ def heard(events: list[EventDetails]) -> set[str]:
 
 
 def test_a_change_is_heard_and_empties_the_clients_cache(
-    server: Server, over_grpc: OpenFeatureClient
+    shop: Server, over_grpc: OpenFeatureClient
 ) -> None:
     events: list[EventDetails] = []
     over_grpc.add_handler(ProviderEvent.PROVIDER_CONFIGURATION_CHANGED, events.append)
     assert over_grpc.get_string_details("banner", "").reason == "STATIC"
     assert over_grpc.get_string_details("banner", "").reason == "CACHED"
-    server.swap(flag_set(*fakes.ALL, banner("party"), flagSetId="shop"))
+    shop.swap(flag_set(*fakes.ALL, banner("party"), flagSetId="shop"))
     until(lambda: events)
     assert heard(events) == {"banner"}
     assert over_grpc.get_string_details("banner", "").value == "Hooray"
 
 
 def test_a_client_comes_back_after_a_restart_on_the_same_port(
-    server: Server, over_grpc: OpenFeatureClient
+    shop: Server, over_grpc: OpenFeatureClient
 ) -> None:
     stale, ready, changed = (list[EventDetails]() for _ in range(3))
     over_grpc.add_handler(ProviderEvent.PROVIDER_STALE, stale.append)
     over_grpc.add_handler(ProviderEvent.PROVIDER_READY, ready.append)
     over_grpc.add_handler(ProviderEvent.PROVIDER_CONFIGURATION_CHANGED, changed.append)
-    server.stop()
+    shop.stop()
     assert until(lambda: stale)
     ready.clear()
-    server.start_again()
+    shop.start_again()
     assert until(lambda: ready)
-    server.swap(flag_set(banner("party")))
+    shop.swap(flag_set(banner("party")))
     until(lambda: changed)
     assert "banner" in heard(changed)
     assert over_grpc.get_string_value("banner", "") == "Hooray"
 
 
 def test_metrics_count_what_clients_of_both_protocols_asked(
-    server: Server, over_grpc: OpenFeatureClient
+    shop: Server, over_grpc: OpenFeatureClient
 ) -> None:
     over_grpc.get_string_details("targeted", "", GOLD)
-    url = f"http://127.0.0.1:{server.ports.management}/metrics"
+    url = f"http://127.0.0.1:{shop.ports.management}/metrics"
     with urllib.request.urlopen(url, timeout=10) as response:
         text = response.read().decode()
     expected = 'feature_flag_flagd_impression_total{feature_flag_key="targeted",'

@@ -23,7 +23,7 @@ from openfeature.schemas.protobuf.sync.v1 import sync_service_pb2_grpc as old_gr
 from evaluator.settings import Settings
 from evaluator.store import Store
 from evaluator.wiring import serve
-from tests.clients.server import Server, until
+from tests.clients.server import Server, banner, until
 from tests.clients.up import banner as document
 from tests.clients.up import up
 from tests.repositories import Repository
@@ -215,21 +215,9 @@ def in_process(port: int, **options: Any) -> Iterator[OpenFeatureClient]:
 
 
 @pytest.fixture
-def shop() -> Iterator[Server]:
-    """Flags of every type."""
-    running = Server(flag_set(*fakes.ALL, banner("plain"), flagSetId="shop"))
-    yield running
-    running.close()
-
-
-@pytest.fixture
 def client(shop: Server) -> Iterator[OpenFeatureClient]:
     with in_process(shop.ports.sync) as connected:
         yield connected
-
-
-def banner(default: str) -> Any:
-    return flag("banner", {"plain": "Welcome", "party": "Hooray"}, default)
 
 
 def test_a_stock_provider_resolves_every_type_in_process(client: OpenFeatureClient) -> None:
