@@ -30,6 +30,7 @@ COMPONENT: Final = "flagstaff-controller"
 _APPLY: Final = "application/apply-patch+yaml"
 _JSON_PATCH: Final = "application/json-patch+json"
 _MERGE: Final = "application/merge-patch+json"
+_METADATA_OF_ONE: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _NOTE: Final = 1024
 """Characters that an Event's message may have."""
@@ -88,6 +89,14 @@ class Cluster:
         """An object's body, or None."""
         answer = await self._server.ask("GET", path_of(api_version, kind, namespace, name))
         return None if answer.status == HTTPStatus.NOT_FOUND else expected(answer, kind, name)
+
+    async def uid(self, api_version: str, kind: str, namespace: str, name: str) -> str | None:
+        """The uid of the object that is there, read without its content; None: there is none. Raises a setback."""
+        path = path_of(api_version, kind, namespace, name)
+        answer = await self._server.ask("GET", path, accept=_METADATA_OF_ONE)
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return None
+        return str(expected(answer, kind, name)["metadata"]["uid"])
 
     async def everywhere(
         self, api_version: str, plural: str, namespaces: Sequence[str], *, content: bool = True

@@ -8,20 +8,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.configuration import KIND as CONFIGURATION
 from controller.api.meta import API_VERSION
 from controller.api.receipt import KIND, LEASE_PREFIX, PROXY_LABEL, receipt_name
+from controller.runtime.applier import Applier
 from controller.runtime.setbacks import Setback
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from controller.api.meta import Resource
     from controller.proxy.receipts import Place, Receipts
-    from controller.runtime.applier import Applier
     from controller.runtime.queue import KeyedQueue
 
 _log = logging.getLogger(__name__)
@@ -35,6 +35,17 @@ RENEW: Final = 5.0
 DURATION: Final = 15
 """Seconds after which a proxy that does not renew its Lease is taken for dead."""
 WORKERS: Final = 4
+LOOK: Final = 60.0
+"""Seconds after which it is looked whether a receipt is still there: it may have been deleted by hand."""
+MOST_LOOKS: Final = 100
+"""At a time, every RENEW seconds."""
+
+
+class Writer(Applier, Protocol):
+    """Applies, deletes, and sees what is there."""
+
+    async def uid(self, api_version: str, kind: str, namespace: str, name: str) -> str | None:
+        """Of the object that is there; None: there is none. Raises Setback."""
 
 
 @dataclass(slots=True)
@@ -42,6 +53,10 @@ class _Written:
     owner: str
     """The uid."""
     status: dict[str, Any]
+    uid: str
+    """The receipt's own."""
+    look: float
+    """When to see whether it is there, on the loop's clock."""
 
 
 @dataclass(slots=True)
@@ -49,7 +64,7 @@ class Recorder:
     """Writes what `receipts` knows, as the proxy `identity`, whose Lease is in `namespace`."""
 
     receipts: Receipts
-    writer: Applier
+    writer: Writer
     identity: str
     namespace: str
     now: Callable[[], datetime]
@@ -65,6 +80,7 @@ class Recorder:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_lease())
             tasks.create_task(self._tick())
+            tasks.create_task(self._look_after())
             for _ in range(WORKERS):
                 tasks.create_task(self._work())
 
@@ -114,12 +130,15 @@ class Recorder:
             self._written.pop(place, None)
             return
         # Also what comes to the same was work: receipts that change nothing are no reason to sum up without a pause.
-        self._at[place] = asyncio.get_running_loop().time()
+        now = self._at[place] = asyncio.get_running_loop().time()
         status = flock.status().model_dump(by_alias=True, exclude_none=True)
         if known is not None and (known.owner, known.status) == (owner.uid, status):
             return
-        await self.writer.apply(self._manifest(owner, status), manager=self._manager)
-        self._written[place] = _Written(owner.uid, status)
+        body, _ = await self.writer.apply(self._manifest(owner, status), manager=self._manager)
+        # A receipt of the former owner may be collected as garbage just when it was given to the new one.
+        kept = known is not None and known.owner == owner.uid
+        look = known.look if known is not None and kept else now + RENEW
+        self._written[place] = _Written(owner.uid, status, _uid(body), look)
         self.writes += 1
 
     async def _remove(self, place: Place) -> None:
@@ -130,21 +149,52 @@ class Recorder:
         await self.writer.delete(API_VERSION, KIND, place[0], name)
         self.writes += 1
 
-    async def _keep_lease(self) -> None:
-        """Renew it, for ever; where that was not possible for too long, what we wrote was dropped, and is written again."""
+    async def _look_after(self) -> None:
+        """Write again what somebody else deleted, for ever: in a fleet that is steady nothing else would bring it back."""
         clock = asyncio.get_running_loop().time
         while True:
+            await asyncio.sleep(RENEW)
+            now = clock()
+            due = [place for place, each in self._written.items() if each.look <= now]
+            for place in due[:MOST_LOOKS]:
+                try:
+                    await self._look(place, now)
+                except Setback as setback:
+                    _log.warning("the receipts of %s/%s: %s", *place, setback.message)
+
+    async def _look(self, place: Place, now: float) -> None:
+        written, name = self._written.get(place), receipt_name(place[1], self.identity)
+        if written is None:
+            return
+        found = await self.writer.uid(API_VERSION, KIND, place[0], name)
+        if self._written.get(place) is not written:
+            return
+        if found == written.uid:
+            written.look = now + LOOK
+            return
+        del self._written[place]
+        self.changed(place)
+
+    async def _keep_lease(self) -> None:
+        """Renew it, for ever; where that was not possible for too long, or it was deleted, what we wrote was dropped, and is written again."""
+        clock = asyncio.get_running_loop().time
+        known = ""
+        while True:
             try:
-                await self.writer.apply(self._lease(), manager=self._manager)
+                body, _ = await self.writer.apply(self._lease(), manager=self._manager)
             except Setback as setback:
                 _log.warning("the Lease was not renewed: %s", setback.message)
             else:
-                if self._renewed and clock() - self._renewed > DURATION - RENEW:
-                    self._written.clear()
-                    for place in self.receipts.places():
-                        self.changed(place)
-                self._renewed = clock()
+                late = bool(self._renewed) and clock() - self._renewed > DURATION - RENEW
+                if late or known not in {"", _uid(body)}:
+                    self._write_all_again()
+                known, self._renewed = _uid(body), clock()
             await asyncio.sleep(RENEW)
+
+    def _write_all_again(self) -> None:
+        self._written.clear()
+        for place in self.receipts.places():
+            self.changed(place)
 
     @property
     def _manager(self) -> str:
@@ -187,3 +237,7 @@ class Recorder:
             "spec": {"configuration": owner.name, "proxy": self.identity},
             "status": status,
         }
+
+
+def _uid(body: Mapping[str, Any]) -> str:
+    return str((body.get("metadata") or {}).get("uid") or "")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cluster.controllers import SYSTEM
 from tests.cluster.fleets import flagstaff, following, served, wait
 from tests.cluster.objects import flags
 from tests.cluster.pods import pods
@@ -106,6 +107,25 @@ def test_a_proxy_that_is_killed_leaves_nothing_behind_and_nobody_uncounted(
             within(lambda: len(spine.all("flagreceipt")) == 1)
             commit = spine.push(flags__json=flags(banner="off"))
             assert wait(spine, "flagset/flags", commit)[0] == 0
+
+
+@pytest.mark.parametrize("kind", ["flagreceipt", "lease"])
+def test_what_somebody_deletes_of_receipts_is_written_again_though_nothing_else_changes(
+    spine: Spine, fleet: list[PodProcess], kind: str
+) -> None:
+    assert len(fleet) == 3
+    (receipt,) = spine.all("flagreceipt")
+    if kind == "lease":
+        lease = f"flagstaff-proxy-{receipt['spec']['proxy']}"
+        spine.plane.kubectl("delete", "lease", lease, "-n", SYSTEM)
+    spine.delete("flagreceipt", receipt["metadata"]["name"])
+
+    def again() -> bool:
+        found = [each["metadata"]["uid"] for each in spine.all("flagreceipt")]
+        return bool(found) and found != [receipt["metadata"]["uid"]]
+
+    spine.wait_until(again, patience=90.0)
+    served(spine, "3/3")
 
 
 def test_idle_nothing_is_written(spine: Spine, fleet: list[PodProcess]) -> None:

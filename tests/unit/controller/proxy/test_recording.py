@@ -32,8 +32,11 @@ class Cluster:
 
     applied: list[dict[str, Any]] = field(default_factory=list)
     deleted: list[tuple[str, str]] = field(default_factory=list)
+    there: dict[tuple[str, str], str] = field(default_factory=dict)
+    """uids by kind and name."""
     down: bool = False
     refused: int = 0
+    looks: int = 0
     heard: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def apply(
@@ -45,13 +48,22 @@ class Cluster:
             self.refused += 1
             raise Failed("ApiServerUnavailable", "down")
         self.applied.append(dict(manifest))
-        return {}, ""
+        key = (manifest["kind"], manifest["metadata"]["name"])
+        uid = self.there.setdefault(key, f"uid-{len(self.applied)}")
+        return {"metadata": {"uid": uid}}, ""
+
+    async def uid(self, api_version: str, kind: str, namespace: str, name: str) -> str | None:
+        del api_version, namespace
+        self.heard.set()
+        self.looks += 1
+        return self.there.get((kind, name))
 
     async def delete(
         self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = ""
     ) -> None:
         del api_version, namespace, uid
         self.heard.set()
+        self.there.pop((kind, name), None)
         self.deleted.append((kind, name))
 
     def of(self, kind: str) -> list[dict[str, Any]]:
@@ -220,4 +232,37 @@ async def test_a_proxy_that_was_taken_for_dead_writes_all_of_it_again(
         cluster.down = True
         await asyncio.sleep(0.3)
         cluster.down = False
+        await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 2)
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "RENEW", 0.05)
+    monkeypatch.setattr(recording, "LOOK", 0.1)
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("uid", ["", "anothers"], ids=["deleted", "made again by somebody else"])
+async def test_a_receipt_that_went_while_nothing_changes_is_written_again(
+    world: World, cluster: Cluster, uid: str
+) -> None:
+    async with running(world, cluster) as recorder:
+        report(recorder.receipts)
+        await cluster.until(lambda: cluster.looks > 2)
+        assert len(cluster.of("FlagReceipt")) == 1
+        cluster.there.pop(("FlagReceipt", receipt_name("flags", "proxy-1")))
+        if uid:
+            cluster.there["FlagReceipt", receipt_name("flags", "proxy-1")] = uid
+        await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 2)
+
+
+@pytest.mark.usefixtures("soon")
+async def test_a_lease_that_was_deleted_has_all_of_it_written_again(
+    world: World, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "LOOK", 60.0)
+    async with running(world, cluster) as recorder:
+        report(recorder.receipts)
+        await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 1)
+        cluster.there.pop(("Lease", "flagstaff-proxy-proxy-1"))
         await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 2)
