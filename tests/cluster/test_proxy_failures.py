@@ -14,6 +14,7 @@ import trustme
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
 from tests.clients.evaluator import evaluator
+from tests.cluster.api import Api, path_of
 from tests.cluster.assets import find
 from tests.cluster.plane import Plane, running
 from tests.cluster.plugin import install
@@ -217,22 +218,54 @@ def test_a_thousand_streams_of_a_proxy_that_is_killed_all_end_at_the_newest_valu
             stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{service.port}", options))
             for _ in range(5)
         ]
-        assert heard(channels) == ["1"] * 1000
+        before = set(receipts(plane))
+        first = streams(channels)
+        assert [value(next(each)) for each in first] == ["1"] * 1000
+        counted(plane, process, before)
+        before = set(receipts(plane))
         process.end(signal.SIGKILL)
         apply(plane, manifest(NAMESPACE, "many", flags("2")))
         process.start()
         service.target = process.sync
-        assert heard(channels) == ["2"] * 1000
+        second = streams(channels)
+        assert [value(next(each)) for each in second] == ["2"] * 1000
+        assert {code(each) for each in first} == {grpc.StatusCode.UNAVAILABLE}
+        counted(plane, process, before)
+        apply(plane, manifest(NAMESPACE, "many", flags("3")))
+        assert [value(next(each)) for each in second] == ["3"] * 1000
     process.end(signal.SIGKILL)
 
 
-def heard(channels: list[grpc.Channel]) -> list[str]:
-    """What a thousand streams hear first."""
+def streams(channels: list[grpc.Channel]) -> list[Any]:
+    """A thousand, opened at once."""
     request = sync_pb2.SyncFlagsRequest(selector=f"{NAMESPACE}/many")
     stubs: list[Any] = [sync_pb2_grpc.FlagSyncServiceStub(each) for each in channels]
-    streams = [
+    return [
         stub.SyncFlags(request, timeout=60, wait_for_ready=True)
         for stub in stubs
         for _ in range(200)
     ]
-    return [value(next(each)) for each in streams]
+
+
+def code(ended: Any) -> grpc.StatusCode:
+    """How a stream that says nothing more ended."""
+    with pytest.raises(grpc.RpcError) as told:
+        next(ended)
+    found: grpc.StatusCode = told.value.code()
+    return found
+
+
+def receipts(plane: Plane) -> dict[str, int]:
+    """Streams by the FlagReceipt that counts them."""
+    found = Api(plane).items(path_of("flagreceipt", NAMESPACE))
+    return {
+        each["metadata"]["name"]: each["status"]["delivered"]
+        for each in found
+        if each["spec"]["configuration"] == "many"
+    }
+
+
+def counted(plane: Plane, process: ProxyProcess, others: set[str]) -> None:
+    """Wait until the proxy counts a thousand, and its FlagReceipt, which is none of the `others`, says so."""
+    within(lambda: process.metric("flagstaff_proxy_streams") == 1000)
+    within(lambda: [n for name, n in receipts(plane).items() if name not in others] == [1000])
