@@ -7,7 +7,7 @@ import ssl
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc.aio
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
@@ -19,22 +19,29 @@ from evaluator.sync.source import MAX_BYTES, RENEWAL, UNCHANGED, SourceFault
 from evaluator.wire.delivery import MARK
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 
     from evaluator.sync.config import SourceConfig
     from evaluator.sync.receipts import Reporter
     from evaluator.sync.source import Heard
 
+T = TypeVar("T")
+
 _SYNC: Final = "/flagd.sync.v1.FlagSyncService/SyncFlags"
 _FETCH: Final = "/flagd.sync.v1.FlagSyncService/FetchAllFlags"
+_METADATA: Final = "/flagd.sync.v1.FlagSyncService/GetMetadata"
 SELECTOR_HEADER: Final = "flagd-selector"
 
 KEEPALIVE: Final = 40.0
 """Seconds of silence before a ping: flagd takes one every 30 s."""
 _PING_TIMEOUT: Final = 10.0
 _CONFIRM: Final = 10.0
-"""Seconds after which a stream that is silent and whole says that nothing changed."""
+"""Seconds after which a silent stream's peer is asked something: if it answers, nothing changed."""
 _ASK_SECONDS: Final = 3.0
+_UNANSWERED: Final = frozenset({
+    grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED,
+})  # fmt: skip
+"""What we say ourselves when a peer says nothing. It may mean one of them, too; any other is an answer."""
 _SILENCE: Final = 1.0
 """Seconds after which a peer that took the stream and sends no flags is asked why."""
 _LONGEST_SILENCE: Final = 30.0
@@ -83,7 +90,7 @@ class GrpcSource:
         try:
             async with (
                 self._telling(channel),
-                aclosing(self._read(call, partial(self._absence, channel))) as heard,
+                aclosing(self._read(channel, call)) as heard,
             ):
                 async for each in heard:
                     listened = True
@@ -144,19 +151,18 @@ class GrpcSource:
             raise AskFailed(fault.message) from None
         return answer
 
-    async def _read(
-        self, call: Any, absence: Callable[[], Awaitable[SourceFault | None]]
-    ) -> AsyncGenerator[Heard, None]:
+    async def _read(self, channel: grpc.aio.Channel, call: Any) -> AsyncGenerator[Heard, None]:
         accepted = asyncio.Event()
         reading = asyncio.ensure_future(_first(call, accepted))
         try:
-            async with aclosing(self._silence(reading, accepted, absence)) as silence:
+            async with aclosing(self._silence(channel, reading, accepted)) as silence:
                 async for fault in silence:
                     yield fault
             while True:
                 done, _ = await asyncio.wait({reading}, timeout=_CONFIRM)
                 if not done:
-                    yield UNCHANGED
+                    if await _meanwhile(reading, self._answers(channel)):
+                        yield UNCHANGED
                     continue
                 message = reading.result()
                 if not isinstance(message, sync_pb2.SyncFlagsResponse):
@@ -169,9 +175,9 @@ class GrpcSource:
 
     async def _silence(
         self,
+        channel: grpc.aio.Channel,
         reading: asyncio.Future[Any],
         accepted: asyncio.Event,
-        absence: Callable[[], Awaitable[SourceFault | None]],
     ) -> AsyncGenerator[SourceFault, None]:
         """Why nothing comes, until something does. Raises SourceFault for a peer that does not say so either."""
         clock, limit, pause = asyncio.get_running_loop().time, self._config.timeout, _SILENCE
@@ -181,16 +187,7 @@ class GrpcSource:
                 raise SourceFault("Timeout", f"{self.name}: sent nothing within {limit:g} s")
             if not accepted.is_set():
                 continue
-            asking = asyncio.ensure_future(absence())
-            try:
-                await asyncio.wait(
-                    {reading, asking},
-                    timeout=until - clock(),
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                fault = asking.result() if asking.done() else None
-            finally:
-                await _cancelled(asking)
+            fault = await _meanwhile(reading, self._absence(channel), until - clock())
             pause = min(_LONGEST_SILENCE, 2 * pause)
             if fault is not None and not reading.done():
                 until = clock() + pause + limit
@@ -213,6 +210,21 @@ class GrpcSource:
         except SourceFault as fault:
             return fault
         return None
+
+    async def _answers(self, channel: grpc.aio.Channel) -> bool:
+        """Whether the peer answers on the connection that its stream is on, be it that it has no such method."""
+        if self._reporter is not None and self._reporter.taken_within(_CONFIRM):
+            return True
+        try:
+            metadata = await asyncio.to_thread(self._metadata)
+            await channel.unary_unary(_METADATA, None, None)(
+                b"", metadata=metadata, timeout=_ASK_SECONDS
+            )
+        except grpc.aio.AioRpcError as error:
+            return error.code() not in _UNANSWERED
+        except SourceFault:
+            return False
+        return True
 
     def _secrets(self) -> tuple[grpc.ChannelCredentials | None, list[tuple[str, str]]]:
         config, metadata = self._config, self._metadata()
@@ -248,6 +260,18 @@ async def _first(call: Any, accepted: asyncio.Event) -> Any:
     await call.initial_metadata()
     accepted.set()
     return await call.read()
+
+
+async def _meanwhile(
+    reading: asyncio.Future[Any], question: Coroutine[Any, Any, T], seconds: float | None = None
+) -> T | None:
+    """The answer to a question; None where a message comes first, or it takes longer."""
+    asking = asyncio.ensure_future(question)
+    try:
+        await asyncio.wait({reading, asking}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        return asking.result() if asking.done() else None
+    finally:
+        await _cancelled(asking)
 
 
 async def _cancelled(task: asyncio.Future[Any]) -> None:

@@ -104,6 +104,8 @@ class Reporter:
         self._changed = asyncio.Event()
         self._connected_at = 0
         self._said = False
+        self._taken_at: float | None = None
+        """On the loop's clock."""
 
     def serve(self, flag_set: FlagSet | None, digest: str, from_disk: bool) -> None:
         """This is in force from now on. `digest` is our own, of the set as it was delivered."""
@@ -136,6 +138,7 @@ class Reporter:
             try:
                 period = _period(await ask(REPORT, self._report()), period)
                 wait, self._said, told = period, True, ""
+                self._taken_at = asyncio.get_running_loop().time()
             except NotOffered:
                 return
             except AskFailed as error:
@@ -144,6 +147,11 @@ class Reporter:
                     _log.warning("a receipt was not taken: %s", told)
             await asyncio.sleep(_LEAST)
             await self._wait(wait * (1 - _JITTER * self._receipts.random()))
+
+    def taken_within(self, seconds: float) -> bool:
+        """Whether the server has taken a receipt so lately; it was there then."""
+        taken = self._taken_at
+        return taken is not None and asyncio.get_running_loop().time() - taken <= seconds
 
     async def leave(self, ask: Ask) -> None:
         """Say goodbye, to a server that took receipts. Never raises, and takes a second at most."""

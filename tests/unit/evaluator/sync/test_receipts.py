@@ -106,6 +106,18 @@ async def test_who_serves_nothing_yet_says_so_at_once(reporter: Reporter, server
     assert report.member.connected_at_ms == 1_000_000
 
 
+@pytest.mark.parametrize("failure", [None, AskFailed("down")], ids=["taken", "not taken"])
+async def test_a_receipt_that_was_taken_says_that_the_server_was_there(
+    reporter: Reporter, server: Server, failure: AskFailed | None
+) -> None:
+    server.failure = failure
+    assert not reporter.taken_within(60.0)
+    async with running(reporter, server):
+        await server.until(lambda: bool(server.reports))
+        await asyncio.sleep(0)
+        assert reporter.taken_within(60.0) is (failure is None)
+
+
 async def test_what_comes_into_force_is_told_at_once(reporter: Reporter, server: Server) -> None:
     async with running(reporter, server):
         await server.until(lambda: bool(server.reports))
