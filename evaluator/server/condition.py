@@ -6,11 +6,13 @@ from bisect import bisect_left
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from evaluator.server.families import Family
+from evaluator.server.families import counter, gauge, histogram
 from evaluator.server.requests import buckets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from prometheus_client.core import Metric
 
     from evaluator.store import SourceStatus, Store
 
@@ -65,16 +67,15 @@ class Lifetimes:
         counts[bisect_left(LIFETIMES, seconds)] += 1
         sums[0] += seconds
 
-    def families(self) -> Iterator[Family]:
+    def families(self) -> Iterator[Metric]:
         """As it is now."""
-        family = Family(
-            "histogram",
+        family = histogram(
             "feature_flag_flagd_sync_stream_duration_seconds",
             "How long SyncFlags streams were open.",
             ("reason",),
         )
         for reason, (counts, (total,)) in list(self._found.items()):
-            family.add_buckets((reason,), buckets(LIFETIMES, counts), total)
+            family.add_metric((reason,), buckets(LIFETIMES, counts), total)
         yield family
 
 
@@ -104,7 +105,7 @@ class Condition:
         """`kept` has streams of `kind`: `events`, `sync` or `sse`. Several of a kind are summed."""
         self._streams.setdefault(kind, []).append(kept)
 
-    def families(self) -> Iterator[Family]:
+    def families(self) -> Iterator[Metric]:
         """All of it, as it is now. Also called outside the loop, so it walks copies."""
         yield from self._served()
         yield from self._sources()
@@ -112,7 +113,7 @@ class Condition:
         yield from self._open()
         yield from self.lifetimes.families()
 
-    def _served(self) -> Iterator[Family]:
+    def _served(self) -> Iterator[Metric]:
         snapshot = self._store.snapshot
         info: list[tuple[tuple[str, ...], float]] = []
         if snapshot is not None:
@@ -124,28 +125,26 @@ class Condition:
             info,
         )
         flags = 0 if snapshot is None else len(snapshot.flag_set.flags)
-        yield Family("gauge", "flagstaff_flags", "Flags that are served.", value=flags)
+        yield gauge("flagstaff_flags", "Flags that are served.", value=flags)
         success, age = self._store.last_success, self._store.age(self._clock())
         if success is not None and age is not None:
-            yield Family(
-                "gauge",
+            yield gauge(
                 "flagstaff_last_success_timestamp_seconds",
                 "When what is served was last known to be current, in Unix time.",
                 value=success,
             )
-            yield Family(
-                "gauge",
+            yield gauge(
                 "flagstaff_data_age_seconds",
                 "Time since what is served was last known to be current.",
                 value=age,
             )
 
-    def _sources(self) -> Iterator[Family]:
+    def _sources(self) -> Iterator[Metric]:
         now, statuses = self._clock(), self._store.statuses
 
         def by_source(
             name: str, what: str, value: Callable[[SourceStatus], float | None]
-        ) -> Family:
+        ) -> Metric:
             found = [((status.name,), value(status)) for status in statuses]
             return _gauge(name, what, ("source",), ((at, v) for at, v in found if v is not None))
 
@@ -189,25 +188,21 @@ class Condition:
             (((s.name, s.revision or "", s.digest), 1) for s in statuses if s.digest is not None),
         )
 
-    def _swaps(self) -> Iterator[Family]:
+    def _swaps(self) -> Iterator[Metric]:
         swaps = self._store.swaps
-        yield Family(
-            "counter", "flagstaff_swaps", "Times that something else was served.", value=swaps.count
-        )
-        yield Family(
-            "counter",
+        yield counter("flagstaff_swaps", "Times that something else was served.", value=swaps.count)
+        yield counter(
             "flagstaff_swap_seconds",
             "Time on the serving loop that swaps took, with telling every subscriber.",
             value=swaps.seconds,
         )
-        yield Family(
-            "gauge",
+        yield gauge(
             "flagstaff_last_swap_duration_seconds",
             "The same of the last one.",
             value=swaps.last,
         )
 
-    def _open(self) -> Iterator[Family]:
+    def _open(self) -> Iterator[Metric]:
         connections = [((port,), count()) for port, count in self._connections.items()]
         yield _gauge("flagstaff_connections", "Open connections.", ("port",), connections)
         streams = {kind: sum(each.streams for each in kept) for kind, kept in self._streams.items()}
@@ -215,14 +210,12 @@ class Condition:
             "flagstaff_streams", "Open streams.", ("kind",), (((k,), n) for k, n in streams.items())
         )
         if "sync" in streams:
-            yield Family(
-                "gauge",
+            yield gauge(
                 "feature_flag_flagd_sync_active_streams",
                 "Open SyncFlags streams.",
                 value=streams["sync"],
             )
-        yield Family(
-            "gauge",
+        yield gauge(
             "http_server_active_requests",
             "Requests in work: streams, as every other request is answered at once.",
             value=sum(streams.values()),
@@ -245,8 +238,8 @@ def state(status: SourceStatus) -> SourceState:
 
 def _gauge(
     name: str, what: str, labels: Sequence[str], samples: Iterable[tuple[Sequence[str], Any]]
-) -> Family:
-    family = Family("gauge", name, what, labels)
+) -> Metric:
+    family = gauge(name, what, labels)
     for values, value in samples:
-        family.add(values, value)
+        family.add_metric(values, value)
     return family

@@ -11,21 +11,22 @@ from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from evaluator.server import process
 from evaluator.server.condition import Condition
-from evaluator.server.families import Family, escaped, head, text
+from evaluator.server.families import counter, text
 from evaluator.server.requests import Requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
+
+    from prometheus_client.core import Metric
 
     from evaluator.resolve import Resolution
     from evaluator.store import Snapshot, Store
 
 PROVIDER: Final = "flagd"
 
-IMPRESSION: Final = "feature_flag_flagd_impression"
-REASON: Final = "feature_flag_flagd_result_reason"
+IMPRESSIONS: Final = ("feature_flag_flagd_impression", "Evaluations of a flag.")
+REASONS: Final = ("feature_flag_flagd_result_reason", "Evaluations by reason.")
 IMPRESSION_LABELS: Final = (
     "feature_flag_key",
     "feature_flag_result_variant",
@@ -91,15 +92,14 @@ class Metrics:
     def text(self) -> Generator[None, None, bytes]:
         """Everything, in Prometheus' text format 0.0.4; a step is a few flags."""
         evaluations = yield from self._evaluations_text()
-        # As flagd has it from Go's client: resident memory, CPU, open files.
-        evaluations.append(text(chain(self._others(), process.families())))
+        evaluations.append(text(self._others()))
         return b"".join(evaluations)
 
-    def collect(self) -> Iterator[Family]:
+    def collect(self) -> Iterator[Metric]:
         """Everything but the process' own, as families. Also called outside the loop, so it walks copies."""
         return chain(self._evaluations(), self._others())
 
-    def _others(self) -> Iterator[Family]:
+    def _others(self) -> Iterator[Metric]:
         return chain(self.requests.families(), self.condition.families())
 
     def _forget_removed(self, snapshot: Snapshot) -> None:
@@ -115,46 +115,44 @@ class Metrics:
 
     def _evaluations_text(self) -> Generator[None, None, list[bytes]]:
         """`_evaluations` as text. Written by hand: there may be ten thousand flags."""
-        impressions, reasons = [head(_impressed()).encode()], [head(_reasoned()).encode()]
+        impressions, reasons = [_head(*IMPRESSIONS).encode()], [_head(*REASONS).encode()]
         for number, (key, answers) in enumerate(list(self._answers.items()), 1):
             impressions.append("".join(_impressions(key, answers)).encode())
             reasons.append("".join(_reasons(key, answers)).encode())
             if not number % STEP:
                 yield
         errors = "".join(
-            f'{REASON}_total{{feature_flag_key="",feature_flag_provider_name="{PROVIDER}",'
+            f'{REASONS[0]}_total{{feature_flag_key="",feature_flag_provider_name="{PROVIDER}",'
             f'feature_flag_reason="{reason}",ExceptionTypeKeyName="{error}"}} {tally.count}.0\n'
             for (reason, error), tally in self._errors.items()
         )
         return [*impressions, *reasons, errors.encode()]
 
-    def _evaluations(self) -> Iterator[Family]:
-        impressions = _impressed()
-        reasons = _reasoned()
+    def _evaluations(self) -> Iterator[Metric]:
+        impressions = counter(*IMPRESSIONS, IMPRESSION_LABELS)
+        reasons = counter(*REASONS, REASON_LABELS)
         for key, answers in list(self._answers.items()):
             for (variant, reason), tally in list(answers.items()):
-                impressions.add((key, variant, PROVIDER, reason), tally.count)
+                impressions.add_metric((key, variant, PROVIDER, reason), tally.count)
             for reason, count in _by_reason(dict(answers)).items():
-                reasons.add((key, PROVIDER, reason, ""), count)
+                reasons.add_metric((key, PROVIDER, reason, ""), count)
         for (reason, error), tally in list(self._errors.items()):
-            reasons.add(("", PROVIDER, reason, error), tally.count)
+            reasons.add_metric(("", PROVIDER, reason, error), tally.count)
         yield impressions
         yield reasons
 
 
 def _impressions(key: str, answers: Answers) -> Iterator[str]:
-    flag = f'{IMPRESSION}_total{{feature_flag_key="{escaped(key)}",feature_flag_provider_name="{PROVIDER}"'
+    flag = f'{IMPRESSIONS[0]}_total{{feature_flag_key="{_escaped(key)}",feature_flag_provider_name="{PROVIDER}"'
     for (variant, reason), tally in answers.items():
         yield (
             f'{flag},feature_flag_reason="{reason}",'
-            f'feature_flag_result_variant="{escaped(variant)}"}} {tally.count}.0\n'
+            f'feature_flag_result_variant="{_escaped(variant)}"}} {tally.count}.0\n'
         )
 
 
 def _reasons(key: str, answers: Answers) -> Iterator[str]:
-    flag = (
-        f'{REASON}_total{{feature_flag_key="{escaped(key)}",feature_flag_provider_name="{PROVIDER}"'
-    )
+    flag = f'{REASONS[0]}_total{{feature_flag_key="{_escaped(key)}",feature_flag_provider_name="{PROVIDER}"'
     for reason, count in _by_reason(answers).items():
         yield f'{flag},feature_flag_reason="{reason}",ExceptionTypeKeyName=""}} {count}.0\n'
 
@@ -166,9 +164,10 @@ def _by_reason(answers: Answers) -> dict[str, int]:
     return found
 
 
-def _impressed() -> Family:
-    return Family("counter", IMPRESSION, "Evaluations of a flag.", IMPRESSION_LABELS)
+def _head(name: str, what: str) -> str:
+    return f"# HELP {name}_total {what}\n# TYPE {name}_total counter\n"
 
 
-def _reasoned() -> Family:
-    return Family("counter", REASON, "Evaluations by reason.", REASON_LABELS)
+def _escaped(value: str) -> str:
+    """A label's value (https://prometheus.io/docs/instrumenting/exposition_formats/)."""
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -13,10 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from evaluator.http.routes import Code, Deferred, Response, RpcError
-from evaluator.server.families import Family
+from evaluator.server.families import histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from prometheus_client.core import Metric
 
     from evaluator.http.routes import (
         Answer,
@@ -186,22 +188,19 @@ class Requests:
 
         return measured
 
-    def families(self) -> Iterator[Family]:
+    def families(self) -> Iterator[Metric]:
         """All of it, as it is now. Also called outside the loop, so it walks copies."""
-        seconds = Family(
-            "histogram",
+        seconds = histogram(
             "http_server_request_duration_seconds",
             "Duration of HTTP requests.",
             HTTP_LABELS,
         )
-        size = Family(
-            "histogram",
+        size = histogram(
             "http_server_response_body_size_bytes",
             "Size of HTTP answers.",
             HTTP_LABELS,
         )
-        evaluation = Family(
-            "histogram",
+        evaluation = histogram(
             "flagstaff_evaluation_duration_seconds",
             "Reading, resolving and writing one request, without the protocol below.",
             ("protocol",),
@@ -217,10 +216,10 @@ class Requests:
         for labels, series in by_labels.items():
             if sum(series.times):
                 coarse = [sum(series.times[: len(FINE) + 1]), *series.times[len(FINE) + 1 :]]
-                seconds.add_buckets(labels, buckets(COARSE, coarse), series.seconds)
-                size.add_buckets(labels, buckets(BYTES, series.sizes), series.bytes)
+                seconds.add_metric(labels, buckets(COARSE, coarse), series.seconds)
+                size.add_metric(labels, buckets(BYTES, series.sizes), series.bytes)
         for protocol, series in by_protocol.items():
-            evaluation.add_buckets((protocol,), buckets(SECONDS, series.times), series.seconds)
+            evaluation.add_metric((protocol,), buckets(SECONDS, series.times), series.seconds)
         yield from (seconds, size, evaluation)
 
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from opentelemetry.sdk.resources import Resource
+    from prometheus_client.core import Metric as Family
 
-    from evaluator.server.families import Family
     from evaluator.server.metrics import Metrics
 
 NAMES: Final = {
