@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.exchange import Exchange
 from evaluator.sync.follower import Contexts, Follower
-from evaluator.sync.lastgood import Keeper, LastGood
+from evaluator.sync.lastgood import Keeper, LastGood, sweep
 from evaluator.sync.retry import Backoff
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from evaluator.heap import Heap
     from evaluator.store import Store
     from evaluator.sync.source import SyncSource
+
+log = logging.getLogger(__name__)
 
 _random: Final = secrets.SystemRandom().random
 
@@ -40,12 +43,16 @@ class Followers:
         """What sources want in every evaluation context, the last source wins; changes in place, with the flags."""
         exchange = Exchange(store, clock, heap)
         contexts = Contexts((source.name for source in sources), self.context)
+        self._clock = clock
+        self._state_dir = state_dir
+        self._last_good: list[LastGood] = []
         self._keepers: list[Keeper] = []
         self._followers: list[Follower] = []
         for source in sources:
             keeper = None
             if state_dir is not None:
                 last_good = LastGood(state_dir, source.identity)
+                self._last_good.append(last_good)
                 keeper = Keeper(last_good, source.name, Backoff(random))
                 self._keepers.append(keeper)
             follower = Follower(
@@ -62,3 +69,19 @@ class Followers:
                 tasks.create_task(follower.run())
             for keeper in self._keepers:
                 tasks.create_task(keeper.run())
+            tasks.create_task(self._tidy())
+
+    async def _tidy(self) -> None:
+        """Remove the last good sets of sources that were followed once."""
+        folder = self._state_dir
+        if folder is None:
+            return
+        try:
+            removed = await asyncio.to_thread(sweep, folder, self._last_good, self._clock())
+        except OSError as error:
+            log.warning("%s: what sources left there stays: %s", folder, error.strerror)
+            return
+        if removed:
+            log.info(
+                "%s: removed %d files of sources that are not followed any more", folder, removed
+            )

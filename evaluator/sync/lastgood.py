@@ -5,17 +5,26 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from typing import TYPE_CHECKING
+import re
+import stat
+from typing import TYPE_CHECKING, Final
 
 from evaluator import durable
 from evaluator.flags.saved import MAX_BYTES, Saved, decode, encode
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from evaluator.sync.retry import Backoff
 
 log = logging.getLogger(__name__)
+
+
+KEPT_SECONDS: Final = 30 * 86_400.0
+"""How long the file of a source that is not followed any more stays, should it be followed again."""
+_OURS: Final = re.compile(r"\.?([0-9a-f]{32}\.flags)(\..*)?")
+"""A source's file, one that was set aside, and what a killed write left."""
 
 
 class LastGood:
@@ -33,6 +42,23 @@ class LastGood:
     def save(self, saved: Saved) -> None:
         """Replace what is on disk. Raises OSError with the old in place, ValueError for a set that is too large."""
         durable.save(self.path, encode(saved))
+
+
+def sweep(folder: Path, followed: Collection[LastGood], now: float) -> int:
+    """Remove what sources left that are not among those, and have not been for long; how many files. `now` is Unix seconds.
+
+    Raises OSError.
+    """
+    kept, removed = {each.path.name for each in followed}, 0
+    for path in folder.iterdir() if folder.is_dir() else ():
+        named = _OURS.fullmatch(path.name)
+        if named is None or named[1] in kept:
+            continue
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode) and now - status.st_mtime > KEPT_SECONDS:
+            path.unlink(missing_ok=True)
+            removed += 1
+    return removed
 
 
 class Keeper:

@@ -357,6 +357,18 @@ async def test_a_damaged_last_good_set_is_set_aside_and_not_served(
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 
+async def test_at_the_start_the_folder_is_swept_of_sources_that_are_followed_no_more(
+    tmp_path: Path,
+) -> None:
+    paths = [LastGood(tmp_path, name).path for name in ("fake", "gone")]
+    for path in paths:
+        path.with_name(path.name + ".damaged").write_bytes(b"no such thing")
+        os.utime(path.with_name(path.name + ".damaged"), (0, 0))
+    async with following([FakeSource()], state_dir=tmp_path, clock=Clock(1e9)):
+        await until(lambda: len(files(tmp_path)) == 1)
+    assert files(tmp_path) == [tmp_path / f"{paths[0].name}.damaged"]
+
+
 async def test_a_disk_that_refuses_is_asked_again_and_serving_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -9,7 +10,7 @@ import pytest
 
 from evaluator.flags.model import Flag, FlagSet, State
 from evaluator.flags.saved import MAX_BYTES, Saved, decode, encode
-from evaluator.sync.lastgood import LastGood
+from evaluator.sync.lastgood import KEPT_SECONDS, LastGood, sweep
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from evaluator.flags.model import Flag, FlagSet, State
 from evaluator.flags.saved import Saved
-from evaluator.sync.lastgood import LastGood
+from evaluator.sync.lastgood import KEPT_SECONDS, LastGood, sweep
 
 last_good = LastGood(Path(sys.argv[1]), "source")
 
@@ -90,3 +91,43 @@ def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
     assert last_good.path.parent == tmp_path / "state"
     assert last_good.path.stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+
+
+def leave(folder: Path, name: str, age: float) -> None:
+    (folder / name).write_bytes(b"left")
+    os.utime(folder / name, (NOW.timestamp() - age,) * 2)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("", ""), ("", ".damaged"), (".", ".abc.unfinished")],
+    ids=["a set", "one that was set aside", "half a set"],
+)
+def test_what_a_source_left_goes_a_month_after_it_is_followed_no_more(
+    tmp_path: Path, before: str, after: str
+) -> None:
+    followed, gone = LastGood(tmp_path, "followed"), LastGood(tmp_path, "gone")
+    names = [f"{before}{each.path.name}{after}" for each in (followed, gone)]
+    for name in names:
+        leave(tmp_path, name, KEPT_SECONDS + 60)
+    leave(tmp_path, "another.flags", KEPT_SECONDS + 60)
+    assert sweep(tmp_path, [followed], NOW.timestamp()) == 1
+    assert {each.name for each in tmp_path.iterdir()} == {names[0], "another.flags"}
+
+
+def test_what_a_source_left_lately_stays(tmp_path: Path) -> None:
+    leave(tmp_path, LastGood(tmp_path, "gone").path.name, KEPT_SECONDS - 60)
+    assert sweep(tmp_path, [], NOW.timestamp()) == 0
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_folder_that_is_not_there_yet_is_swept_in_vain(tmp_path: Path) -> None:
+    assert sweep(tmp_path / "state", [], NOW.timestamp()) == 0
+
+
+def test_of_damaged_files_the_newest_alone_is_kept(tmp_path: Path) -> None:
+    last_good = LastGood(tmp_path, "one")
+    for content in (b"first", b"second"):
+        last_good.path.write_bytes(content)
+        assert last_good.load() is None
+    assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"second"]
