@@ -91,19 +91,19 @@ def timeout_seconds(value: str) -> float:
     return int(value) / 1000
 
 
-def _checked(headers: Headers, wanted: frozenset[str]) -> dict[str, str]:
-    """Those of `wanted` that were sent. Raises RpcError for a version that we do not speak."""
-    found = {name: value for name, value in headers if name in wanted}
+def _checked(request: Request, wanted: frozenset[str]) -> tuple[dict[str, str], float | None]:
+    """(those of `wanted` that were sent; seconds that the caller still waits). Raises RpcError for a version that we do not speak."""
+    found = {name: value for name, value in request.headers if name in wanted}
     if found.get(_VERSION, "1") != "1":
         raise RpcError(Code.INVALID_ARGUMENT, 'connect-protocol-version must be "1"')
-    if _TIMEOUT in found:
-        timeout_seconds(found[_TIMEOUT])
-    return found
+    if _TIMEOUT not in found:
+        return found, None
+    return found, timeout_seconds(found[_TIMEOUT]) - request.waited
 
 
 @dataclass(frozen=True, slots=True)
 class PostUnary:
-    """Calls of one unary handler in one codec. Handlers answer at once, so that a timeout is only checked for its form."""
+    """Calls of one unary handler in one codec."""
 
     handler: UnaryHandler
     headers: Headers
@@ -113,14 +113,15 @@ class PostUnary:
     def answer(self, request: Request) -> Response | Deferred[Response]:
         """The response, or the error as one."""
         try:
-            encoding = _checked(request.headers, _UNARY_FIELDS).get("content-encoding")
+            fields, left = _checked(request, _UNARY_FIELDS)
+            encoding = fields.get("content-encoding")
             message = request.body
             if encoding is not None and message:
                 message = expand(message, encoding, self.limit, Code.INVALID_ARGUMENT)
         except RpcError as error:
             return error_response(error)
         call = Call(request.path, request.headers, request.peer)
-        return call_unary(self.handler, call, message, _unary(self.headers))
+        return call_unary(self.handler, call, message, _unary(self.headers), left)
 
     def refuse(self, error: RpcError) -> Response:
         """The response to a call that is not made."""
@@ -137,7 +138,7 @@ class GetUnary:
     def answer(self, request: Request) -> Response | Deferred[Response]:
         """The response, or the error as one; 415 for a codec that we lack."""
         try:
-            _checked(request.headers, _UNARY_FIELDS)
+            _, left = _checked(request, _UNARY_FIELDS)
             query = parse_query(request.query)
             codec = query.get("encoding", b"").decode("latin-1")
             if codec not in self.codecs:
@@ -147,7 +148,7 @@ class GetUnary:
             return error_response(error)
         call = Call(request.path, request.headers, request.peer)
         framing = _unary((("content-type", f"application/{codec}"),))
-        return call_unary(self.codecs[codec], call, message, framing)
+        return call_unary(self.codecs[codec], call, message, framing, left)
 
 
 def parse_query(query: str) -> dict[str, bytes]:
@@ -192,14 +193,13 @@ class PostStream:
     def answer(self, request: Request) -> Response | Streamed:
         """The stream, or the end of one."""
         try:
-            fields = _checked(request.headers, _STREAM_FIELDS)
+            fields, left = _checked(request, _STREAM_FIELDS)
             encoding = fields.get("connect-content-encoding")
             message = only_message(request.body, encoding, self.limit, Code.INVALID_ARGUMENT)
         except RpcError as error:
             return self.refuse(error)
-        seconds = timeout_seconds(fields[_TIMEOUT]) if _TIMEOUT in fields else None
         call = Call(request.path, request.headers, request.peer)
-        return CallStream(self.handler, call, message, ENVELOPES).response(self.headers, seconds)
+        return CallStream(self.handler, call, message, ENVELOPES).response(self.headers, left)
 
     def refuse(self, error: RpcError) -> Response:
         """The response to a call that is not made."""

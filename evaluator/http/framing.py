@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import quote
 
 from evaluator.http.hpack import encode_block
-from evaluator.http.routes import Code, RpcError
+from evaluator.http.routes import Code, Headers, RpcError, header
 
 PREFIX: Final = 5
 """Bytes before a message: a compressed flag, then the length in 4 bytes."""
@@ -87,6 +87,12 @@ def timeout_seconds(value: str) -> float:
     if unit is None or not (0 < len(digits) <= 8 and digits.isascii() and digits.isdigit()):
         raise RpcError(Code.INTERNAL, "malformed grpc-timeout")
     return int(digits) * unit
+
+
+def grpc_timeout(headers: Headers) -> float | None:
+    """How many seconds the caller waits; None: for ever. Raises RpcError INTERNAL for a malformed `grpc-timeout`."""
+    timeout = header(headers, "grpc-timeout")
+    return None if timeout is None else timeout_seconds(timeout)
 
 
 def percent_encode(message: str) -> str:

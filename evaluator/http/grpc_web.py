@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 from evaluator.http.framing import (
     MESSAGE_CHARACTERS,
     frame,
+    grpc_timeout,
     only_message,
     percent_encode,
-    timeout_seconds,
 )
 from evaluator.http.routes import (
     Call,
@@ -86,11 +86,14 @@ class WebUnary:
     def answer(self, request: Request) -> Response | Deferred[Response]:
         """Message and trailers, or trailers alone."""
         try:
+            seconds = grpc_timeout(request.headers)
             message = read_message(request, self.framing, self.limit)
         except RpcError as error:
             return self.refuse(error)
         call = Call(request.path, request.headers, request.peer)
-        return call_unary(self.handler, call, message, UnaryFraming(self._answered, self.refuse))
+        framing = UnaryFraming(self._answered, self.refuse)
+        left = None if seconds is None else seconds - request.waited
+        return call_unary(self.handler, call, message, framing, left)
 
     def _answered(self, message: bytes) -> Response:
         body = self.framing.message(message) + self.framing.ending(Code.OK, "")
@@ -113,14 +116,14 @@ class WebStream:
     def answer(self, request: Request) -> Response | Streamed:
         """The stream, or trailers alone."""
         try:
-            timeout = header(request.headers, "grpc-timeout")
-            seconds = None if timeout is None else timeout_seconds(timeout)
+            seconds = grpc_timeout(request.headers)
             message = read_message(request, self.framing, self.limit)
         except RpcError as error:
             return self.refuse(error)
         call = Call(request.path, request.headers, request.peer)
         stream = CallStream(self.handler, call, message, self.framing)
-        return stream.response(self.headers, seconds)
+        left = None if seconds is None else seconds - request.waited
+        return stream.response(self.headers, left)
 
     def refuse(self, error: RpcError) -> Response:
         """The response to a call that is not made."""

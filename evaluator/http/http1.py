@@ -7,6 +7,7 @@ small requests, never of large responses. Behind a response that lasts, requests
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -67,8 +68,8 @@ class Http1Peer(Peer):
     def __init__(self, port: Port, clock: Callable[[], float]) -> None:
         super().__init__(port, clock)
         self._parser: Any = httptools.HttpRequestParser(self)
-        self._queue: deque[tuple[Request, str, bool]] = deque()
-        """Requests to answer, each with the `connection` header that its response shall have, and whether it can read chunks."""
+        self._queue: deque[tuple[Request, float, str, bool]] = deque()
+        """Requests to answer: each with when it began to come, the `connection` header of its response, and whether that may be in chunks."""
         self._stream: ChunkedBody | None = None
         """The response that is being sent, if it lasts."""
         self._job: Job[Response] | None = None
@@ -223,20 +224,22 @@ class Http1Peer(Peer):
         self._keep = self._keeps
         old = self._version == "1.0"
         keep = "keep-alive" if old else ""
-        self._queue.append((request, keep if self._keep else "close", not old))
+        self._queue.append((request, self.active, keep if self._keep else "close", not old))
         self._begin()
 
     # -- bytes out -----------------------------------------------------------------------------------------------
 
-    def _answer(self) -> None:
-        """Answer the queue for as long as the peer takes it, then refuse or end what is to be refused or ended."""
+    def _answer(self, now: float | None = None) -> None:
+        """From `now` on, where requests have waited, answer the queue for as long as the peer takes it, then refuse or end what is to be refused or ended."""
         if self._answering:
             return
         self._answering = True
         out: list[bytes] = []
         size, port = 0, self.port
         while self._queue and not (self.paused or self._busy):
-            request, connection, chunked = self._queue.popleft()
+            request, since, connection, chunked = self._queue.popleft()
+            if now is not None:
+                request = replace(request, waited=now - since)
             if port.draining:
                 self._queue.clear()
                 self._keep, self._refused, connection = False, 0, "close"
@@ -271,7 +274,7 @@ class Http1Peer(Peer):
             self.write(encode(result(), self.port.date, connection=connection, head_only=head_only))
             self._go_on()
 
-        self._job = self.port.slices.start(answer, made)
+        self._job = self.port.slices.start(answer.timed(self.clock), made)
 
     def _conclude(self, out: list[bytes]) -> None:
         """Write `out`, and what follows a queue that is answered."""
@@ -317,10 +320,10 @@ class Http1Peer(Peer):
         self._go_on()
 
     def _go_on(self) -> None:
-        self.active = self._since = self.clock()
+        self.active = self._since = now = self.clock()
         if not (self.paused or self.transport.is_closing()):
             self.transport.resume_reading()
-        self._answer()
+        self._answer(now)
 
     def break_off(self) -> None:
         """Close without another word."""
@@ -334,7 +337,7 @@ class Http1Peer(Peer):
         """Answer on, or offer the transport to the response that lasts."""
         if self._stream is not None:
             self._stream.offer()
-        self._answer()
+        self._answer(self.clock())
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone, and a response that lasts with it (asyncio calls this)."""

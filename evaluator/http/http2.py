@@ -6,7 +6,6 @@ unanswered, so that a peer that reads nothing makes us keep small requests and n
 
 from __future__ import annotations
 
-from collections import deque
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,12 +33,13 @@ from evaluator.http.routes import (
     Response,
     RpcError,
     Streamed,
+    too_late,
 )
-from evaluator.http.rpc import Meaning, Plain, Streaming, Unary, choose, deadline
+from evaluator.http.rpc import Meaning, Plain, Streaming, Unary, choose
 from evaluator.http.slices import MOST_DEFERRED
 from evaluator.http.statuses import BODILESS, refusal
 from evaluator.http.streaming import OpenStream, failed
-from evaluator.http.streams import BODIES_BYTES
+from evaluator.http.waiting import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,8 +66,7 @@ class Http2Peer(Peer):
     def __init__(self, port: Port, clock: Callable[[], float]) -> None:
         super().__init__(port, clock)
         self.connection = Connection(port.limits)
-        self._waiting: deque[RequestReceived] = deque()
-        """Requests to answer."""
+        self._waiting = Waiting()
         self._streams: dict[int, OpenStream] = {}
         """Responses that last; whoever was offered the transport last stands last."""
         self._jobs: dict[int, Job[Any]] = {}
@@ -103,6 +102,8 @@ class Http2Peer(Peer):
         if events or not self.connection.header_block_open:
             self._block_since = self._heard
         self._answer()
+        if self._waiting:
+            self._waiting.stay(self._heard)
         self._batching = False
         self._part()
 
@@ -164,31 +165,27 @@ class Http2Peer(Peer):
             size = 0
             while waiting and size < BATCH_BYTES and len(jobs) < MOST_DEFERRED:
                 event = waiting.popleft()
+                since = waiting.since.pop(event.stream_id, None) if waiting.since else None
                 if connection.is_open(event.stream_id):
-                    size += self._serve(event)
+                    waited = 0.0 if since is None else self.clock() - since
+                    size += self._serve(event, waited)
             self.write(connection.take_output())
         if waiting:
-            self._refuse_excess()
+            for stream_id in waiting.excess():
+                # Who was refused may safely try again.
+                connection.reset(stream_id, ErrorCode.REFUSED_STREAM)
         self.write(connection.take_output())
 
-    def _refuse_excess(self) -> None:
-        """What waits is kept within bounds too; a refused stream is safe to try again."""
-        kept = sum(len(event.body) for event in self._waiting)
-        while kept > BODIES_BYTES:
-            event = self._waiting.pop()
-            kept -= len(event.body)
-            self.connection.reset(event.stream_id, ErrorCode.REFUSED_STREAM)
-
-    def _serve(self, event: RequestReceived) -> int:
-        """Answer one request; about how many bytes that took."""
+    def _serve(self, event: RequestReceived, waited: float) -> int:
+        """Answer one request that has waited for some seconds; about how many bytes that took."""
         known = self._known.get(id(event.headers))
         meaning = known[1] if known is not None else self._learn(event.headers)
         if type(meaning) is Unary:
-            return self._unary(event, meaning)
+            return self._unary(event, meaning, waited)
         if type(meaning) is Plain:
-            return self._plain(event, meaning)
+            return self._plain(event, meaning, waited)
         if type(meaning) is Streaming:
-            self._open(event, meaning)
+            self._open(event, meaning, waited)
         elif type(meaning) is bytes:
             self.connection.send_headers(event.stream_id, meaning, end_stream=True)
         elif type(meaning) is Response:
@@ -203,13 +200,17 @@ class Http2Peer(Peer):
             self._known[id(headers)] = headers, meaning
         return meaning
 
-    def _unary(self, event: RequestReceived, rpc: Unary) -> int:
+    def _unary(self, event: RequestReceived, rpc: Unary, waited: float) -> int:
+        left = None if rpc.seconds is None else rpc.seconds - waited
+        if left is not None and left <= 0:
+            return self._fail(event.stream_id, rpc, too_late())
         try:
             request = only_message(event.body, rpc.encoding, self.port.limits.body_bytes)
             answer = rpc.handler(rpc.call, request)
         except Exception as error:  # noqa: BLE001 - _fail logs it
             return self._fail(event.stream_id, rpc, error)
         if isinstance(answer, Deferred):
+            answer = Deferred(answer.steps, left)
             self._defer(event.stream_id, answer, partial(self._made, rpc))
             return 0
         return self._send(event.stream_id, answer)
@@ -240,13 +241,14 @@ class Http2Peer(Peer):
             self._answer()
             self._part()
 
-        self._jobs[stream_id] = self.port.slices.start(answer, made)
+        self._jobs[stream_id] = self.port.slices.start(answer.timed(self.clock), made)
 
-    def _open(self, event: RequestReceived, rpc: Streaming) -> None:
+    def _open(self, event: RequestReceived, rpc: Streaming, waited: float) -> None:
         stream_id, call = event.stream_id, rpc.call
         stream = ServerStream(self, stream_id)
         try:
-            stream.deadline = deadline(call.headers, self.clock())
+            if rpc.seconds is not None:
+                stream.deadline = self.clock() + rpc.seconds - waited
             request = only_message(event.body, rpc.encoding, self.port.limits.body_bytes)
             self._streams[stream_id] = stream
             rpc.handler(call, request, stream)
@@ -262,12 +264,11 @@ class Http2Peer(Peer):
         block = trailers_only(error.code, error.message)
         self.connection.send_headers(stream_id, block, end_stream=True)
 
-    def _plain(self, event: RequestReceived, plain: Plain) -> int:
-        request = Request(
-            plain.method, plain.path, plain.query, plain.headers, event.body, self.name
-        )
+    def _plain(self, event: RequestReceived, plain: Plain, waited: float) -> int:
+        method, path, query, headers = plain.method, plain.path, plain.query, plain.headers
+        request = Request(method, path, query, headers, event.body, self.name, waited)
         answer = self.port.dispatch.answer(request)
-        head_only = plain.method == "HEAD"
+        head_only = method == "HEAD"
         if isinstance(answer, Response):
             return self._respond(event.stream_id, answer, head_only=head_only)
         if isinstance(answer, Deferred):

@@ -46,6 +46,11 @@ class RpcError(Exception):
         self.message = message
 
 
+def too_late() -> RpcError:
+    """What ends a call whose caller waits no longer."""
+    return RpcError(Code.DEADLINE_EXCEEDED, "deadline exceeded")
+
+
 def header(headers: Headers, name: str) -> str | None:
     """The first value of `name` (lower case), or None."""
     for key, value in headers:
@@ -75,6 +80,8 @@ class Request:
     headers: Headers
     body: bytes
     peer: str
+    waited: float = 0.0
+    """Seconds since it came, behind others of its connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +144,37 @@ class Deferred(Generic[T]):
 
     steps: Generator[None, None, T]
     """Yields after at most some hundred microseconds; returns the answer, or raises what a handler may raise."""
+    seconds: float | None = None
+    """How long the caller waits; DEADLINE_EXCEEDED then."""
 
     def then(self, finish: Callable[[T], R]) -> Deferred[R]:
         """`finish` of the same answer."""
-        return Deferred(self._finished(finish))
+        return Deferred(self._finished(finish), self.seconds)
 
     def watched(
         self, well: Callable[[T], None], ill: Callable[[BaseException], None]
     ) -> Deferred[T]:
         """The same answer, one of the two told of its end: GeneratorExit is that nobody waits for it any more."""
-        return Deferred(self._watched(well, ill))
+        return Deferred(self._watched(well, ill), self.seconds)
+
+    def timed(self, clock: Callable[[], float]) -> Deferred[T]:
+        """The same answer, its `seconds` counted from now on `clock`: after them the steps get the error to end with."""
+        if self.seconds is None:
+            return self
+        return Deferred(self._timed(clock() + self.seconds, clock))
+
+    def _timed(self, until: float, clock: Callable[[], float]) -> Generator[None, None, T]:
+        try:
+            while clock() < until:
+                next(self.steps)
+                yield
+            self.steps.throw(too_late())
+        except StopIteration as end:
+            answer: T = end.value
+            return answer
+        finally:
+            self.steps.close()
+        raise too_late()
 
     def _watched(
         self, well: Callable[[T], None], ill: Callable[[BaseException], None]

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from evaluator.http.dispatch import split_target
-from evaluator.http.framing import timeout_seconds, trailers_only
+from evaluator.http.framing import grpc_timeout, trailers_only
 from evaluator.http.routes import (
     Call,
     Code,
     Headers,
     Response,
     Routes,
+    RpcError,
     StreamHandler,
     UnaryHandler,
     header,
@@ -30,6 +31,8 @@ class Unary:
     handler: UnaryHandler
     encoding: str | None
     """The request's `grpc-encoding`."""
+    seconds: float | None
+    """How long the caller waits for the answer, by `grpc-timeout`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class Streaming:
     call: Call
     handler: StreamHandler
     encoding: str | None
+    seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +77,21 @@ def choose(routes: Routes, headers: Headers, peer: str) -> Meaning:
         return refusal(415)
     if header(headers, ":method") != "POST":
         return refusal(405, (("allow", "POST"),))
+    return _call(routes, headers, peer)
+
+
+def _call(routes: Routes, headers: Headers, peer: str) -> Unary | Streaming | bytes:
     path = header(headers, ":path") or ""
-    call, encoding = Call(path, headers, peer), header(headers, "grpc-encoding")
     unary, stream = routes.unary.get(path), routes.streams.get(path)
+    try:
+        seconds = grpc_timeout(headers)
+    except RpcError as error:
+        return trailers_only(error.code, error.message)
+    call, encoding = Call(path, headers, peer), header(headers, "grpc-encoding")
     if unary is not None:
-        return Unary(call, unary, encoding)
+        return Unary(call, unary, encoding, seconds)
     if stream is not None:
-        return Streaming(call, stream, encoding)
+        return Streaming(call, stream, encoding, seconds)
     return trailers_only(Code.UNIMPLEMENTED, f"unknown method {path}")
 
 
@@ -90,9 +102,3 @@ def _plain(headers: Headers) -> Plain:
     if authority is not None and header(rest, "host") is None:
         rest = (("host", authority), *rest)
     return Plain(method, path, query, rest)
-
-
-def deadline(headers: Headers, now: float) -> float | None:
-    """When the caller stops waiting, on the clock of `now`. Raises RpcError for a malformed `grpc-timeout`."""
-    timeout = header(headers, "grpc-timeout")
-    return None if timeout is None else now + timeout_seconds(timeout)

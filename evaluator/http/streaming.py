@@ -16,6 +16,7 @@ from evaluator.http.routes import (
     Response,
     RpcError,
     Streamed,
+    too_late,
 )
 
 if TYPE_CHECKING:
@@ -190,24 +191,34 @@ class UnaryFraming:
 
 
 def call_unary(
-    handler: UnaryHandler, call: Call, message: bytes, framing: UnaryFraming
+    handler: UnaryHandler,
+    call: Call,
+    message: bytes,
+    framing: UnaryFraming,
+    left: float | None = None,
 ) -> Response | Deferred[Response]:
-    """The handler's answer as a response, whatever becomes of the call. Raises nothing."""
+    """The handler's answer as a response, whatever becomes of the call. left: seconds that the caller still waits. Raises nothing."""
+    if left is not None and left <= 0:
+        return framing.refused(too_late())
     try:
         answer = handler(call, message)
     except RpcError as error:
         return framing.refused(error)
     except Exception:  # noqa: BLE001 - failed logs it
         return framing.refused(failed(call.path))
-    if isinstance(answer, Deferred):
-        return Deferred(_later(answer, call, framing))
-    return framing.answered(answer)
+    if not isinstance(answer, Deferred):
+        return framing.answered(answer)
+    steps = _later(answer, call, framing)
+    next(steps)
+    return Deferred(steps, left)
 
 
 def _later(
     answer: Deferred[bytes], call: Call, framing: UnaryFraming
 ) -> Generator[None, None, Response]:
     try:
+        # Begun before its turn: an error that ends it early is answered, too.
+        yield
         message = yield from answer.steps
     except RpcError as error:
         return framing.refused(error)

@@ -18,7 +18,7 @@ import pytest
 from controller.cli import VERBS, module_of
 from controller.settings import ControllerSettings, ProxySettings
 from evaluator.http.routes import Limits
-from evaluator.server import condition, metrics, requests
+from evaluator.server import condition, counting, metrics, requests
 from evaluator.settings import OPTIONS, Settings
 
 if TYPE_CHECKING:
@@ -164,6 +164,7 @@ def test_the_limits_on_the_page_are_the_defaults() -> None:
     counted = {limits.body_bytes, limits.streams_per_connection, limits.connections}
     timed = {limits.header_seconds, limits.body_seconds, limits.idle_seconds}
     counted |= {limits.header_bytes, limits.resets_per_second, limits.write_buffer_bytes >> 20}
+    counted |= {counting.MOST_VALUES}
     assert numbers == {*counted, *(int(seconds) for seconds in timed)}
 
 

@@ -175,7 +175,7 @@ def test_a_request_that_was_reset_while_it_waited_is_not_served() -> None:
 
 
 def test_requests_that_wait_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluator.http.http2.BODIES_BYTES", 5_000)
+    monkeypatch.setattr("evaluator.http.waiting.BODIES_BYTES", 5_000)
     line = plain(write_buffer_bytes=50_000)
     line.feed(ask(1, "/large") + ask(3, "/large"))
     calls = [call(number, "/t.T/Echo", bytes(1_000)) for number in range(5, 25, 2)]

@@ -1,0 +1,151 @@
+"""What a unary call's deadline ends, in every protocol: an answer that is being made, and one that has not been begun."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from evaluator.http import frames
+from evaluator.http.framing import frame
+from evaluator.http.routes import Code, Deferred, RpcError, at_once
+from evaluator.http.slices import MOST_DEFERRED
+from tests.unit.evaluator.http.asking import VERSIONS, Answer, Asking
+from tests.unit.evaluator.http.serving import until
+from tests.unit.evaluator.http.test_deferred import Stage
+
+if TYPE_CHECKING:
+    from evaluator.http.routes import Headers
+
+CONNECT = {"deadline_exceeded": 4, "invalid_argument": 3}
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """How one protocol calls, with a timeout of one second or another."""
+
+    version: str
+    content_type: str
+    method: str = "POST"
+
+    @property
+    def of_grpc(self) -> bool:
+        return "grpc" in self.content_type
+
+    def ask(self, client: Asking, timeout: str | None = None) -> Answer:
+        name, second = ("grpc-timeout", "1S") if self.of_grpc else ("connect-timeout-ms", "1000")
+        headers: Headers = ((name, timeout or second),)
+        if self.method == "GET":
+            return client.ask("/t.T/Late?encoding=json&message=%7B%7D", b"", headers, "GET")
+        body = frame(b"{}") if self.of_grpc else b"{}"
+        return client.ask("/t.T/Late", body, (("content-type", self.content_type), *headers))
+
+    def code(self, answer: Answer) -> int:
+        if self.content_type == "application/grpc":
+            return int(answer["grpc-status"])
+        found = re.search(rb"grpc-status: (\d+)|\"code\":\"(\w+)\"", answer.body)
+        if found is None:
+            return 0
+        return int(found[1]) if found[1] else CONNECT[found[2].decode()]
+
+
+SPOKEN = [
+    Spoken("HTTP/2", "application/grpc"),
+    *(Spoken(version, "application/grpc-web+proto") for version in VERSIONS),
+    *(Spoken(version, "application/json") for version in VERSIONS),
+    *(Spoken(version, "", "GET") for version in VERSIONS),
+]
+spoken = pytest.mark.parametrize("each", SPOKEN, ids=str)
+
+
+@spoken
+async def test_an_answer_that_is_being_made_ends_at_the_deadline(each: Spoken) -> None:
+    stage = Stage()
+    stage.held = True
+    client = Asking(each.version, stage.routes)
+    each.ask(client)
+    await until(lambda: stage.begun)
+    client.line.now += 1.5
+    await until(lambda: client.read().ended)
+    assert each.code(client.answer) == Code.DEADLINE_EXCEEDED
+    assert stage.ended == 0
+
+
+@spoken
+async def test_an_answer_that_is_made_in_time_is_given(each: Spoken) -> None:
+    client = Asking(each.version, Stage().routes)
+    each.ask(client)
+    await until(lambda: client.read().ended)
+    assert each.code(client.answer) == 0
+    assert b"{}" in client.answer.body
+
+
+@spoken
+async def test_an_answer_whose_turn_comes_too_late_is_not_begun(each: Spoken) -> None:
+    stage = Stage()
+    client = Asking(each.version, stage.routes)
+    each.ask(client)
+    client.line.now += 1.5
+    await until(lambda: client.read().ended)
+    assert (each.code(client.answer), stage.begun) == (Code.DEADLINE_EXCEEDED, 0)
+
+
+@spoken
+def test_no_time_at_all_is_over_before_it_begins(each: Spoken) -> None:
+    stage = Stage()
+    found = each.ask(Asking(each.version, stage.routes), "0S" if each.of_grpc else "0")
+    assert (found.ended, each.code(found), stage.begun) == (True, Code.DEADLINE_EXCEEDED, 0)
+
+
+@spoken
+def test_a_malformed_timeout_is_refused(each: Spoken) -> None:
+    stage = Stage()
+    found = each.ask(Asking(each.version, stage.routes), "soon")
+    expected = Code.INTERNAL if each.of_grpc else Code.INVALID_ARGUMENT
+    assert (found.ended, each.code(found), stage.begun) == (True, expected, 0)
+
+
+@spoken
+async def test_what_a_call_waits_behind_others_of_its_connection_counts(each: Spoken) -> None:
+    stage = Stage()
+    stage.held = True
+    client = Asking(each.version, stage.routes)
+    ahead = 1 if each.version == "HTTP/1.1" else MOST_DEFERRED
+    for _ in range(ahead):
+        client.ask("/late", method="GET")
+    await until(lambda: stage.begun)
+    each.ask(client)
+    client.line.now += 1.5
+    stage.held = False
+    if each.version == "HTTP/1.1":
+        await until(lambda: client.line.pipe.written.count(b"content-length") == 2)
+        client.answer.body = bytes(client.line.pipe.take()).rpartition(b"content-length")[2]
+    else:
+        await until(lambda: client.read().ended)
+    assert (each.code(client.answer), stage.begun) == (Code.DEADLINE_EXCEEDED, ahead)
+
+
+async def test_a_cancelled_call_that_waited_leaves_nothing_behind() -> None:
+    stage = Stage()
+    stage.held = True
+    client = Asking("HTTP/2", stage.routes)
+    for _ in range(MOST_DEFERRED + 2):
+        client.ask("/late", method="GET")
+    waiting = client.line.peer._waiting
+    assert list(waiting.since) == [17, 19]
+    client.line.feed(frames.reset_frame(17, frames.ErrorCode.CANCEL))
+    stage.held = False
+    await until(lambda: client.read().ended)
+    assert (len(waiting), waiting.since) == (0, {})
+
+
+def test_who_watches_an_answer_sees_the_deadline_that_ended_it() -> None:
+    seen: list[BaseException] = []
+    now = iter(range(100))
+    stage = Stage()
+    answer = Deferred(stage.made()).watched(lambda _: None, seen.append)
+    with pytest.raises(RpcError, match="deadline exceeded"):
+        at_once(Deferred(answer.steps, 5).timed(lambda: next(now)).steps)
+    assert [type(one) for one in seen] == [RpcError]
