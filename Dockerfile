@@ -24,7 +24,7 @@ COPY requirements/evaluator.txt /tmp/requirements.txt
 RUN pip install --no-cache-dir --require-hashes -r /tmp/requirements.txt && rm /tmp/requirements.txt
 RUN --mount=from=build,source=/dist,target=/dist pip install --no-cache-dir --no-deps /dist/*.whl
 # Bytecode of what is imported: the base image has none of the standard library, and whoever starts us may write none.
-RUN python -c "import controller.cli, evaluator.cli, evaluator.wiring, evaluator.sync.grpc, evaluator.sync.http, uvloop"
+RUN python -c "import controller.cli, evaluator.cli, evaluator.wiring, evaluator.sync.grpc, evaluator.sync.http, prometheus_client, uvloop"
 USER 65532:65532
 WORKDIR /home/flagstaff
 EXPOSE 8013 8014 8015 8016
