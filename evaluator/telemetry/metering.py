@@ -116,8 +116,9 @@ class Metering:
                 for before, now_ in zip([0.0, *cumulative], cumulative, strict=False)
             ],
             explicit_bounds=[float(bound) for bound in bounds if bound != "+Inf"],
-            min=0.0,
-            max=0.0,
+            # Not known: what is measured is kept as counts between bounds.
+            min=None,  # type: ignore[arg-type] # optional in OTLP, and the exporter takes it
+            max=None,  # type: ignore[arg-type]
         )
 
 

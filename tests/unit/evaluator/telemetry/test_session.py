@@ -168,6 +168,14 @@ def test_histograms_arrive_with_their_buckets(receiver: Receiver) -> None:
     assert attributes(point)["http.route"] == PATH
 
 
+def test_a_histogram_claims_no_extremes_that_were_not_kept(receiver: Receiver) -> None:
+    evaluator = collecting(receiver)
+    evaluator.ask("string")
+    evaluator.session.close(SECONDS)
+    (point,) = receiver.metrics[-1]["http.server.request.duration"].histogram.data_points
+    assert not (point.HasField("min") or point.HasField("max"))
+
+
 def test_our_own_metrics_are_sent_under_our_name(receiver: Receiver) -> None:
     collecting(receiver).session.close(SECONDS)
     age = receiver.metrics[-1]["flagstaff.source_data_age_seconds"]
