@@ -31,7 +31,7 @@ TOKEN = "l3t-me-in"  # noqa: S105 - it guards nothing
 
 
 class Served:
-    """A listener with one artifact; `ask` is curl."""
+    """A listener with one artifact; `ask` is curl, with status 0 where a stream was reset before curl had told its head."""
 
     def __init__(self, root: Path) -> None:
         self.storages = Storages(root, "http://x")
@@ -253,7 +253,7 @@ async def test_one_that_goes_while_it_is_sent_is_cut_short(
     assert stored is not None
     monkeypatch.setattr(served.storages, "find", lambda _: replace(stored, size=SIZE + 1))
     status, _, body = await served.ask(version)
-    assert (status, len(body) <= SIZE) == (200, True)
+    assert (status in {0, 200}, len(body) <= SIZE) == (True, True)
 
 
 async def test_an_empty_file_is_no_archive(served: Served, tmp_path: Path) -> None:
