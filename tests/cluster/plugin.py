@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 import pytest
 
 from tests.cluster.api import Api, Refused
-from tests.cluster.assets import find
+from tests.cluster.assets import REQUIRED, find
 from tests.cluster.controllers import ControllerProcess
 from tests.cluster.plane import Plane
 
@@ -30,8 +30,6 @@ ROOT: Final = Path(__file__).parents[2]
 HERE: Final = Path(__file__).parent
 _FOLDER: Final = "FLAGSTAFF_TEST_PLANE"
 """Tells the workers where the plane is; unset where there is none."""
-_REQUIRED: Final = "FLAGSTAFF_REQUIRE_CLUSTER"
-"""Set where a run without a control plane would prove too little: a skip is a failure there."""
 _MISSING: Final = "CLUSTER TESTS SKIPPED: no test control plane here; `make plane` builds it"
 _CONTROLLER: Final = "FLAGSTAFF_TEST_CONTROLLER"
 """Tells the workers the ports of the run's controller."""
@@ -108,7 +106,7 @@ def install(plane: Plane) -> None:
 
 def without(missing: str) -> NoReturn:
     """End a test that cannot be run here for the reason `missing`."""
-    if os.environ.get(_REQUIRED):
+    if os.environ.get(REQUIRED):
         pytest.fail(missing)
     pytest.skip(missing)
 
