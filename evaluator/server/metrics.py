@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from evaluator.server.condition import Condition
 from evaluator.server.families import counter, text
 from evaluator.server.requests import Requests
+from evaluator.server.rpcs import Durations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
@@ -77,6 +78,7 @@ class Metrics:
         """`clock`: Unix seconds."""
         self.condition = Condition(store, clock)
         self.requests = Requests(perf_counter)
+        self.rpcs = Durations(perf_counter)
         self._answers: dict[str, dict[tuple[str, str], Tally]] = {}
         self._errors: dict[tuple[str, str], Tally] = {}
         self.close = store.subscribe(self._forget_removed)
@@ -100,7 +102,8 @@ class Metrics:
         return chain(self._evaluations(), self._others())
 
     def _others(self) -> Iterator[Metric]:
-        return chain(self.requests.families(), self.condition.families())
+        parts = (self.requests, self.rpcs, self.condition)
+        return chain.from_iterable(part.families() for part in parts)
 
     def _forget_removed(self, snapshot: Snapshot) -> None:
         flags = snapshot.flag_set.flags

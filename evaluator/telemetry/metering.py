@@ -44,6 +44,7 @@ NAMES: Final = {
     "http_server_request_duration_seconds": ("http.server.request.duration", "s"),
     "http_server_response_body_size_bytes": ("http.server.response.body.size", "By"),
     "http_server_active_requests": ("http.server.active_requests", "{request}"),
+    "rpc_server_duration_milliseconds": ("rpc.server.duration", "ms"),
 }
 """flagd's names and units (core/pkg/telemetry/metrics.go)."""
 ATTRIBUTES: Final = {
@@ -55,6 +56,9 @@ ATTRIBUTES: Final = {
     "http_response_status_code": "http.response.status_code",
     "http_route": "http.route",
     "rpc_grpc_status_code": "rpc.grpc.status_code",
+    "rpc_method": "rpc.method",
+    "rpc_service": "rpc.service",
+    "rpc_system": "rpc.system",
     "service_name": "service.name",
     "url_scheme": "url.scheme",
 }

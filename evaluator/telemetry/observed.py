@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from evaluator.resolve import Resolver, resolve
+from evaluator.server import rpcs
 from evaluator.server.metrics import Metrics
 from evaluator.telemetry import open_session
 
@@ -30,11 +31,21 @@ class Observed:
         self.resolver: Resolver = resolve
         if self._session is not None:
             self.resolver = self._session.tracing.resolve
+            self._session.tracing.follow(store)
 
     def routes(self, routes: Routes, *, secure: bool) -> Routes:
         """The same routes, watched; `secure` where they are behind TLS."""
         measured = self.metrics.requests.measured(routes, scheme="https" if secure else "http")
         return measured if self._session is None else self._session.tracing.routes(measured)
+
+    def rpcs(self, routes: Routes) -> Routes:
+        """The same routes of plain gRPC, watched with their streams."""
+        measured = rpcs.watched(routes, self.metrics.rpcs.begin)
+        return (
+            measured
+            if self._session is None
+            else rpcs.watched(measured, self._session.tracing.begin)
+        )
 
     def close(self) -> None:
         """Send what is left; blocks for up to FAREWELL_SECONDS, so not on the loop."""

@@ -7,6 +7,7 @@ evaluation context is in no span.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from opentelemetry import propagate
@@ -17,6 +18,7 @@ from evaluator.http.routes import Code, Deferred
 from evaluator.resolve import resolve
 from evaluator.server.metrics import PROVIDER
 from evaluator.server.requests import code_of, status_of, template
+from evaluator.server.rpcs import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
         UnaryHandler,
     )
     from evaluator.resolve import CompiledFlagSet, FlagType, Resolution
+    from evaluator.server.rpcs import End
+    from evaluator.store import Snapshot, Store
 
 OUR_FAULT: Final = frozenset({Code.UNKNOWN, Code.INTERNAL, Code.UNAVAILABLE, Code.DATA_LOSS})
 """Of the statuses that we send, those with which a server's span is an error; the others are the caller's."""
@@ -57,6 +61,30 @@ class Tracing:
             http={at: self._http(at, run) for at, run in routes.http.items()},
         )
 
+    def begin(self, call: Call) -> End:
+        """A span for one call of plain gRPC, with otelgrpc's name and attributes; a stream's lasts as long as the stream."""
+        service, method = named(call.path)
+        span = self._provider.get_tracer("otelgrpc").start_span(
+            f"{service}/{method}",
+            parent(call.headers),
+            SpanKind.SERVER,
+            attributes={"rpc.system": "grpc", "rpc.service": service, "rpc.method": method},
+        )
+        return partial(_end, span)
+
+    def follow(self, store: Store) -> None:
+        """A span for each source whose flags are new (flagd: core/pkg/evaluator/json.go)."""
+        tracer, held = self._provider.get_tracer("jsonEvaluator"), dict[str, str | None]()
+
+        def served(_: Snapshot) -> None:
+            for status in store.statuses:
+                if held.get(status.name) != status.digest:
+                    held[status.name] = status.digest
+                    source = {"feature_flag.source": status.name}
+                    tracer.start_span("flagSync", attributes=source).end()
+
+        store.subscribe(served)
+
     def resolve(
         self,
         flags: CompiledFlagSet,
@@ -72,29 +100,23 @@ class Tracing:
         return resolution
 
     def _rpc(self, path: str, run: UnaryHandler) -> UnaryHandler:
-        _, service, method = path.split("/")
+        service, method = named(path)
         tracer = self._provider.get_tracer(service.removesuffix(".Service"))
         name = method[0].lower() + method[1:]
         fixed = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
-
-        def end(span: Span, code: Code) -> None:
-            span.set_attribute("rpc.grpc.status_code", int(code))
-            if code in OUR_FAULT:
-                span.set_status(Status(StatusCode.ERROR))
-            span.end()
 
         def traced(call: Call, message: bytes) -> bytes | Deferred[bytes]:
             span = tracer.start_span(name, parent(call.headers), SpanKind.SERVER, attributes=fixed)
             try:
                 answer = self._within(span, lambda: run(call, message))
             except Exception as error:
-                end(span, code_of(error))
+                _end(span, code_of(error))
                 raise
             if isinstance(answer, Deferred):
                 return answer.watched(
-                    lambda _: end(span, Code.OK), lambda error: end(span, code_of(error))
+                    lambda _: _end(span, Code.OK), lambda error: _end(span, code_of(error))
                 )
-            end(span, Code.OK)
+            _end(span, Code.OK)
             return answer
 
         return traced
@@ -134,6 +156,13 @@ class Tracing:
             return run()
         finally:
             self._span = None
+
+
+def _end(span: Span, code: Code) -> None:
+    span.set_attribute("rpc.grpc.status_code", int(code))
+    if code in OUR_FAULT:
+        span.set_status(Status(StatusCode.ERROR))
+    span.end()
 
 
 def parent(headers: Headers) -> Any:

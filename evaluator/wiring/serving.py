@@ -174,7 +174,7 @@ def _tables(ground: _Ground, parts: _Parts) -> _Tables:
             Introspection(store, ground.sources, ground.clock).routes(),
             health.routes(parts.status, by_grpc),
         ),
-        sync=merged(by_sync, health.routes(parts.status, by_sync)),
+        sync=merged(observed.rpcs(by_sync), health.routes(parts.status, by_sync)),
     )
 
 

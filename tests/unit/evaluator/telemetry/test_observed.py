@@ -6,9 +6,12 @@ import asyncio
 import subprocess
 import sys
 import urllib.request
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import grpc
 import pytest
+from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
+from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2_grpc as sync_grpc
 
 from evaluator.resolve import resolve
 from evaluator.settings import InvalidSettingError, OtelSettings, Settings
@@ -22,6 +25,9 @@ from .receiver import Receiver, attributes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = (("traceparent", f"00-{TRACE}-00f067aa0ba902b7-01"),)
 
 
 @pytest.fixture
@@ -54,6 +60,38 @@ async def test_what_was_asked_before_the_end_is_with_the_collector_after_it(
     assert [attributes(span)["feature_flag.key"] for _, span in receiver.spans] == ["boolean"]
     (point,) = receiver.metrics[-1]["feature_flag.flagd.impression"].sum.data_points
     assert point.as_int == 1
+
+
+async def sync(port: int) -> None:
+    """One call of each method, the stream cancelled after its first message."""
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub: Any = sync_grpc.FlagSyncServiceStub(channel)
+        stream = stub.SyncFlags(sync_pb2.SyncFlagsRequest(), metadata=PARENT)
+        await stream.read()
+        stream.cancel()
+        await stub.FetchAllFlags(sync_pb2.FetchAllFlagsRequest())
+        await stub.GetMetadata(sync_pb2.GetMetadataRequest())
+
+
+async def test_the_sync_port_has_flagds_spans_and_metrics(receiver: Receiver) -> None:
+    store = Store(sources=("repo",))
+    otel = OtelSettings(collector_uri=receiver.address)
+    serving = await serve(store, settings(otel=otel, metrics_exporter="otel"))
+    for _ in range(2):
+        store.swap(fakes.flag_set(fakes.BOOLEAN), now=NOW)
+    await sync(serving.ports.sync)
+    await serving.stop()
+    spans = {span.name.rpartition("/")[2]: (scope, span) for scope, span in receiver.spans}
+    assert len(spans) == len(receiver.spans) == 4
+    scope, new = spans["flagSync"]
+    assert (scope, attributes(new)) == ("jsonEvaluator", {"feature_flag.source": "repo"})
+    codes = {
+        name: attributes(span).get("rpc.grpc.status_code") for name, (_, span) in spans.items()
+    }
+    assert codes == {"flagSync": None, "SyncFlags": 1, "FetchAllFlags": 0, "GetMetadata": 0}
+    assert spans["SyncFlags"][1].trace_id.hex() == TRACE
+    duration = receiver.metrics[-1]["rpc.server.duration"]
+    assert (duration.unit, len(duration.histogram.data_points)) == ("ms", 3)
 
 
 def test_without_a_collector_nothing_stands_between_a_request_and_resolving() -> None:

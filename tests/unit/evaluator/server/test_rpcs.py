@@ -1,0 +1,107 @@
+"""Calls of the sync port are watched from their beginning to their end, however they end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from evaluator.http.routes import Call, Code, Deferred, Routes, RpcError
+from evaluator.server.rpcs import Durations, watched
+
+from .fakes import FakeStream, settled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+PATH = "/flagd.sync.v1.FlagSyncService/SyncFlags"
+CALL = Call(PATH, (), "127.0.0.1:1")
+
+
+class Stage:
+    """Routes under watch, and what was told."""
+
+    def __init__(self, **routes: Any) -> None:
+        self.begun = 0
+        self.codes: list[Code] = []
+        self.routes = watched(Routes(**routes), self.begin)
+
+    def begin(self, call: Call) -> Callable[[Code], None]:
+        assert call is CALL
+        self.begun += 1
+        return self.codes.append
+
+
+ENDS: dict[str, tuple[Callable[[Any, FakeStream], object], Code]] = {
+    "well": (lambda stream, _: stream.close(), Code.OK),
+    "with an error": (lambda stream, _: stream.close(Code.UNAVAILABLE, "bye"), Code.UNAVAILABLE),
+    "twice": (lambda stream, _: [stream.close(Code.NOT_FOUND), stream.close()], Code.NOT_FOUND),
+    "by its peer": (lambda _, below: below.hang_up(), Code.CANCELLED),
+}
+
+
+@pytest.mark.parametrize(("how", "code"), ENDS.values(), ids=ENDS)
+def test_a_stream_is_told_of_when_it_ends_and_once(how: Any, code: Code) -> None:
+    kept: list[Any] = []
+    stage = Stage(streams={PATH: lambda _, __, stream: kept.append(stream)})
+    below = FakeStream()
+    stage.routes.streams[PATH](CALL, b"", below)
+    assert (stage.begun, stage.codes) == (1, [])
+    how(kept[0], below)
+    assert stage.codes == [code]
+
+
+def test_a_stream_under_watch_is_the_stream_it_was() -> None:
+    events: list[str] = []
+
+    def opened(_: Call, message: bytes, stream: Any) -> None:
+        stream.on_writable = lambda: events.append("writable")
+        stream.on_closed = lambda: events.append("closed")
+        assert (stream.writable, stream.closed) == (True, False)
+        stream.send(message)
+
+    below = FakeStream()
+    Stage(streams={PATH: opened}).routes.streams[PATH](CALL, b"sent", below)
+    below.read()
+    below.hang_up()
+    assert (below.sent, events) == ([b"sent"], ["writable", "closed"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(RpcError(Code.NOT_FOUND, "no"), 5), (ValueError("a bug"), 13)]
+)
+@pytest.mark.parametrize("kind", ["unary", "streams"])
+def test_a_call_that_is_refused_is_told_with_its_status(
+    kind: str, error: Exception, code: int
+) -> None:
+    def refuse(*_: object) -> Any:
+        raise error
+
+    stage = Stage(**{kind: {PATH: refuse}})
+    with pytest.raises(type(error)):
+        getattr(stage.routes, kind)[PATH](CALL, b"", *([FakeStream()] if kind == "streams" else []))
+    assert stage.codes == [code]
+
+
+def test_a_deferred_answer_is_told_of_at_its_end() -> None:
+    def made() -> Generator[None, None, bytes]:
+        yield
+        return b"late"
+
+    stage = Stage(unary={PATH: lambda *_: Deferred(made())})
+    answer = stage.routes.unary[PATH](CALL, b"")
+    assert stage.codes == []
+    assert (settled(answer), stage.codes) == (b"late", [Code.OK])
+
+
+def test_durations_are_milliseconds_by_method_and_status() -> None:
+    times = iter((1.0, 1.03, 2.0, 9.0))
+    durations = Durations(lambda: next(times))
+    for code in (Code.OK, Code.UNAVAILABLE):
+        durations.begin(CALL)(code)
+    (family,) = durations.families()
+    sums = {s.labels["rpc_grpc_status_code"]: s.value for s in family.samples if s.name.endswith("_sum")}  # fmt: skip
+    assert sums == {"0": pytest.approx(30), "14": pytest.approx(7_000)}
+    within = {s.labels["le"] for s in family.samples if s.value and s.labels.get("le") and s.labels["rpc_grpc_status_code"] == "0"}  # fmt: skip
+    assert min(map(float, within)) == 50.0
+    assert family.samples[0].labels["rpc_service"] == "flagd.sync.v1.FlagSyncService"
