@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.clients.server import until
 from tests.clients.up import FLAGSTAFF, Up, banner, up
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+STALE = "flagstaff.dev/stale"
 
 
 @pytest.fixture
@@ -87,8 +90,10 @@ def test_a_repository_that_vanishes_is_reported_and_its_flags_stay_until_it_is_b
         repository.path.rename(tmp_path / "away")
         assert running.source("down")["message"]
         assert ofrep(port)["value"] == "Welcome"
+        assert until(lambda: STALE in ofrep(port)["metadata"])
         (tmp_path / "away").rename(repository.path)
         running.source("up")
+        assert until(lambda: STALE not in ofrep(port)["metadata"])
         running.revision(repository.commit("back", flags__json=banner("party")))
         assert ofrep(port)["value"] == "Hooray"
 
@@ -108,6 +113,7 @@ def test_last_good_is_served_at_a_restart_with_the_repository_gone(
         assert ofrep(ports["ofrep"])["value"] == "Welcome"
         with urllib.request.urlopen(f"http://127.0.0.1:{ports['management']}/readyz") as answer:
             assert json.load(answer)["stale"]
+        assert until(lambda: STALE in ofrep(ports["ofrep"])["metadata"])
 
 
 def test_a_force_push_and_a_deleted_branch(repository: Repository) -> None:
