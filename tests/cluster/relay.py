@@ -17,6 +17,8 @@ class Relay:
     def __init__(self, target: int) -> None:
         self.target = target
         self.open = True
+        self.accepted = 0
+        """Connections so far, also those that were not let through."""
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
         self._pairs: set[socket.socket] = set()
@@ -43,6 +45,7 @@ class Relay:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._server.accept()
+                self.accepted += 1
                 if not self.open:
                     near.close()
                     continue
