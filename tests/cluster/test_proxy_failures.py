@@ -221,23 +221,15 @@ def test_a_thousand_streams_of_a_proxy_that_is_killed_all_end_at_the_newest_valu
             stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{service.port}", options))
             for _ in range(5)
         ]
-<<<<<<< main
         before = set(receipts(plane))
         first = streams(channels)
         assert [value(next(each)) for each in first] == ["1"] * 1000
         counted(plane, process, before)
         before = set(receipts(plane))
-=======
-        streams = opened(channels)
-        assert [value(next(each)) for each in streams] == ["1"] * 1000
-        assert process.metric("flagstaff_proxy_streams") == 1000
->>>>>>> local
         process.end(signal.SIGKILL)
-        assert [ended(each) for each in streams] == [grpc.StatusCode.UNAVAILABLE] * 1000
         apply(plane, manifest(NAMESPACE, "many", flags("2")))
         process.start()
         service.target = process.sync
-<<<<<<< main
         second = streams(channels)
         assert [value(next(each)) for each in second] == ["2"] * 1000
         assert {code(each) for each in first} == {grpc.StatusCode.UNAVAILABLE}
@@ -249,25 +241,6 @@ def test_a_thousand_streams_of_a_proxy_that_is_killed_all_end_at_the_newest_valu
 
 def streams(channels: list[grpc.Channel]) -> list[Any]:
     """A thousand, opened at once."""
-=======
-        again = opened(channels)
-        assert [value(next(each)) for each in again] == ["2"] * 1000
-        assert process.metric("flagstaff_proxy_streams") == 1000
-        apply(plane, manifest(NAMESPACE, "many", flags("3")))
-        assert [value(next(each)) for each in again] == ["3"] * 1000
-    process.end(signal.SIGKILL)
-
-
-def ended(stream: Any) -> grpc.StatusCode:
-    """How a stream ends of which no message is to come."""
-    with pytest.raises(grpc.RpcError) as gone:
-        next(stream)
-    return gone.value.code()
-
-
-def opened(channels: list[grpc.Channel]) -> list[Any]:
-    """A thousand streams; whoever lets go of one ends it."""
->>>>>>> local
     request = sync_pb2.SyncFlagsRequest(selector=f"{NAMESPACE}/many")
     stubs: list[Any] = [sync_pb2_grpc.FlagSyncServiceStub(each) for each in channels]
     return [
@@ -275,7 +248,6 @@ def opened(channels: list[grpc.Channel]) -> list[Any]:
         for stub in stubs
         for _ in range(200)
     ]
-<<<<<<< main
 
 
 def code(ended: Any) -> grpc.StatusCode:
@@ -300,5 +272,3 @@ def counted(plane: Plane, process: ProxyProcess, others: set[str]) -> None:
     """Wait until the proxy counts a thousand, and its FlagReceipt, which is none of the `others`, says so."""
     within(lambda: process.metric("flagstaff_proxy_streams") == 1000)
     within(lambda: [n for name, n in receipts(plane).items() if name not in others] == [1000])
-=======
->>>>>>> local
