@@ -27,6 +27,7 @@ _GROUPS: Final = {
     "featureflag": "apis/core.openfeature.dev/v1beta1",
     "gitrepository": "apis/source.toolkit.fluxcd.io/v1",
     "secret": "api/v1",
+    "serviceaccount": "api/v1",
     "event": "api/v1",
     "pod": "api/v1",
     "deployment": "apis/apps/v1",

@@ -17,6 +17,7 @@ from controller.settings import ProxySettings, from_env
 from tests.clients.evaluator import evaluator
 from tests.cluster.plugin import ROOT
 from tests.cluster.proxies import ProxyProcess, apply, flags, manifest, proxy, within
+from tests.cluster.tokens import signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tests.cluster.plane import Plane
 
 PATIENCE = 60.0
+SOON = 8.0
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +174,29 @@ def tenant(cluster: Plane, namespace: str) -> tuple[tuple[str, str]]:
     bound = ("token", "app", "-n", namespace, "--audience", "flagstaff-proxy")
     token = cluster.kubectl("create", *bound).strip()
     return (("authorization", f"Bearer {token}"),)
+
+
+def test_under_enforce_a_token_opens_streams_for_as_long_as_the_cluster_takes_it(
+    cluster: Plane, namespace: str, enforcing: ProxyProcess
+) -> None:
+    apply(cluster, manifest(namespace, "shop", flags("one")))
+    fresh = tenant(cluster, namespace)
+    soon = (("authorization", f"Bearer {signed(cluster, namespace, 'app', SOON)}"),)
+    with grpc.insecure_channel(enforcing.target) as channel:
+        stub: Any = sync_pb2_grpc.FlagSyncServiceStub(channel)
+
+        def opened(shown: tuple[tuple[str, str], ...]) -> str:
+            stream = subscribe(stub, f"{namespace}/shop", metadata=shown)
+            try:
+                return value(next(stream))
+            except grpc.RpcError as refused:
+                return str(refused.code().name)
+            finally:
+                stream.cancel()
+
+        assert opened(soon) == "one"
+        within(lambda: opened(soon) == "UNAUTHENTICATED")
+        assert opened(fresh) == "one"
 
 
 def test_under_enforce_a_tenant_reads_its_own_flags_and_no_others(
