@@ -11,17 +11,12 @@ import urllib.request
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-import grpc
 import pytest
 from openfeature import api
 from openfeature.contrib.provider.flagd import FlagdProvider
 from openfeature.contrib.provider.flagd.config import CacheType, ResolverType
 from openfeature.contrib.provider.ofrep import OFREPProvider
-from openfeature.schemas.protobuf.flagd.evaluation.v1 import (
-    evaluation_pb2,
-    evaluation_pb2_grpc,
-)
-from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
+from openfeature.evaluation_context import EvaluationContext
 
 from tests.unit.evaluator.http import certificates
 
@@ -109,6 +104,24 @@ def test_an_in_process_provider_gets_its_flags_from_the_sync_port(tmp_path: Path
             assert until(lambda: asking.get_string_value("banner", "none") == "Hooray")
 
 
+def test_a_file_means_the_same_to_a_provider_in_file_mode_and_to_the_evaluator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "flags.json"
+    replace(path, banner("plain", targeting={"if": [{"==": [{"var": "tier"}, "gold"]}, "party"]}))
+    monkeypatch.setenv("FLAGD_OFFLINE_POLL_MS", "100")
+    provider = FlagdProvider(resolver_type=ResolverType.FILE, offline_flag_source_path=str(path))
+    with evaluator("-f", "file:flags.json", cwd=tmp_path) as running:
+        port = ready(running)["grpc"]
+        for value in ("Hooray", "Welcome"):
+            for asked in (provider, rpc(port)):
+                with client(asked) as asking:
+                    gold = EvaluationContext("user-1", {"tier": "gold"})
+                    assert until(lambda: asking.get_string_value("banner", "", gold) == value)  # noqa: B023 - waited for
+                    assert asking.get_string_value("banner", "none") == "Welcome"
+            replace(path, banner("plain"))
+
+
 def test_it_starts_without_its_source_and_is_ready_once_that_is_there(tmp_path: Path) -> None:
     with evaluator("-f", "file:late/flags.json", cwd=tmp_path) as running:
         ports = running.said("listening")
@@ -186,23 +199,6 @@ def test_the_environment_and_headers_reach_the_context(tmp_path: Path) -> None:
         assert tier(port, b"{}")["value"] == "unseen"
 
 
-def test_unix_sockets_take_the_places_of_ports(tmp_path: Path) -> None:
-    replace(tmp_path / "flags.json", banner("plain"))
-    words = ["-f", "file:flags.json", "-d", "eval.sock", "-e", "sync.sock"]
-    with evaluator(*words, cwd=tmp_path) as running:
-        ports = ready(running)
-        assert (ports["grpc"], ports["sync"]) == (0, 0)
-        with grpc.insecure_channel(f"unix:{tmp_path}/eval.sock") as channel:
-            request = evaluation_pb2.ResolveStringRequest(flag_key="banner")
-            answer = evaluation_pb2_grpc.ServiceStub(channel).ResolveString(request, timeout=10)
-        with grpc.insecure_channel(f"unix:{tmp_path}/sync.sock") as channel:
-            everything = sync_pb2_grpc.FlagSyncServiceStub(channel).FetchAllFlags(
-                sync_pb2.FetchAllFlagsRequest(), timeout=10
-            )
-        assert (answer.value, "banner" in everything.flag_configuration) == ("Welcome", True)
-    assert not (tmp_path / "eval.sock").exists()
-
-
 def test_the_ssl_configuration_of_the_testbed_is_obeyed(tmp_path: Path) -> None:
     replace(tmp_path / "flags.json", banner("plain"))
     leaf = certificates.issued()
@@ -248,16 +244,6 @@ def test_a_port_that_is_taken_ends_the_start_with_a_reason(tmp_path: Path) -> No
         with evaluator("-f", "file:flags.json", "--ofrep-port", str(port), cwd=tmp_path) as running:
             assert running.process.wait(20) == 2
     assert "address already in use" in running.log[-1]["message"]
-
-
-def test_no_context_of_a_user_is_in_the_log(tmp_path: Path) -> None:
-    replace(tmp_path / "flags.json", TIERS)
-    with evaluator("-f", "file:flags.json", "--debug", cwd=tmp_path) as running:
-        port = ready(running)["ofrep"]
-        assert tier(port, b'{"context":{"email":"ada@example.com"}}')["value"] == "unseen"
-        assert "errorCode" in tier(port, b'{"context":{"ada@example.com"')
-        running.stop()
-    assert "ada@example.com" not in json.dumps(running.log)
 
 
 def test_the_log_tells_which_source_is_stale_and_when_it_is_current_again(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ SCHEMA = Path(__file__).parents[2] / "docs" / "up-events.schema.json"
 FREE_PORTS = {"--port": 0, "--sync-port": 0, "--ofrep-port": 0, "--management-port": 0}
 
 
-def banner(default: str, **more: str) -> str:
+def banner(default: str, **more: object) -> str:
     """A document with one string flag, `banner`."""
     variants = {"plain": "Welcome", "party": "Hooray"}
     flag = {"state": "ENABLED", "variants": variants, "defaultVariant": default, **more}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.clients.evaluator import evaluator
 from tests.clients.server import until
 from tests.clients.up import banner, up
 from tests.foreign.asking import asked
@@ -109,3 +110,17 @@ def test_a_commit_changes_the_answer(tmp_path: Path, published: tuple[str, str])
             provider.expect("changed")
         assert until(lambda: provider.ask("string", "banner", "")["variant"] == "party")
         assert provider.ask("string", "banner", "")["value"] == "Hooray"
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [("flagd-rpc", "--socket-path"), ("flagd-in-process", "--sync-socket-path")]
+)
+def test_a_provider_asks_over_a_unix_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, option: str
+) -> None:
+    (tmp_path / "flags.json").write_text(banner("plain"))
+    with evaluator("-f", "file:flags.json", option, "door.sock", cwd=tmp_path) as running:
+        running.said("flags served")
+        monkeypatch.setenv("FLAGD_SOCKET_PATH", str(tmp_path / "door.sock"))
+        with asked("node", name, 1) as provider:
+            assert provider.ask("string", "banner", "")["value"] == "Welcome"
