@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _LIMIT: Final = 1024 * 1024
 _EARLY: Final = 10.0
 """Seconds before its end at which a token is not used any more."""
+_LONGEST: Final = 10**9
+"""Seconds that a token is taken to be good for at most; a number in JSON may be larger than any clock's."""
 
 
 class Tokens:
@@ -84,5 +86,7 @@ def _parsed(body: bytes) -> tuple[str, float]:
     match answer:
         case {"access_token": str(token), **more} if token.isascii() and token.isprintable():
             seconds = more.get("expires_in")
-            return token, float(seconds) if isinstance(seconds, int) else 3_600.0
+            if not isinstance(seconds, int):
+                return token, 3_600.0
+            return token, float(max(0, min(seconds, _LONGEST)))
     raise SourceFault("Unauthorized", "the token's answer has no access_token")

@@ -30,7 +30,9 @@ from evaluator.http.routes import (
     at_once,
     merged,
 )
+from evaluator.resolve import FlagType
 from evaluator.server import evaluation, json_rpc, messages, ofrep
+from evaluator.server.counting import STRUCT, MalformedError, too_many_in_protobuf
 from evaluator.server.events import EventStreams
 from evaluator.server.ofrep_events import ChangeStreams
 from tests.fuzz.target import Target, Wrong, nothing_fails, same
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 
 LIMITS = Limits(body_bytes=8_192)
 LONGEST = 8_192
+PADDING = b"\x0a\x80\x7d" + b"\n" * 16_000
+"""A flag key that looks like many values, so that they are counted one by one."""
 STATUSES = frozenset(
     {200, 204, 304, 400, 401, 403, 404, 405, 408, 413, 415, 429, 499, 500, 501, 503, 504}
 )
@@ -207,6 +211,25 @@ def binary(content: bytes) -> None:
             except RpcError as error:
                 if error.code is Code.INTERNAL:
                     raise Wrong(f"{path}: {error.message}") from error
+    large(content)
+
+
+def large(content: bytes) -> None:
+    """A message that is read in steps is what it is when it is read at once; its values are counted before."""
+    try:
+        key, context = messages.decode_request(FlagType.STRING, content)
+        expected = repr((key, messages.plain(context)))
+    except RpcError as error:
+        with contextlib.suppress(MalformedError):
+            at_once(too_many_in_protobuf(PADDING + content, {2: STRUCT}))
+        expected = repr(error.code)
+    else:
+        at_once(too_many_in_protobuf(PADDING + content, {2: STRUCT}))
+    try:
+        found = repr(at_once(messages.decode_large(FlagType.STRING, content)))
+    except RpcError as error:
+        found = repr(error.code)
+    same(found, expected, "read in steps")
 
 
 def framed(content: bytes) -> None:

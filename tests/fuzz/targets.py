@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.fuzz import documents, requests, settings, streams, webhooks
+from tests.fuzz import documents, management, requests, settings, streams, webhooks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 TARGETS: Final[Mapping[str, Target]] = {
     **documents.TARGETS,
     **requests.TARGETS,
+    **management.TARGETS,
     **streams.TARGETS,
     **settings.TARGETS,
     **webhooks.TARGETS,

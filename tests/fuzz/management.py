@@ -1,0 +1,117 @@
+"""What is asked beside evaluations, `/explain`, `/flags` and health; and what a token server answers us."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any, cast
+
+import orjson
+
+from evaluator.http.routes import Code, Request, RpcError
+from evaluator.server.context import ContextSources
+from evaluator.server.health import SERVICE, Health, ServingStatus, routes
+from evaluator.server.introspection import Introspection
+from evaluator.server.ofrep import PREFIX
+from evaluator.sync.config import OAuth
+from evaluator.sync.http_client import Client, Response
+from evaluator.sync.oauth import Tokens
+from evaluator.sync.source import SourceFault
+from tests.fuzz.requests import served
+from tests.fuzz.target import Target, Wrong, nothing_fails, same
+from tests.unit.evaluator.server.fakes import ALL, NOW, FakeStream, call, settled
+
+KEYS = sorted(flag.key for flag in ALL)
+
+
+@cache
+def introspection() -> Introspection:
+    """Of what `requests` asks, too."""
+    return Introspection(served().store, ContextSources(), lambda: NOW)
+
+
+def explain(content: bytes) -> None:
+    """A question is refused, or answered as OFREP answers it, with steps."""
+    with nothing_fails():
+        response = introspection().explain(Request("POST", "/explain", "", (), content, ""))
+    found = orjson.loads(response.body)
+    if response.status == 400:
+        same(list(found), ["error"], "a refusal")
+        return
+    same(response.status, 200, "the status")
+    if not found["steps"]:
+        raise Wrong("no steps")
+    asked = orjson.loads(content)
+    path = f"{PREFIX}/{asked['flagKey']}"
+    if asked.get("type") is None and asked["flagKey"]:
+        single = settled(served().ofrep.single(Request("POST", path, "", (), content, "")))
+        told = orjson.loads(single.body)
+        for name in ("key", "value", "variant", "errorCode"):
+            same(found.get(name), told.get(name), name)
+
+
+def after(content: bytes) -> None:
+    """Any query gets a page: the flags behind some key, in order, and all of them but for it."""
+    query = content.decode("latin-1")
+    with nothing_fails():
+        response = introspection().flags(Request("GET", "/flags", query, (), b"", ""))
+    same(response.status, 200, "the status")
+    page = orjson.loads(response.body)
+    keys = [flag["key"] for flag in page["flags"]]
+    same(keys, KEYS[len(KEYS) - len(keys) :], "the rest of the keys")
+    same((page["count"], page["next"]), (len(KEYS), None), "count and next")
+
+
+def health(content: bytes) -> None:
+    """Check says that we serve, or refuses; Watch says that, or that there is no such service."""
+    answering = Health(served().store)
+    asked, stream = routes(answering), FakeStream()
+    try:
+        checked = asked.unary[f"/{SERVICE}/Check"](call(), content)
+    except RpcError as error:
+        if error.code is Code.INVALID_ARGUMENT:
+            return
+        same(error.code, Code.NOT_FOUND, "the refusal")
+        checked = ServingStatus.SERVICE_UNKNOWN.message
+    else:
+        same(checked, ServingStatus.SERVING.message, "the answer")
+    asked.streams[f"/{SERVICE}/Watch"](call(), content, stream)
+    same(stream.sent, [checked], "what Watch says")
+    answering.close()
+
+
+class Answering:
+    """A client whose every answer is the same."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def request(self, _: object) -> Response:
+        return Response(200, {}, self._body, ends=True)
+
+
+def token(content: bytes) -> None:
+    """An answer has a token that can stand in a header, or is a fault of the source that does not quote it."""
+    oauth = OAuth("http://tokens.example", "id", "secret")
+    tokens = Tokens(oauth, lambda: 0.0)
+    asking = tokens.token(cast("Client", Answering(content)))
+    try:
+        asking.send(None)
+    except StopIteration as end:
+        found = cast("Any", end.value)
+        same(found, json.loads(content)["access_token"], "the token")
+        if any(character in found for character in "\r\n\0"):
+            raise Wrong("a token that no header can carry") from None
+    except SourceFault as fault:
+        if len(content) > 20 and content.decode("latin-1") in str(fault):
+            raise Wrong("the answer is quoted") from fault
+    finally:
+        asking.close()
+
+
+TARGETS = {
+    "explain": Target(explain, ('{"flagKey":"targeted","context":{"tier":"gold"}}', '"type":"boolean"', '"type":"object"', "no/default", "gone-variant", "broken", "null", "[[")),
+    "after": Target(after, ("after=", "after=boolean", "&after=string", "%00", "%ff", "+", "%C3%9F")),
+    "health": Target(health, (b"\x0a\x00", b"\x0a\x16grpc.health.v1.Health", b"\x0a\x05other", b"\x12\x01x")),
+    "token": Target(token, ('{"access_token":"abc","expires_in":3600,"token_type":"Bearer"}', '"expires_in":', "1e400", "9" * 400, "-1", "true", "\\n")),
+}  # fmt: skip
