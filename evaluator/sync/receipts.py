@@ -131,20 +131,22 @@ class Reporter:
         """Send receipts on a connection that was opened now, until cancelled, or until the server turns out not to take them."""
         self._connected_at = max(self._connected_at + 1, int(self._receipts.clock() * 1000))
         self._said = False
-        period, told = PERIOD, ""
+        period, failed, told = PERIOD, "", ""
         while True:
             self._changed.clear()
             wait = _AGAIN
             try:
                 period = _period(await ask(REPORT, self._report()), period)
-                wait, self._said, told = period, True, ""
+                wait, self._said, failed, told = period, True, "", ""
                 self._taken_at = asyncio.get_running_loop().time()
             except NotOffered:
                 return
             except AskFailed as error:
-                if str(error) != told:
-                    told = str(error)
-                    _log.warning("a receipt was not taken: %s", told)
+                # Once is usual: a proxy that has not seen the token yet has it reviewed first.
+                if str(error) == failed != told:
+                    told = failed
+                    _log.warning("receipts are not taken: %s", told)
+                failed = str(error)
             await asyncio.sleep(_LEAST)
             await self._wait(wait * (1 - _JITTER * self._receipts.random()))
 

@@ -14,6 +14,7 @@ from evaluator.flags.parse import parse
 from evaluator.http.listener import Listener
 from evaluator.http.routes import Code, Limits, Routes, RpcError, merged
 from evaluator.store import Store
+from evaluator.sync import receipts
 from evaluator.sync.accept import Accepted, accept
 from evaluator.sync.config import Provider, SourceConfig
 from evaluator.sync.follow import Followers
@@ -104,6 +105,24 @@ async def test_who_serves_nothing_yet_says_so_at_once(reporter: Reporter, server
     assert (report.digest, report.selector, report.served_for_ms) == ("", "shop/flags", 0)
     assert MemberText.of(report.member) == MEMBER
     assert report.member.connected_at_ms == 1_000_000
+
+
+@pytest.mark.parametrize(("failures", "told"), [(1, []), (4, ["receipts are not taken: down"])])
+async def test_a_receipt_that_was_not_taken_is_worth_a_word_when_the_next_is_not_either(
+    reporter: Reporter,
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    failures: int,
+    told: list[str],
+) -> None:
+    monkeypatch.setattr(receipts, "_AGAIN", 0.01)
+    server.failure = AskFailed("down")
+    async with running(reporter, server):
+        await server.until(lambda: len(server.reports) >= failures)
+        server.failure = None
+        await server.until(lambda: len(server.reports) > failures)
+    assert caplog.messages == told
 
 
 @pytest.mark.parametrize("failure", [None, AskFailed("down")], ids=["taken", "not taken"])
