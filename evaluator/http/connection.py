@@ -22,6 +22,7 @@ from evaluator.http.frames import (
     Setting,
 )
 from evaluator.http.inbox import Inbox
+from evaluator.http.pings import PingLimit
 from evaluator.http.streams import CONNECTION_WINDOW, STREAM_WINDOW, Floods, Streams
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Connection:
         self._out = Outbox()
         self._streams = Streams(self._out, limits)
         self._floods = Floods(limits.resets_per_second)
+        self._ping_limit = PingLimit(limits)
+        self._now = 0.0
         self._inbox = Inbox(limits, self._streams, self._floods)
         self._control = Control(self._out, self._streams, self._floods, self._inbox)
         self._pending = bytearray()
@@ -105,6 +108,7 @@ class Connection:
         stream = self._sendable(stream_id)
         if stream is not None:
             self._floods.noise = 0
+            self._ping_limit.spoke = True
             self._out.send_headers(stream_id, block, end_stream)
             if end_stream:
                 self._streams.sent(stream)
@@ -114,6 +118,7 @@ class Connection:
         stream = self._sendable(stream_id)
         if stream is not None:
             self._floods.noise = 0
+            self._ping_limit.spoke = True
             stream.ending = end_stream
             if self._out.send_body(stream, chunk) and end_stream:
                 self._streams.sent(stream)
@@ -125,6 +130,7 @@ class Connection:
         stream = self._sendable(stream_id)
         if stream is not None:
             self._floods.noise = 0
+            self._ping_limit.spoke = True
             if self._out.respond(stream, block, body, trailers):
                 self._streams.sent(stream)
 
@@ -169,10 +175,11 @@ class Connection:
 
     # ------------------------------------------------------------------ receiving
 
-    def receive(self, data: bytes) -> list[Event]:
-        """What the peer's next bytes mean; any bytes will do, cut anywhere."""
+    def receive(self, data: bytes, now: float = 0.0) -> list[Event]:
+        """What the peer's next bytes mean; any bytes will do, cut anywhere. `now`: seconds, for what may not come too often."""
         if self._closed:
             return []
+        self._now = now
         events = self._inbox.events = []
         try:
             self._parse(data)
@@ -252,6 +259,8 @@ class Connection:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "not a client's frame")
         elif kind == frames.PING:
             self._control.on_ping(flags, payload)
+            if not flags & ACK:
+                self._ping_limit.came(self._now, streams=bool(self._streams.open))
         elif kind == frames.SETTINGS:
             self._control.on_settings(flags, payload)
         else:

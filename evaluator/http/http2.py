@@ -91,7 +91,7 @@ class Http2Peer(Peer):
             return
         self._heard = self.clock()
         self._batching = True
-        events = self.connection.receive(data)
+        events = self.connection.receive(data, self._heard)
         for event in events:
             if type(event) is RequestReceived:
                 self._waiting.append(event)

@@ -296,5 +296,8 @@ class Limits:
     """A connection without an open stream or request is closed after this."""
     resets_per_second: int = 100
     """RST_STREAM frames of the peer's, and as many PING, SETTINGS and empty frames; over it GOAWAY(ENHANCE_YOUR_CALM)."""
+    ping_seconds: float = 0.0
+    """The least time between a peer's pings; after two that come early GOAWAY(ENHANCE_YOUR_CALM)."""
+    pings_without_stream: bool = True
     write_buffer_bytes: int = 1_048_576
     """A connection whose peer reads nothing is closed once this much waits for it."""

@@ -62,9 +62,6 @@ def _settings(
         if name in {"uri", "sources"} or (option.kind is Kind.CHOICE and what.values[-1] == ""):
             continue
         found[option.target if option.target != "-" else name] = _value(option, what)
-        default = getattr(defaults, option.target, None)
-        if option.without_effect and found[option.target] != default:
-            warnings.append(f"{what.where} has no effect: {option.without_effect}")
     otel = _otel(found, environ)
     if otel.collector_uri and "OTEL_EXPORTER_OTLP_ENDPOINT" in environ:
         found.setdefault("metrics_exporter", "otel")

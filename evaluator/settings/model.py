@@ -99,9 +99,10 @@ class Settings:
     """Seconds after which a client may close an idle event stream; told to clients."""
     ofrep_sse_public_url: str = ""
     """Origin told to clients for the event stream; empty: the one that they asked."""
-    keep_alive_min_time: float = 30.0
-    """Kept for flagd's sake: no ping is refused for coming early, short of a flood."""
+    keep_alive_min_time: float = 0.0
+    """Seconds between a sync client's pings, at least; 0: it pings as often as it likes, short of a flood."""
     keep_alive_permit_without_stream: bool = True
+    """Whether a sync client may ping as often without a stream."""
     max_request_body: int = 1_000_000
     """Bytes; 0: no limit."""
     max_request_header: int = 1_000_000

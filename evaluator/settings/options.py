@@ -43,8 +43,6 @@ class Option:
     """All that is taken; with a refusal, what is taken because it asks for what is the case anyway."""
     refusal: str = ""
     """Why any value, or any beside `choices`, is refused, and what to do."""
-    without_effect: str = ""
-    """Why a value other than the default is taken and changes nothing; it is warned of."""
     flagd: bool = True
     """Whether flagd has, or had, this option."""
 
@@ -97,12 +95,10 @@ _STREAMS: Final = (
     Option(name="stream-deadline", kind=Kind.DURATION, help="event and sync streams end after this; 0: never"),
     Option(name="disable-sync-metadata", kind=Kind.SWITCH, help="GetMetadata of sync is unimplemented"),
     Option(
-        name="keep-alive-min-time", kind=Kind.DURATION, help="least time between a client's pings",
-        without_effect="pings may come as often as a client likes, short of a flood",
+        name="keep-alive-min-time", kind=Kind.DURATION, help="least time between a sync client's pings; 0: any",
     ),
     Option(
-        name="keep-alive-permit-without-stream", kind=Kind.SWITCH, help="pings without a stream",
-        without_effect="a client may always ping",
+        name="keep-alive-permit-without-stream", kind=Kind.SWITCH, help="sync clients may ping without a stream",
     ),
     Option(
         name="sync-http-port", kind=Kind.WHOLE, field="-", choices=("0",), help="flagd's port of GET /v1/flags",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import ChainMap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from evaluator.exchange import beside
@@ -103,7 +103,15 @@ def _doors(tables: _Tables, settings: Settings, observed: Observed) -> Sequence[
     ofrep_tls, management_tls = _tls(settings.ofrep_tls), _tls(settings.management_tls)
     cors, host = Cors(settings.cors_origins), settings.host
 
-    def listener(name: str, routes: Routes, cors: Cors | None = None) -> Listener:
+    pinged = replace(
+        limits,
+        ping_seconds=settings.keep_alive_min_time,
+        pings_without_stream=settings.keep_alive_permit_without_stream,
+    )
+
+    def listener(
+        name: str, routes: Routes, cors: Cors | None = None, limits: Limits = limits
+    ) -> Listener:
         made = Listener(routes, limits, name=name, cors=cors)
         observed.metrics.condition.connections(name, lambda: made.connections)
         return made
@@ -112,7 +120,7 @@ def _doors(tables: _Tables, settings: Settings, observed: Observed) -> Sequence[
         Door(listener("grpc", tables.evaluation, cors), host, settings.port, settings.socket_path, tls),
         Door(listener("ofrep", tables.ofrep, cors), host, settings.ofrep_port, settings.ofrep_socket_path, ofrep_tls),
         Door(listener("management", tables.management), host, settings.management_port, "", management_tls),
-        Door(listener("sync", tables.sync), host, settings.sync_port, settings.sync_socket_path, tls),
+        Door(listener("sync", tables.sync, limits=pinged), host, settings.sync_port, settings.sync_socket_path, tls),
     )  # fmt: skip
 
 

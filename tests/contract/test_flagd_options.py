@@ -43,7 +43,7 @@ TAKEN = [
     Taken("cors-origin", "C", (), "https://a,https://b", "cors_origins", ("https://a", "https://b"), "https://a https://b"),
     Taken("debug", "x", "info", "true", "log_level", "debug"),
     Taken("disable-sync-metadata", "", False, "true", "disable_sync_metadata", True),
-    Taken("keep-alive-min-time", "", 30.0, "10s", "keep_alive_min_time", 10.0),
+    Taken("keep-alive-min-time", "", 0.0, "10s", "keep_alive_min_time", 10.0),
     Taken("keep-alive-permit-without-stream", "", True, "false", "keep_alive_permit_without_stream", False),
     Taken("log-format", "z", "console", "json", "log_format", "json"),
     Taken("management-port", "m", 8014, "1", "management_port", 1),
@@ -150,10 +150,3 @@ def test_it_is_refused_for_a_reason(name: str, given: str, reason: str) -> None:
     assert "hidden" not in str(caught.value)
     with pytest.raises(InvalidSettingError, match=f"FLAGD_{name.upper().replace('-', '_')}.*refus"):
         settings([], {"FLAGD_" + name.upper().replace("-", "_"): given})
-
-
-@pytest.mark.parametrize("option", ["keep-alive-min-time", "keep-alive-permit-without-stream"])
-def test_what_has_no_effect_is_said_to_have_none(option: str) -> None:
-    given = next(each.given for each in TAKEN if each.name == option)
-    (warning,) = load({option: [given]}, {}).warnings
-    assert warning.startswith(f"--{option} has no effect: ")

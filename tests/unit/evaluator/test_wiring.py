@@ -4,6 +4,7 @@ import asyncio
 import json
 import resource
 import socket
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -12,6 +13,7 @@ import pytest
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v1
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2_grpc as v1_grpc
 
+from evaluator.http import frames
 from evaluator.settings import Settings
 from evaluator.store import Store
 from evaluator.wiring import Serving, allow_connections, serve
@@ -44,6 +46,25 @@ async def test_each_port_answers_what_is_its_own() -> None:
     elsewhere, _ = await get(serving.ports.ofrep, "/readyz")
     await serving.stop()
     assert (status, json.loads(body)["ready"], elsewhere) == (200, True, 404)
+
+
+async def pinged(port: int) -> bytes:
+    """What a client is told that pings four times at once and waits for four answers, or the end."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    pings = frames.frame(frames.PING, 0, 0, b"keepaliv")
+    writer.write(frames.PREFACE + frames.settings_frame({}) + 4 * pings)
+    said = b""
+    while said.count(b"keepaliv") < 4 and (piece := await reader.read(1_000)):
+        said += piece
+    writer.close()
+    return said
+
+
+async def test_the_least_time_between_pings_is_of_the_sync_port_alone() -> None:
+    _, serving = await started(replace(LOOPBACK, keep_alive_min_time=30.0))
+    found = [await pinged(port) for port in (serving.ports.sync, serving.ports.grpc)]
+    await serving.stop()
+    assert [b"too_many_pings" in said for said in found] == [True, False]
 
 
 async def test_a_port_that_is_taken_leaves_none_open() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from evaluator.http import frames
@@ -85,3 +87,70 @@ def test_who_pings_and_reads_no_answer_is_heard_no_more_and_goes() -> None:
     for _ in range(5):
         later(subscriptions, 30)
     assert line.pipe.aborted
+
+
+def pinging(pings: int, every: float, *, streams: bool = True, **limits: Any) -> bytes:
+    """The last of what is said to a client that pings so often."""
+    subscriptions = Subscriptions(Limits(**limits))
+    if streams:
+        subscriptions.subscribe(1)
+    said = b""
+    for _ in range(pings):
+        said = subscriptions.line.feed(PING)
+        subscriptions.line.now += every
+    return said
+
+
+LEAST: dict[str, Any] = {"ping_seconds": 30.0}
+ALONE: dict[str, Any] = {"streams": False}
+FORBIDDEN: dict[str, Any] = {**LEAST, "pings_without_stream": False}
+
+
+@pytest.mark.parametrize(
+    ("pings", "every", "how"),
+    [
+        pytest.param(3, 1.0, LEAST, id="two early ones"),
+        pytest.param(99, 30.0, LEAST, id="in time"),
+        pytest.param(99, 29.9, LEAST, id="all but in time"),
+        pytest.param(99, 30.0, {**LEAST, **ALONE}, id="without a stream"),
+        pytest.param(99, 7_200.0, {**FORBIDDEN, **ALONE}, id="rarely, without a stream"),
+        pytest.param(99, 30.0, FORBIDDEN, id="with the stream that is asked for"),
+        pytest.param(99, 1.0, {}, id="where nothing is set"),
+    ],
+)
+def test_a_client_that_pings_as_it_may_is_answered(
+    pings: int, every: float, how: dict[str, Any]
+) -> None:
+    assert pinging(pings, every, **how) == ACKED
+
+
+@pytest.mark.parametrize(
+    ("every", "how"),
+    [
+        pytest.param(1.0, LEAST, id="too often"),
+        pytest.param(26.0, LEAST, id="a little too often"),
+        pytest.param(30.0, {**FORBIDDEN, **ALONE}, id="without the stream that is asked for"),
+    ],
+)
+def test_the_third_early_ping_in_a_row_ends_the_connection_in_grpcs_words(
+    every: float, how: dict[str, Any]
+) -> None:
+    *_, (kind, _, _, payload) = wire.parsed(pinging(4, every, **how))
+    assert (kind, payload[4:8]) == (frames.GOAWAY, ErrorCode.ENHANCE_YOUR_CALM.to_bytes(4))
+    assert payload[8:] == b"too_many_pings"
+
+
+def test_an_answer_between_pings_forgives_the_early_ones() -> None:
+    subscriptions, _ = subscribed(Limits(ping_seconds=30.0))
+    for state in range(1, 50):
+        assert frames.GOAWAY not in kinds(subscriptions.line.feed(PING))
+        assert subscriptions.publish(state) == [b"%d" % state]
+
+
+def test_each_connection_is_counted_for_itself() -> None:
+    (calm, _), (eager, _) = (
+        subscribed(Limits(ping_seconds=30.0)),
+        subscribed(Limits(ping_seconds=30.0)),
+    )
+    eager.line.feed(*[PING] * 4)
+    assert (eager.line.over(), calm.line.feed(PING), calm.line.over()) == (True, ACKED, False)
