@@ -55,6 +55,8 @@ FEW: Final = 250
 """Flags up to which a bulk answer is made within the call: the first after a swap takes 10 ms then, others 2 ms."""
 STEP: Final = 16
 """Flags of a larger one that are answered in a row."""
+BRIEF: Final = 1_024
+"""Bytes of a bulk request up to which both hold: a longer context may have lists that rules go through, so others are answered after each flag."""
 
 SERVICES: Final = {
     "flagd.evaluation.v1.Service": "v1",
@@ -197,26 +199,30 @@ class Evaluation:
         if len(message) > LARGE:
             return Deferred(self._all_aside(call, message))
         given = self._codec.decode_bulk_request(message)
-        return self._bulk(call, self._codec.plain(given))
+        return self._bulk(call, self._codec.plain(given), brief=len(message) <= BRIEF)
 
     def _all_aside(self, call: Call, message: bytes) -> Generator[None, None, bytes]:
         _, given = yield from self._codec.decode_large(None, message)
-        answer = self._bulk(call, given)
+        answer = self._bulk(call, given, brief=False)
         return (yield from answer.steps) if isinstance(answer, Deferred) else answer
 
-    def _bulk(self, call: Call, given: Context) -> bytes | Deferred[bytes]:
+    def _bulk(self, call: Call, given: Context, *, brief: bool) -> bytes | Deferred[bytes]:
         selected = select(call.headers)
         context = self._sources.lay_over(given, call.headers)
         snapshot = selected.of(self._store)
         if snapshot is None:
             return self._codec.join_bulk((), selected.metadata)
-        steps = self._all(snapshot, context, selected.metadata)
-        return at_once(steps) if len(snapshot.compiled) <= FEW else Deferred(steps)
+        steps = self._all(snapshot, context, selected.metadata, STEP if brief else 1)
+        return at_once(steps) if brief and len(snapshot.compiled) <= FEW else Deferred(steps)
 
     def _all(
-        self, snapshot: Snapshot, context: Mapping[str, Json], metadata: Mapping[str, Any]
+        self,
+        snapshot: Snapshot,
+        context: Mapping[str, Json],
+        metadata: Mapping[str, Any],
+        step: int,
     ) -> Generator[None, None, bytes]:
-        """All flags of what was served when it was asked for, whatever is served by the end."""
+        """All flags of what was served when it was asked for, `step` in a row, whatever is served by the end."""
         entries, parts = self._entries, list[bytes]()
         resolved = resolve_all(snapshot.compiled, context, int(self._clock()))
         for number, (key, resolution) in enumerate(resolved, 1):
@@ -224,7 +230,7 @@ class Evaluation:
             if known is not None:
                 known[1].count += 1
                 parts.append(known[0])
-            if not number % STEP:
+            if not number % step:
                 yield
         return self._codec.join_bulk(parts, metadata)
 

@@ -17,7 +17,7 @@ from evaluator.resolve import ErrorCode, resolve, resolve_all
 from evaluator.server import ofrep_events
 from evaluator.server.context import TOO_MANY, read_too_deep
 from evaluator.server.counting import LARGE, too_many_in_json
-from evaluator.server.evaluation import FEW, STEP
+from evaluator.server.evaluation import BRIEF, FEW, STEP
 from evaluator.server.metrics import remember
 from evaluator.server.selection import InvalidSelectorError, selection
 
@@ -130,7 +130,7 @@ class Ofrep:
             rest["eventStreams"] = self._changes.advertised(selected)
         steps = self._all(request, snapshot, context, rest)
         few = snapshot is None or len(snapshot.compiled) <= FEW
-        return at_once(steps) if few else Deferred(steps)
+        return at_once(steps) if few and len(request.body) <= BRIEF else Deferred(steps)
 
     def _all(
         self,
@@ -145,7 +145,8 @@ class Ofrep:
         if snapshot is not None:
             resolved = resolve_all(snapshot.compiled, context, int(self._clock()))
         bodies, between = self._bodies, b""
-        while some := [self._body(bodies, key, found) for key, found in islice(resolved, STEP)]:
+        step = STEP if len(request.body) <= BRIEF else 1
+        while some := [self._body(bodies, key, found) for key, found in islice(resolved, step)]:
             piece = between + b",".join(some)
             pieces.append(piece)
             digest.update(piece)

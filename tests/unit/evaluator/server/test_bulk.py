@@ -80,6 +80,25 @@ def test_an_answer_is_wholly_of_the_flags_that_were_served_when_it_was_asked_for
     assert {one.string_value for one in values} == {"new"}
 
 
+LONG = {"tier": "gold", "list": ["x" * 10] * 100}
+
+
+@pytest.mark.parametrize("kind", ["ofrep", "json", "evaluation"])
+def test_with_a_longer_context_others_have_their_turn_after_each_flag(kind: str) -> None:
+    served = world(*flags(20))
+    if kind == "ofrep":
+        body = orjson.dumps({"context": LONG})
+        answer: Any = served.ofrep.bulk(Request("POST", PREFIX, "", (), body, "127.0.0.1:1"))
+    elif kind == "json":
+        answer = served.json.resolve_all(call(), orjson.dumps({"context": LONG}))
+    else:
+        asked = v1.ResolveAllRequest()
+        asked.context.update(LONG)
+        answer = served.evaluation.resolve_all(call(), asked.SerializeToString())
+    assert isinstance(answer, Deferred)
+    assert sum(1 for _ in answer.steps) == 20
+
+
 def test_each_flag_of_a_deferred_answer_is_counted() -> None:
     served = world(*flags(MANY))
     for _ in range(2):

@@ -114,7 +114,7 @@ def test_a_large_context_is_answered_as_a_small_one_and_deferred(
     assert settled(answer) == settled(ask(served, {"tier": "gold"}))
 
 
-@named
+@pytest.mark.parametrize("ask", [protobuf, json, ofrep], ids=lambda ask: ask.__name__)
 def test_a_context_that_a_person_would_write_is_answered_in_place(
     ask: Callable[[World, Any], Any],
 ) -> None:
