@@ -66,6 +66,15 @@ TEXTS = (
         "false",
     ),
     Difference(
+        "in without a list of arguments",
+        "in",
+        lambda call: c.bare(call) and len(call.parts) == 1 and not isinstance(call.parts[0], list),
+        "an error to the engine, which wants a list of arguments",
+        {"in": None},
+        "PARSE_ERROR",
+        "false",
+    ),
+    Difference(
         "cat of what is no text or number",
         "cat",
         c.any_part(lambda part: not c.is_text(part) and not c.is_number(part)),
