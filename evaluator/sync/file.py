@@ -27,13 +27,17 @@ _STILL: Final = 0.2
 """Seconds that YAML which is written in place stays as it is before it is taken: cut at the end of a line it is a document, too."""
 _FRESH: Final = 1.0
 """Seconds after its last change in which a file that we know nothing of may be under its writer's hands."""
+_GRAIN: Final = 10_000_000
+"""Nanoseconds: what the times of a file may tell apart. Writing sets both to one moment, a later rename that of its inode alone."""
 _LONGEST_WRITING: Final = 5.0
 """Seconds after which whoever writes on and on is told of."""
 _MAX_FILES: Final = 1_000
 _TRIES: Final = 5
 
-Mark: TypeAlias = tuple[tuple[str, int, int, int, int, int], ...]
-"""Of each file: name, device, inode, size, times of change. Another content has, as a rule, another mark."""
+_FileMark: TypeAlias = tuple[str, int, int, int, int, int]
+"""Name, device, inode, size, times in nanoseconds: of the content's last change, of the inode's."""
+Mark: TypeAlias = tuple[_FileMark, ...]
+"""Of all files. Another content has, as a rule, another mark."""
 
 
 class FileSource:
@@ -124,15 +128,21 @@ class FileSource:
         raise self._changing()
 
     def _may_be_half(self, mark: Mark) -> bool:
-        """Whether YAML was changed that may still be written. Half of JSON is none, and what replaced another file was whole before."""
+        """Whether YAML was changed that may still be written. Half of JSON is none."""
         known = {each[0]: each for each in self._mark or ()}
         return any(
-            abs(self._clock() - each[4] / 1e9) < _FRESH
-            if (held := known.get(each[0])) is None
-            else each != held and each[1:3] == held[1:3]
+            self._is_being_written(each, known.get(each[0]))
             for each in mark
             if format_of(each[0] or self._path.name) is Format.YAML
         )
+
+    def _is_being_written(self, seen: _FileMark, held: _FileMark | None) -> bool:
+        """Whether the file may be. What was renamed into another's place was whole before; what was made there may be half."""
+        if held is not None and (seen == held or seen[1:3] == held[1:3]):
+            return seen != held
+        *_, modified, changed = seen
+        renamed = held is not None and changed - modified > _GRAIN
+        return not renamed and abs(self._clock() - modified / 1e9) < _FRESH
 
     def _changing(self) -> SourceFault:
         return SourceFault("Changing", f"{self.name}: it changes faster than it can be read")
@@ -165,7 +175,7 @@ class FileSource:
         return tuple(documents)
 
 
-def _mark(name: str, status: os.stat_result) -> tuple[str, int, int, int, int, int]:
+def _mark(name: str, status: os.stat_result) -> _FileMark:
     return (
         name,
         status.st_dev,

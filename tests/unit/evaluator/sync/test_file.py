@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -199,6 +200,61 @@ def test_yaml_that_was_written_just_before_the_first_look_is_looked_at_twice(
     now = path.stat().st_mtime
     looking = [FileSource("f", "identity", path, Clock(now + age)) for age in (0.5, 5.0)]
     assert [each._look(False) is None for each in looking] == [True, False]
+
+
+def make_anew(path: Path, text: str) -> None:
+    """As editors with a backup, `git checkout` and `cp` after `rm` do: another inode, written in its place."""
+    path.rename(path.with_suffix(".backup"))
+    path.write_text(text)
+
+
+def replace_later(path: Path, text: str) -> None:
+    """What was written a while ago comes by rename."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(text)
+    written = fresh.stat().st_mtime_ns - 100_000_000
+    os.utime(fresh, ns=(written, written))
+    fresh.replace(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "age", "waits"),
+    [
+        pytest.param(make_anew, 0.2, True, id="made anew now"),
+        pytest.param(make_anew, 5.0, False, id="made anew a while ago"),
+        pytest.param(replace_later, 0.2, False, id="renamed now"),
+    ],
+)
+def test_yaml_in_another_inode_is_looked_at_twice_unless_it_was_renamed_there(
+    tmp_path: Path, change: Callable[[Path, str], None], age: float, waits: bool
+) -> None:
+    path, clock = tmp_path / "flags.yaml", Clock(0.0)
+    write(path, "one")
+    looking = FileSource("f", "identity", path, clock, watch=False)
+    assert looking._look(False) is not None
+    change(path, "two")
+    clock.now = path.stat().st_mtime + age
+    assert (looking._look(False) is None) is waits
+
+
+async def test_yaml_that_is_made_anew_is_taken_once_it_is_whole(
+    tmp_path: Path, watch: bool
+) -> None:
+    path = tmp_path / "flags.yaml"
+    write(path, "one")
+    heard = FileSource(
+        "f", "identity", path, lambda: tmp_path.stat().st_mtime, watch=watch
+    ).deliveries()
+    assert text(await following(heard, Delivery)) == "one"
+    changed = asyncio.ensure_future(following(heard, Delivery))
+    path.rename(path.with_suffix(".backup"))
+    with path.open("w") as file:
+        for line in ("a: 1\n", "b: 2\n", "c: 3\n"):
+            file.write(line)
+            file.flush()
+            await asyncio.sleep(0.05)
+    assert text(await changed) == "a: 1\nb: 2\nc: 3\n"
+    await heard.aclose()
 
 
 async def test_yaml_that_is_written_on_and_on_is_a_fault(
