@@ -29,9 +29,19 @@ class Answer:
 
 
 def expected(answer: Answer, kind: str, name: str) -> dict[str, Any]:
-    """The body of a good answer. Raises a setback for any other."""
+    """The object or list, with its metadata, that a good answer has. Raises a setback for any other."""
+    require_good(answer, kind, name)
+    if not isinstance(answer.body.get("metadata"), dict):
+        # Whoever stands in between answers so: a load balancer, its page.
+        what = f"{kind} {name}".strip()
+        raise Failed("ApiServerFailed", f"{what}: what was answered is no object: {answer.message}")
+    return answer.body
+
+
+def require_good(answer: Answer, kind: str, name: str) -> None:
+    """Raise a setback for an answer that is a refusal."""
     if 200 <= answer.status < 300:
-        return answer.body
+        return
     what = f"{kind} {name}".strip()
     if answer.status in {HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED}:
         raise Failed("AccessDenied", f"{what}: {answer.message}")

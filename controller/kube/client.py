@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from kubernetes.aio import client, config
 
 from controller.api.meta import Resource, about
-from controller.kube.answers import Answer, causes, conflict_told, editor, expected
+from controller.kube.answers import Answer, causes, conflict_told, editor, expected, require_good
 from controller.kube.paths import path_of, paths_of_all
 from controller.kube.requests import JSON, Requests
 from controller.runtime.setbacks import Failed, Stalled
@@ -194,7 +194,8 @@ class Cluster:
         path = path_of(api_version, kind, namespace, name)
         answer = await self._server.ask("DELETE", path, {}, options)
         if answer.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
-            expected(answer, kind, name)
+            # A Status, or the object as it was.
+            require_good(answer, kind, name)
 
     # -- what the loop writes ----------------------------------------------------------------------------------------
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PATH = "/apis/core.openfeature.dev/v1beta1/namespaces/shop/featureflagconfigurations/c"
+ALL = "/apis/core.openfeature.dev/v1beta1/featureflagconfigurations"
+OBJECT = ("core.openfeature.dev/v1beta1", "FeatureFlagConfiguration", "shop", "c")
+LIST = ("core.openfeature.dev/v1beta1", "featureflagconfigurations", ())
 MANIFEST: dict[str, Any] = {
     "apiVersion": "core.openfeature.dev/v1beta1",
     "kind": "FeatureFlagConfiguration",
@@ -36,8 +39,12 @@ MADE = (200, MANIFEST)
 @contextlib.asynccontextmanager
 async def answering(
     *answers: tuple[int, dict[str, Any]],
+    found: bytes = b"",
 ) -> AsyncIterator[tuple[Cluster, list[str]]]:
-    """A client of a server that gives these answers to patches, one after the other, and what it was asked."""
+    """A client of a server that gives these answers to patches, one after the other, and what it was asked.
+
+    `found` is its answer to all else.
+    """
     asked: list[str] = []
     left: Iterator[tuple[int, dict[str, Any]]] = iter(answers)
 
@@ -46,10 +53,12 @@ async def answering(
         status, body = next(left)
         return Response(status, orjson.dumps(body), (("content-type", "application/json"),))
 
-    def found(_request: Request) -> Response:
-        return Response(200, orjson.dumps(MANIFEST), (("content-type", "application/json"),))
+    def told(_request: Request) -> Response:
+        body = found or orjson.dumps(MANIFEST)
+        return Response(200, body, (("content-type", "application/json"),))
 
-    routes = Routes(http={("PATCH", PATH): patched, ("GET", PATH): found})
+    others = {("GET", PATH): told, ("GET", ALL): told, ("DELETE", PATH): told}
+    routes = Routes(http={("PATCH", PATH): patched, **others})
     listener = Listener(routes, Limits(), name="api")
     port = await listener.start("127.0.0.1", 0)
     configuration = client.Configuration(host=f"http://127.0.0.1:{port}")
@@ -78,3 +87,22 @@ async def test_another_owner_is_named_at_once() -> None:
         with pytest.raises(Stalled, match='belongs to another: conflict with "platform"'):
             await cluster.apply(MANIFEST, manager="us")
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("page", [b"<html>Sign in</html>", b"{}", b"[]", b'{"metadata": 1}'])
+@pytest.mark.parametrize("read", ["get", "uid", "everywhere", "present"])
+async def test_what_is_no_object_is_a_failure_of_the_api_server(page: bytes, read: str) -> None:
+    async with answering(found=page) as (cluster, _):
+        with pytest.raises(Failed, match="is no object"):
+            await getattr(cluster, read)(*(LIST if read in {"everywhere", "present"} else OBJECT))
+
+
+async def test_what_is_no_object_tells_how_it_begins() -> None:
+    async with answering(found=b"<html>Sign in</html>") as (cluster, _):
+        with pytest.raises(Failed, match="<html>Sign in"):
+            await cluster.uid(*OBJECT)
+
+
+async def test_a_delete_is_answered_by_a_status() -> None:
+    async with answering(found=b'{"kind": "Status", "status": "Success"}') as (cluster, _):
+        await cluster.delete(*OBJECT)
