@@ -113,7 +113,7 @@ class Claims:
 
     def __init__(self) -> None:
         self._known: dict[ObjectKey, Claim] = {}
-        self._users: dict[Place, set[Place]] = {}
+        self._users: dict[Place, set[ObjectKey]] = {}
         """Which objects consist of a shard, by the shard's place."""
         self._held: dict[Place, tuple[str, _Turn]] = {}
         """The flagSetId of what is served under a name, and its turn."""
@@ -189,12 +189,13 @@ class Claims:
         seen = after or before
         assert seen is not None  # noqa: S101 - one of both is always there
         if seen.key.kind == shard.KIND:
-            places = frozenset(self._users.get(seen.place, ()))
+            users = self._users.get(seen.place, ())
+            places = frozenset((each.namespace, each.name) for each in users)
             rivals: set[Place] = set()
         else:
             places = frozenset({seen.place})
             rivals = set(places) if _maker(before) != _maker(after) else set()
-            self._list(seen.place, _parts(before), _parts(after))
+            self._list(seen.key, _parts(before), _parts(after))
         claims: set[str] = set()
         for place in places:
             claims.add(self.flag_set_id(place))
@@ -206,13 +207,13 @@ class Claims:
         keys = (ObjectKey(kind, *place) for place in places for kind in (KIND, FLAG_KIND))
         return (key for key in keys if key in self._known)
 
-    def _list(self, place: Place, before: Iterable[Place], after: Iterable[Place]) -> None:
+    def _list(self, key: ObjectKey, before: Iterable[Place], after: Iterable[Place]) -> None:
         for part in before:
-            self._users[part].discard(place)
+            self._users[part].discard(key)
             if not self._users[part]:
                 del self._users[part]
         for part in after:
-            self._users.setdefault(part, set()).add(place)
+            self._users.setdefault(part, set()).add(key)
 
     def _claim_anew(self, place: Place) -> set[Place]:
         """Put the object that is served there into its turn; the places of whose conflicts that makes others."""

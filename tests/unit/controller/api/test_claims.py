@@ -84,6 +84,15 @@ def test_the_flag_set_id_of_a_sharded_set_stands_in_its_shards() -> None:
     assert told(claims, FFC, "a/y") == []
 
 
+def test_a_shard_of_two_objects_with_one_name_is_let_go_of_twice() -> None:
+    both = [claim(kind, "a/x", shards=("part",)) for kind in (FFC, FLAG)]
+    claims = index(*both)
+    claims.forget(both[0].key)
+    assert claims.learn(Claim(PART, "9", flag_set_id="id")).claims == {"id"}
+    claims.forget(both[1].key)
+    assert claims.learn(Claim(PART, "9", flag_set_id="other")) == UNCHANGED
+
+
 STATES = st.one_of(
     st.none(),
     st.tuples(st.sampled_from(["", "one", "two"]), st.sampled_from("123"), st.sampled_from(["", "s"])),
