@@ -38,7 +38,7 @@ class ArtifactReader:
     """What is downloaded from: `name` or `name:port`; a name that begins with a dot stands for all that end with it."""
     most_bytes: int = DEFAULT_LIMITS.compressed_bytes
     own: str = ""
-    """The `name:port` of our own artifact server, which asks for a token; empty: none."""
+    """Our own artifact server, which asks for a token: `name:port`, or a name, whose port is 80; empty: none."""
     token: Callable[[], str | None] = lambda: None
 
     async def read(self, namespace: str, artifact: ArtifactStatus) -> bytes:
@@ -93,16 +93,18 @@ class ArtifactReader:
     def _believed(self, namespace: str, url: URL) -> dict[str, str]:
         """Our token, for our own server alone, and there for the namespace's own archives."""
         token = self.token()
-        ours = (
-            url.scheme == "http"
-            and _name(self.own) == f"{_name(url.host or '')}:{url.port}"
-            and url.raw_path.startswith(f"/flagsource/{namespace}/")
-        )
+        ours = self._is_own(url) and url.raw_path.startswith(f"/flagsource/{namespace}/")
         return {"Authorization": f"Bearer {token}"} if ours and token else {}
+
+    def _is_own(self, url: URL) -> bool:
+        """Whether it names our own artifact server. Raises ValueError where `own` is no host."""
+        return bool(self.own) and _origin(url) == _origin(URL(f"http://{self.own}"))
 
     def _require_allowed(self, url: URL, where: str) -> None:
         """Whoever may write a source's status would otherwise have us ask any host that we reach, and see from our words what is there."""
         name = _name(url.host or "")
+        if self._is_own(url):
+            return
         named = {name, f"{name}:{url.port}"}
         for each in self.hosts if name and url.scheme in ("http", "https") else ():
             host = _name(each)
@@ -113,6 +115,11 @@ class ArtifactReader:
             f"{where} is not on a host that artifacts may come from; "
             "the controller's setting FLAGSTAFF_ARTIFACT_HOSTS names them",
         )
+
+
+def _origin(url: URL) -> tuple[str, str, int | None]:
+    """What two URLs of one server have in common, a port that is not written with the others."""
+    return url.scheme, _name(url.host or ""), url.port
 
 
 def _name(host: str) -> str:

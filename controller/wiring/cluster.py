@@ -109,13 +109,12 @@ def _reconcilers(
 
     # Our own, too: a replica that does not hold an artifact asks for it.
     own = _address(settings, controller.ports.artifacts).removeprefix("http://")
-    hosts = (*settings.artifact_hosts, own)
 
     def local(path: str) -> bytes | None:
         found = storages.read(path)
         return None if found is None else found[0]
 
-    reader = ArtifactReader(local, hosts, own=own, token=tokens.first)
+    reader = ArtifactReader(local, settings.artifact_hosts, own=own, token=tokens.first)
     return {
         flagsource.KIND: SourceReconciler(sources, storages, controller.expected, random.random),
         flagset.KIND: FlagSetReconciler(

@@ -200,6 +200,30 @@ async def test_unless_told_otherwise_only_services_are_asked(server: str) -> Non
         await ArtifactReader(lambda _: None).read("shop", artifact(f"{server}/good"))
 
 
+OWN = [
+    ("artifacts.example.com", "http://artifacts.example.com/a"),
+    ("artifacts.example.com.:80", "http://Artifacts.example.com/a"),
+    ("[::1]:9090", "http://[::1]:9090/a"),
+]
+
+
+@pytest.mark.parametrize(("own", "url"), OWN)
+def test_our_own_server_is_known_however_it_is_written(own: str, url: str) -> None:
+    mine = ArtifactReader(lambda _: None, own=own, token=lambda: "s3cret")
+    archive = URL(url).with_path("/flagsource/shop/flags/a")
+    mine._require_allowed(archive, url)
+    assert mine._believed("shop", archive) == {"Authorization": "Bearer s3cret"}
+
+
+@pytest.mark.parametrize(
+    "url", ["https://artifacts.example.com/a", "http://artifacts.example.com:81/a"]
+)
+def test_another_port_of_our_own_host_is_not_ours(url: str) -> None:
+    mine = ArtifactReader(lambda _: None, own="artifacts.example.com", token=lambda: "s3cret")
+    with pytest.raises(Stalled, match="FLAGSTAFF_ARTIFACT_HOSTS"):
+        mine._require_allowed(URL(url), url)
+
+
 @pytest.fixture
 async def shown() -> AsyncIterator[tuple[int, list[str | None]]]:
     """A server's port, and the authorization of each request to it."""
