@@ -38,6 +38,9 @@ class Shares(Generic[Item]):
 
     def take(self) -> Item | None:
         """Who is next, and has a place now until `done`; None: nobody, for now."""
+        if self._free <= 0:
+            # Before all who wait are looked at: there may be thousands.
+            return None
         able = (each for each in self._waiting.items() if self._taken[each[0]] < self._free)
         found = next(able, None)
         if found is None:

@@ -65,6 +65,28 @@ def test_what_waits_no_more_gets_nothing() -> None:
     assert taken(shares) == ["a1"]
 
 
+class Looked:
+    """A group that knows how often anybody asked for it."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def __hash__(self) -> int:
+        self.looks += 1
+        return 1
+
+
+def test_without_a_free_place_nobody_who_waits_is_looked_at() -> None:
+    shares: Shares[str] = Shares(1)
+    shares.add("a", "a0")
+    taken(shares)
+    group = Looked()
+    shares.add(group, "b0")
+    before = group.looks
+    assert shares.take() is None
+    assert group.looks == before
+
+
 steps = st.lists(st.tuples(st.sampled_from(["add", "take", "done"]), st.sampled_from("abcde")), max_size=120)  # fmt: skip
 
 
