@@ -113,7 +113,7 @@ def test_a_member_that_moves_to_a_proxy_that_is_told_late_counts_once_and_where_
             found = served(spine, "0/1")
             assert [each["name"] for each in found["status"]["laggards"]] == [f"{spine.name}/mover"]
             # What its proxy knows is what it serves, also where it has seen newer.
-            assert value(mover.port("ofrep")) is True
+            within(lambda: value(mover.port("ofrep")) is True)
             held.release()
             settled(spine, "1/1")
             assert value(mover.port("ofrep")) is False
