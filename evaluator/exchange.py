@@ -61,7 +61,7 @@ class Exchange:
             since = None if fresh else self.store.stale_since(name)
             prepared = await self.read(partial(self._prepare, name, flag_set, digest, since))
             before, changed = self.store.snapshot, along()
-            snapshot = before if prepared is None else self._serve(prepared)
+            snapshot = before if prepared is None else self._serve(prepared, along=changed)
             if changed and snapshot is before:
                 self.store.tell_again()
             return snapshot
@@ -76,9 +76,9 @@ class Exchange:
             following = self.store.catalog.with_staleness(name, since)
             self._serve(await self.read(partial(self.store.prepare, following)))
 
-    def _serve(self, prepared: Prepared) -> Snapshot | None:
+    def _serve(self, prepared: Prepared, *, along: bool = False) -> Snapshot | None:
         remains = self.store.remains()
-        snapshot = self.store.serve(prepared, now=self._clock())
+        snapshot = self.store.serve(prepared, now=self._clock(), along=along)
         asyncio.get_running_loop().run_in_executor(None, self._let_go, remains)
         return snapshot
 

@@ -134,10 +134,13 @@ class Store:
         _ = catalog.flag_sets
         return prepared
 
-    def serve(self, following: Catalog | Prepared, *, now: float) -> Snapshot | None:
+    def serve(
+        self, following: Catalog | Prepared, *, now: float, along: bool = False
+    ) -> Snapshot | None:
         """Serve a catalog from here on. One that says the same as the last is no change: nobody is told.
 
-        Nor is it where a source is said to be stale now, or is not any more: only those who keep answers are to make them anew.
+        Nor is it where a source is said to be stale now, or is not any more: only those who keep answers are to make them anew. `along`:
+        what goes with it, and is not in it, has changed, which is to be told with any swap.
         Returns everything that is served; None while no source has delivered. Withdrawn by every source, it is an empty set.
         """
         prepared = following if isinstance(following, Prepared) else self._views(following)
@@ -146,11 +149,11 @@ class Store:
         if self._since is not None and prepared.catalog == self.catalog:
             return self.snapshot
         started = perf_counter()
-        restated = self._since is not None and prepared.catalog.holds_as(self.catalog)
-        self._served, self._since = prepared, self._since if restated else now
+        same = self._since is not None and prepared.catalog.holds_as(self.catalog)
+        self._served, self._since = prepared, self._since if same else now
         self._snapshots, self._by_compiled = {}, {}
         snapshot = self.snapshot
-        if restated and snapshot is not None:
+        if same and not along and snapshot is not None:
             self._tell(snapshot, restated=True)
             return snapshot
         if snapshot is not None:

@@ -87,6 +87,13 @@ class Catalog:
             held.same_content(theirs[name]) for name, held in ours.items()
         )  # fmt: skip
 
+    @property
+    def stale(self) -> frozenset[str]:
+        """The sources of which it is said that they are stale."""
+        return frozenset(
+            name for name, held in self._delivered.items() if held.stale_since is not None
+        )
+
     def _with(self, name: str, given: _Delivered | None) -> Catalog:
         if given == self._delivered.get(name):
             return self

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from evaluator.exchange import let_go
-from evaluator.flags.model import STALE_KEY, FlagSet
+from evaluator.flags.model import FlagSet
 from evaluator.http.routes import Code, RpcError
 from evaluator.server.selection import InvalidSelectorError, Selection, parse
 from evaluator.wire.encoding import encode
@@ -41,7 +42,7 @@ _Made: TypeAlias = "dict[object, Payload] | Missing"
 class _Watched:
     """A selection that somebody listens to."""
 
-    __slots__ = ("asked", "delivered", "restated", "served", "watchers")
+    __slots__ = ("asked", "delivered", "quiet", "served", "watchers")
 
     def __init__(self) -> None:
         self.watchers: dict[object, tuple[Make, Tell]] = {}
@@ -49,14 +50,14 @@ class _Watched:
         """How often its flag set was asked for."""
         self.delivered = 0
         """The latest asking whose answer was told: a thread that ends late tells nothing older."""
-        self.restated = False
-        """Whether all that is still to be told is what the same flags say of their staleness."""
+        self.quiet = False
+        """Whether all that is still to be told is that the same flags are stale now: no reason to send them."""
         self.served = False
         """Whether a flag set was ever told."""
 
-    def ask(self, *, restated: bool) -> None:
+    def ask(self, *, quiet: bool) -> None:
         """Its flag set is wanted once more."""
-        self.restated = restated and (self.restated or self.asked == self.delivered)
+        self.quiet = quiet and (self.quiet or self.asked == self.delivered)
         self.asked += 1
 
     def tell(self, asked: int, made: _Made) -> None:
@@ -83,7 +84,11 @@ class StoreBackend:
         self._waiting: dict[Selection, None] = {}
         """Whose flag set is to be encoded in the thread, in turn."""
         self._encoding: asyncio.Task[None] | None = None
-        self._unsubscribe = store.subscribe(self._on_change, self._on_restated)
+        self._stale = store.catalog.stale
+        """Sources, as of the last telling."""
+        self._unsubscribe = store.subscribe(
+            self._on_change, partial(self._on_change, restated=True)
+        )
 
     def topic(self, selector: str, call: Call) -> Hashable:
         """The selection; raises RpcError INVALID_ARGUMENT."""
@@ -120,21 +125,20 @@ class StoreBackend:
         if self._encoding is not None:
             self._encoding.cancel()
 
-    def _on_change(self, _: Snapshot) -> None:
+    def _on_change(self, _: Snapshot, *, restated: bool = False) -> None:
+        # Who came while a source was stale was sent flags that say so, whatever others are still.
+        fresh_again = self._stale - self._store.catalog.stale
+        self._stale = self._store.catalog.stale
         for selection, watched in tuple(self._watched.items()):
-            self._refresh(selection, watched)
+            self._refresh(selection, watched, quiet=restated and not fresh_again)
 
-    def _on_restated(self, _: Snapshot) -> None:
-        for selection, watched in tuple(self._watched.items()):
-            self._refresh(selection, watched, restated=True)
-
-    def _refresh(self, selection: Selection, watched: _Watched, *, restated: bool = False) -> None:
-        watched.ask(restated=restated)
+    def _refresh(self, selection: Selection, watched: _Watched, *, quiet: bool = False) -> None:
+        watched.ask(quiet=quiet)
         found = self._find(selection, watched)
         if isinstance(found, Missing):
             watched.tell(watched.asked, found)
         elif len(found.flags) <= LARGE:
-            made = _make(found, dict(self._context), watched.watchers, watched.restated)
+            made = _make(found, dict(self._context), watched.watchers, watched.quiet)
             watched.tell(watched.asked, made)
         else:
             self._waiting[selection] = None
@@ -168,7 +172,7 @@ class StoreBackend:
                     )
                     del found
                     made = await asyncio.to_thread(
-                        _make_aside, flag_sets, context, watchers, watched.restated
+                        _make_aside, flag_sets, context, watchers, watched.quiet
                     )
                     watched.tell(asked, made)
         finally:
@@ -179,11 +183,11 @@ def _make_aside(
     flag_sets: list[FlagSet],
     context: Mapping[str, Any],
     watchers: Mapping[object, tuple[Make, Tell]],
-    restated: bool,
+    quiet: bool,
 ) -> _Made:
     """`_make` for the one set that is taken out of the list: if it was replaced meanwhile, it is freed here and not on the loop."""
     flag_set = flag_sets.pop()
-    made = _make(flag_set, context, watchers, restated)
+    made = _make(flag_set, context, watchers, quiet)
     remains: list[object] = [*flag_set.flags.values()]
     del flag_set
     let_go(remains)
@@ -194,15 +198,11 @@ def _make(
     flag_set: FlagSet,
     context: Mapping[str, Any],
     watchers: Mapping[object, tuple[Make, Tell]],
-    restated: bool,
+    quiet: bool,
 ) -> _Made:
-    """The set in each watcher's messages.
-
-    Who is `restated` a set that is stale now is not told, as its flags are what they were; who was told of a stale one is told the next.
-    """
+    """The set in each watcher's messages; see `Payload.quiet`."""
     try:
         document = encode(flag_set)
-        quiet = restated and _is_stale(flag_set)
         return {
             token: replace(make(document, context), quiet=quiet)
             for token, (make, _) in watchers.items()
@@ -210,8 +210,3 @@ def _make(
     except Exception:  # noqa: BLE001 - logged; what is served stays
         _log.exception("a flag set cannot be encoded for the sync port")
         return UNENCODABLE
-
-
-def _is_stale(flag_set: FlagSet) -> bool:
-    flags = flag_set.flags.values()
-    return STALE_KEY in flag_set.metadata or any(STALE_KEY in flag.metadata for flag in flags)

@@ -263,6 +263,23 @@ async def test_that_a_source_is_stale_is_no_reason_to_send_and_that_it_is_fresh_
     assert watcher.told[0] == watcher.told[2] != watcher.told[1]
 
 
+@pytest.mark.parametrize("flags", [flag_set(flag("a", {"on": 1})), many(1)], ids=["few", "many"])
+async def test_who_came_while_two_were_stale_is_sent_what_is_left_of_it_when_one_is_not(
+    flags: FlagSet,
+) -> None:
+    store = Store(sources=("one", "two"))
+    store.swap(flags, now=NOW, source="one")
+    store.swap(flag_set(flag("b", {"on": 1})), now=NOW, source="two")
+    for name in ("one", "two"):
+        store.serve(store.catalog.with_staleness(name, "2026-01-02T03:04:05Z"), now=NOW)
+    watcher = Watcher(StoreBackend(store, {}))
+    await settled()
+    store.serve(store.catalog.with_staleness("two", None), now=NOW)
+    await settled()
+    assert watcher.quiet == [False, False]
+    assert ["metadata" in told["b"] for told in watcher.told] == [True, False]
+
+
 async def test_a_change_that_waits_is_not_silenced_by_staleness() -> None:
     store, _, watcher = await encoding()
     store.swap(many(1), now=NOW)

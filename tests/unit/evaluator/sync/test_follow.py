@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from evaluator.server.condition import state
+from evaluator.server.syncing import StoreBackend
 from evaluator.store import Store
 from evaluator.sync import follow, follower
 from evaluator.sync.lastgood import LastGood
 from evaluator.sync.retry import Backoff
 from evaluator.sync.source import RENEWAL, UNCHANGED, SourceFault
+from evaluator.wire.servicer import Payload
+from tests.unit.evaluator.server.fakes import call
 from tests.unit.evaluator.sync.fakes import (
     Clock,
     FakeSource,
@@ -249,6 +252,29 @@ async def test_a_context_that_changes_alone_is_told_to_whoever_passes_it_on() ->
         source.say(delivery(document("a", value=2), region="us"))
         await until(lambda: value(store, "a") == 2)
     assert told == [{"region": "us"}] * 2
+
+
+async def test_a_context_that_comes_with_the_end_of_staleness_is_sent_though_another_source_is_stale() -> (
+    None
+):
+    sent, low, high = list[Any](), FakeSource("low"), FakeSource("high")
+    async with following([low, high]) as (store, followers):
+        high.say(delivery(document("b"), region="eu"))
+        low.say(document("a"))
+        await until(lambda: value(store, "a") and value(store, "b"))
+        backend = StoreBackend(store, followers.context)
+        backend.watch(
+            backend.topic("", call()), lambda _, now: Payload(b"", b"%d" % len(now)), sent.append
+        )
+        for source in (low, high):
+            source.say(SourceFault("Unreachable", "gone"))
+        await until(lambda: store.catalog.stale == {"low", "high"})
+        high.say(delivery(document("b"), region="eu", tier="gold"))
+        await until(lambda: store.catalog.stale == {"low"})
+        backend.close()
+    assert [(each.digest, each.quiet) for each in sent] == [
+        (b"1", False), (b"1", True), (b"1", True), (b"2", False),
+    ]  # fmt: skip
 
 
 async def test_a_context_comes_with_its_flags_and_not_while_they_are_prepared(
