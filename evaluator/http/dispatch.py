@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
@@ -64,9 +64,11 @@ def _failed(request: Request) -> Response:
     return refusal(500)
 
 
-def _later(deferred: Deferred[Response], request: Request) -> Generator[None, None, Response]:
+def _later(
+    request: Request, steps: Generator[None, None, Response]
+) -> Generator[None, None, Response]:
     try:
-        response = yield from deferred.steps
+        response = yield from steps
         check_headers(response.headers)
     except Exception:  # noqa: BLE001 - _failed logs it
         return _failed(request)
@@ -120,7 +122,7 @@ class Dispatch:
         try:
             response = found(request)
             if isinstance(response, Deferred):
-                return Deferred(_later(response, request))
+                return response.through(partial(_later, request))
             check_headers(response.headers)
             if isinstance(response, Streamed):
                 _check_status(response.status)

@@ -19,6 +19,7 @@ from evaluator.http.dispatch import split_target
 from evaluator.http.peer import BATCH_BYTES, QUIET_SECONDS, Peer, Port
 from evaluator.http.routes import Code, Deferred, Headers, Request, Response, Streamed, header
 from evaluator.http.statuses import BODILESS, reason_phrase, refusal
+from evaluator.http.streaming import response_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -271,7 +272,8 @@ class Http1Peer(Peer):
 
         def made(result: Result[Response]) -> None:
             self._job = None
-            self.write(encode(result(), self.port.date, connection=connection, head_only=head_only))
+            response = response_of(result)
+            self.write(encode(response, self.port.date, connection=connection, head_only=head_only))
             self._go_on()
 
         self._job = self.port.slices.start(answer.timed(self.clock), made)

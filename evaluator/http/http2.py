@@ -38,7 +38,7 @@ from evaluator.http.routes import (
 from evaluator.http.rpc import Meaning, Plain, Streaming, Unary, choose
 from evaluator.http.slices import MOST_DEFERRED
 from evaluator.http.statuses import BODILESS, refusal
-from evaluator.http.streaming import OpenStream, failed
+from evaluator.http.streaming import OpenStream, failed, response_of
 from evaluator.http.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ class Http2Peer(Peer):
             self._defer(
                 event.stream_id,
                 answer,
-                lambda at, result: self._respond(at, result(), head_only=head_only),
+                lambda at, result: self._respond(at, response_of(result), head_only=head_only),
             )
             return 0
         self._begin(event.stream_id, answer, head_only=head_only)

@@ -147,24 +147,50 @@ class Deferred(Generic[T]):
     seconds: float | None = None
     """How long the caller waits; DEADLINE_EXCEEDED then."""
 
+    def through(
+        self, run: Callable[[Generator[None, None, T]], Generator[None, None, R]]
+    ) -> Deferred[R]:
+        """What `run` makes of the steps: it delegates to them at once, and sees their end even if it comes before their turn."""
+        steps = run(_held(self.steps))
+        next(steps)
+        return Deferred(steps, self.seconds)
+
     def then(self, finish: Callable[[T], R]) -> Deferred[R]:
         """`finish` of the same answer."""
-        return Deferred(self._finished(finish), self.seconds)
+
+        def finished(steps: Generator[None, None, T]) -> Generator[None, None, R]:
+            return finish((yield from steps))
+
+        return self.through(finished)
 
     def watched(
         self, well: Callable[[T], None], ill: Callable[[BaseException], None]
     ) -> Deferred[T]:
         """The same answer, one of the two told of its end: GeneratorExit is that nobody waits for it any more."""
-        return Deferred(self._watched(well, ill), self.seconds)
+
+        def followed(steps: Generator[None, None, T]) -> Generator[None, None, T]:
+            try:
+                answer = yield from steps
+            except BaseException as error:
+                ill(error)
+                raise
+            well(answer)
+            return answer
+
+        return self.through(followed)
 
     def timed(self, clock: Callable[[], float]) -> Deferred[T]:
         """The same answer, its `seconds` counted from now on `clock`: after them the steps get the error to end with."""
         if self.seconds is None:
             return self
-        return Deferred(self._timed(clock() + self.seconds, clock))
+        steps = self._timed(clock() + self.seconds, clock)
+        # Begun, so that closing it closes what it times.
+        next(steps)
+        return Deferred(steps)
 
     def _timed(self, until: float, clock: Callable[[], float]) -> Generator[None, None, T]:
         try:
+            yield
             while clock() < until:
                 next(self.steps)
                 yield
@@ -176,19 +202,18 @@ class Deferred(Generic[T]):
             self.steps.close()
         raise too_late()
 
-    def _watched(
-        self, well: Callable[[T], None], ill: Callable[[BaseException], None]
-    ) -> Generator[None, None, T]:
-        try:
-            answer = yield from self.steps
-        except BaseException as error:
-            ill(error)
-            raise
-        well(answer)
-        return answer
 
-    def _finished(self, finish: Callable[[T], R]) -> Generator[None, None, R]:
-        return finish((yield from self.steps))
+def _held(steps: Generator[None, None, T]) -> Generator[None, None, T]:
+    """`steps` behind a first yield, at which they get what is thrown as if they had begun."""
+    try:
+        yield
+    except BaseException as error:  # noqa: BLE001 - theirs to raise
+        try:
+            steps.throw(error)
+        except StopIteration as end:
+            answer: T = end.value
+            return answer
+    return (yield from steps)
 
 
 def at_once(steps: Generator[None, None, T]) -> T:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from evaluator.http.routes import (
@@ -18,11 +19,13 @@ from evaluator.http.routes import (
     Streamed,
     too_late,
 )
+from evaluator.http.statuses import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from evaluator.http.routes import StreamHandler, UnaryHandler
+    from evaluator.http.slices import Result
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +34,15 @@ def failed(call: str) -> RpcError:
     """What the caller is told of an exception at hand, which is logged."""
     _log.exception("%s failed", call)
     return RpcError(Code.INTERNAL, "internal error")
+
+
+def response_of(result: Result[Response]) -> Response:
+    """A deferred response; 500 if making it failed where nobody answers for it, which is logged."""
+    try:
+        return result()
+    except Exception:  # noqa: BLE001 - logged; what waits behind it is to be answered
+        _log.exception("a deferred response failed")
+        return refusal(500)
 
 
 def _told(callback: Callable[[], None] | None) -> bool:
@@ -208,18 +220,14 @@ def call_unary(
         return framing.refused(failed(call.path))
     if not isinstance(answer, Deferred):
         return framing.answered(answer)
-    steps = _later(answer, call, framing)
-    next(steps)
-    return Deferred(steps, left)
+    return Deferred(answer.through(partial(_later, call, framing)).steps, left)
 
 
 def _later(
-    answer: Deferred[bytes], call: Call, framing: UnaryFraming
+    call: Call, framing: UnaryFraming, steps: Generator[None, None, bytes]
 ) -> Generator[None, None, Response]:
     try:
-        # Begun before its turn: an error that ends it early is answered, too.
-        yield
-        message = yield from answer.steps
+        message = yield from steps
     except RpcError as error:
         return framing.refused(error)
     except Exception:  # noqa: BLE001 - failed logs it

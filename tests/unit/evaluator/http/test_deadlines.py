@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from evaluator.http import frames
+from evaluator.http.cors import Cors
+from evaluator.http.dispatch import Dispatch
 from evaluator.http.framing import frame
-from evaluator.http.routes import Code, Deferred, RpcError, at_once
-from evaluator.http.slices import MOST_DEFERRED
+from evaluator.http.routes import Code, Deferred, Request, Response, Routes, RpcError, at_once
+from evaluator.http.slices import MOST_DEFERRED, Job
 from tests.unit.evaluator.http.asking import VERSIONS, Answer, Asking
 from tests.unit.evaluator.http.serving import until
 from tests.unit.evaluator.http.test_deferred import Stage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from evaluator.http.routes import Headers
 
 CONNECT = {"deadline_exceeded": 4, "invalid_argument": 3}
@@ -29,6 +33,10 @@ class Spoken:
     version: str
     content_type: str
     method: str = "POST"
+    cors: bool = False
+
+    def client(self, stage: Stage) -> Asking:
+        return Asking(self.version, stage.routes, cors=Cors(()) if self.cors else None)
 
     @property
     def of_grpc(self) -> bool:
@@ -51,11 +59,15 @@ class Spoken:
         return int(found[1]) if found[1] else CONNECT[found[2].decode()]
 
 
-SPOKEN = [
-    Spoken("HTTP/2", "application/grpc"),
+PLAIN = [
     *(Spoken(version, "application/grpc-web+proto") for version in VERSIONS),
     *(Spoken(version, "application/json") for version in VERSIONS),
     *(Spoken(version, "", "GET") for version in VERSIONS),
+]
+SPOKEN = [
+    Spoken("HTTP/2", "application/grpc"),
+    *PLAIN,
+    *(replace(each, cors=True) for each in PLAIN),
 ]
 spoken = pytest.mark.parametrize("each", SPOKEN, ids=str)
 
@@ -64,7 +76,7 @@ spoken = pytest.mark.parametrize("each", SPOKEN, ids=str)
 async def test_an_answer_that_is_being_made_ends_at_the_deadline(each: Spoken) -> None:
     stage = Stage()
     stage.held = True
-    client = Asking(each.version, stage.routes)
+    client = each.client(stage)
     each.ask(client)
     await until(lambda: stage.begun)
     client.line.now += 1.5
@@ -75,7 +87,7 @@ async def test_an_answer_that_is_being_made_ends_at_the_deadline(each: Spoken) -
 
 @spoken
 async def test_an_answer_that_is_made_in_time_is_given(each: Spoken) -> None:
-    client = Asking(each.version, Stage().routes)
+    client = each.client(Stage())
     each.ask(client)
     await until(lambda: client.read().ended)
     assert each.code(client.answer) == 0
@@ -85,7 +97,7 @@ async def test_an_answer_that_is_made_in_time_is_given(each: Spoken) -> None:
 @spoken
 async def test_an_answer_whose_turn_comes_too_late_is_not_begun(each: Spoken) -> None:
     stage = Stage()
-    client = Asking(each.version, stage.routes)
+    client = each.client(stage)
     each.ask(client)
     client.line.now += 1.5
     await until(lambda: client.read().ended)
@@ -95,14 +107,14 @@ async def test_an_answer_whose_turn_comes_too_late_is_not_begun(each: Spoken) ->
 @spoken
 def test_no_time_at_all_is_over_before_it_begins(each: Spoken) -> None:
     stage = Stage()
-    found = each.ask(Asking(each.version, stage.routes), "0S" if each.of_grpc else "0")
+    found = each.ask(each.client(stage), "0S" if each.of_grpc else "0")
     assert (found.ended, each.code(found), stage.begun) == (True, Code.DEADLINE_EXCEEDED, 0)
 
 
 @spoken
 def test_a_malformed_timeout_is_refused(each: Spoken) -> None:
     stage = Stage()
-    found = each.ask(Asking(each.version, stage.routes), "soon")
+    found = each.ask(each.client(stage), "soon")
     expected = Code.INTERNAL if each.of_grpc else Code.INVALID_ARGUMENT
     assert (found.ended, each.code(found), stage.begun) == (True, expected, 0)
 
@@ -111,7 +123,7 @@ def test_a_malformed_timeout_is_refused(each: Spoken) -> None:
 async def test_what_a_call_waits_behind_others_of_its_connection_counts(each: Spoken) -> None:
     stage = Stage()
     stage.held = True
-    client = Asking(each.version, stage.routes)
+    client = each.client(stage)
     ahead = 1 if each.version == "HTTP/1.1" else MOST_DEFERRED
     for _ in range(ahead):
         client.ask("/late", method="GET")
@@ -141,11 +153,74 @@ async def test_a_cancelled_call_that_waited_leaves_nothing_behind() -> None:
     assert (len(waiting), waiting.since) == (0, {})
 
 
-def test_who_watches_an_answer_sees_the_deadline_that_ended_it() -> None:
+@pytest.mark.parametrize("cors", [None, Cors(())], ids=["plain", "cors"])
+async def test_what_is_pipelined_behind_a_call_that_is_too_late_is_answered_behind_it(
+    cors: Cors | None,
+) -> None:
+    client = Asking("HTTP/1.1", Stage().routes, cors=cors)
+    client.line.feed(
+        b"POST /t.T/Late HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n"
+        b"connect-timeout-ms: 1000\r\ncontent-length: 2\r\n\r\n{}"
+        b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 4\r\n\r\nnext"
+    )
+    client.line.now += 1.5
+    await until(lambda: b"next" in client.line.pipe.written)
+    statuses = re.findall(rb"HTTP/1.1 (\d+)", client.line.pipe.written)
+    assert statuses == [b"504", b"200"]
+
+
+WATCHED: dict[str, Callable[[Deferred[bytes]], Deferred[Any]]] = {
+    "by one": lambda answer: answer,
+    "by one below a change": lambda answer: answer.then(len),
+    "by one below another": lambda answer: answer.watched(lambda _: None, lambda _: None),
+}
+watching = pytest.mark.parametrize("over", WATCHED.values(), ids=WATCHED)
+
+
+@watching
+@pytest.mark.parametrize("seconds", [5, 0], ids=["under way", "not begun"])
+def test_who_watches_an_answer_sees_the_deadline_that_ended_it(
+    over: Callable[[Deferred[bytes]], Deferred[Any]], seconds: float
+) -> None:
     seen: list[BaseException] = []
     now = iter(range(100))
     stage = Stage()
-    answer = Deferred(stage.made()).watched(lambda _: None, seen.append)
+    answer = over(Deferred(stage.made()).watched(lambda _: None, seen.append))
     with pytest.raises(RpcError, match="deadline exceeded"):
-        at_once(Deferred(answer.steps, 5).timed(lambda: next(now)).steps)
-    assert [type(one) for one in seen] == [RpcError]
+        at_once(Deferred(answer.steps, seconds).timed(lambda: next(now)).steps)
+    assert ([type(one) for one in seen], stage.begun) == ([RpcError], seconds > 0)
+
+
+@watching
+@pytest.mark.parametrize("seconds", [5, None], ids=["timed", "untimed"])
+def test_who_watches_an_answer_sees_that_its_caller_left_before_it_was_begun(
+    over: Callable[[Deferred[bytes]], Deferred[Any]], seconds: float | None
+) -> None:
+    seen: list[BaseException] = []
+    stage = Stage()
+    answer = over(Deferred(stage.made()).watched(lambda _: None, seen.append))
+    job = Job(Deferred(answer.steps, seconds).timed(lambda: 0), lambda _: None)
+    job.cancel()
+    assert ([type(one) for one in seen], stage.begun) == ([GeneratorExit], 0)
+
+
+class Broken(Dispatch):
+    """Fails where no handler could."""
+
+    def answer(self, request: Request) -> Deferred[Response]:
+        def broken(_: bytes) -> Response:
+            raise ValueError("a bug")
+
+        return Deferred(Stage().made()).then(broken)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_an_answer_that_fails_outside_its_handler_is_500_and_the_next_comes_after_it(
+    version: str,
+) -> None:
+    client = Asking(version, Stage().routes)
+    client.line.port.dispatch = Broken(Routes())
+    for _ in range(2):
+        client.ask("/late", method="GET")
+        await until(lambda: client.read().ended)
+        assert client.answer.status == 500
