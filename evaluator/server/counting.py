@@ -18,6 +18,10 @@ MOST_VALUES: Final = 10_000
 
 _ROW: Final = 256
 """Values, or fields, that are read in a row."""
+_MOST_FIELDS: Final = 8 * MOST_VALUES
+"""A value takes four: its entry, its name, itself and its content."""
+_DEEPEST: Final = 128
+"""What nests deeper than 100, protobuf's own reader refuses."""
 _VARINT, _EIGHT, _SIZED, _FOUR = 0, 1, 2, 5
 _VARINT_BITS: Final = 70
 _GROUPS: Final = frozenset({3, 4})
@@ -62,24 +66,34 @@ def _separators(text: bytes) -> int:
 
 
 def too_many_in_protobuf(message: bytes, fields: _Fields) -> Generator[None, None, bool]:
-    """Whether `message` holds more than MOST_VALUES in what `fields` describes. Yields now and then. Raises MalformedError."""
+    """Whether `message` holds more than MOST_VALUES in what `fields` describes, or more fields than they can need.
+
+    Yields now and then. Raises MalformedError.
+    """
     # The tag of an entry and of an element is byte 10, or 138 where it is written longer than need be.
     if message.count(b"\x0a") + message.count(b"\x8a") <= MOST_VALUES:
         return False
-    found, pending, turn = 0, [(0, len(message), fields)], turns()
-    while pending:
-        at, end, below = pending.pop()
-        while at < end:
-            number, start, at = _field(message, at, end)
-            inner = below.get(number)
-            if inner is not None:
-                pending.append((start, at, inner))
-                found += inner is _ENTRY or below is _LIST
-                if found > MOST_VALUES:
-                    return True
-            if next(turn):
-                yield
-    return False
+    # What is left to read of each message around the one at hand, nothing that is empty: no longer than messages nest.
+    found, left, turn = 0, [(0, len(message), fields)], turns()
+    for _ in range(_MOST_FIELDS):
+        at, end, below = left.pop()
+        number, start, after = _field(message, at, end)
+        if after < end:
+            left.append((after, end, below))
+        inner = below.get(number)
+        if inner is not None:
+            found += inner is _ENTRY or below is _LIST
+            if start < after:
+                left.append((start, after, inner))
+        if found > MOST_VALUES:
+            return True
+        if not left:
+            return False
+        if len(left) > _DEEPEST:
+            raise MalformedError
+        if next(turn):
+            yield
+    return True
 
 
 def _field(message: bytes, at: int, end: int) -> tuple[int, int, int]:

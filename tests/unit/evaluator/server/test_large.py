@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -205,6 +206,46 @@ def test_no_message_that_can_be_read_is_refused_as_malformed(message: bytes) -> 
     except DecodeError:
         return
     assert not refused
+
+
+def sized(tag: bytes, content: bytes) -> bytes:
+    size, length = len(content), b""
+    while size > 127:
+        size, length = size >> 7, length + bytes([size & 127 | 128])
+    return tag + length + bytes([size]) + content
+
+
+def nested(levels: int, within: bytes) -> bytes:
+    for _ in range(levels):
+        within = sized(b"\x32", sized(b"\x0a", within)) + b"\x08\x00"
+    return within
+
+
+def of_value(value: bytes) -> bytes:
+    return PADDING + sized(b"\x12", sized(b"\x0a", sized(b"\x12", value)))
+
+
+WITHOUT_VALUES = {
+    "empty contexts": PADDING + b"\x12\x00" * 100_000,
+    "empty objects in a value": of_value(b"\x2a\x00" * 100_000),
+    "objects of nothing known": of_value(b"\x2a\x02\x10\x00" * 100_000),
+    "lists below lists": of_value(nested(1_000, b"\x32\x00")),
+}
+
+
+@pytest.mark.parametrize("message", WITHOUT_VALUES.values(), ids=WITHOUT_VALUES)
+def test_many_messages_without_a_value_are_refused_and_keep_no_place(message: bytes) -> None:
+    """The bound of memory is what a hundred thousand places on a list are far above."""
+    steps = counting.too_many_in_protobuf(message, {2: counting.STRUCT})
+    tracemalloc.start()
+    try:
+        assert at_once(steps)
+    except counting.MalformedError:
+        assert b"\x32" in message
+    finally:
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert most < 100_000
 
 
 def test_a_request_that_is_not_large_has_no_room_for_too_many_values() -> None:
