@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from evaluator.exchange import let_go
 from evaluator.flags.model import EMPTY
 from evaluator.flags.problems import Severity
 from evaluator.flags.saved import Saved
-from evaluator.sync.accept import Accepted, accept, fingerprint
+from evaluator.sync.accept import Accepted, Refused, accept, fingerprint
 from evaluator.sync.source import RENEWAL, Delivery, SourceFault, Unchanged
 
 if TYPE_CHECKING:
@@ -146,7 +148,8 @@ class Follower:
             self._untaken = None
             self._confirm()
             return
-        judged = await self._exchange.read(partial(accept, delivery, self._accepted))
+        known = self._store.catalog.digest_of(self._source.name)
+        judged = await self._exchange.read(partial(_judge, delivery, self._accepted, known))
         self._tell(judged.problems)
         if not isinstance(judged, Accepted):
             self._taken, self._untaken = seen, None
@@ -209,3 +212,24 @@ class Follower:
             self._log.warning("%d more errors", len(errors) - _TOLD)
         if len(problems) > len(errors):
             self._log.debug("%d warnings", len(problems) - len(errors))
+
+
+def _judge(delivery: Delivery, previous: FlagSet | None, known: str | None) -> Accepted | Refused:
+    """What it comes to after `previous`, whose digest is `known`.
+
+    What says the same comes to that very set, or to its flags where only the set's metadata differs: who compares the two on the loop does so at
+    once, and what was made anew is freed here.
+    """
+    judged = accept(delivery, previous)
+    if previous is None or not isinstance(judged, Accepted) or judged.digest != known:
+        return judged
+    made = judged.flag_set
+    if (made.flags, made.evaluators) != (previous.flags, previous.evaluators):
+        return judged
+    if made.metadata != previous.metadata:
+        previous = replace(previous, metadata=made.metadata)
+    judged = replace(judged, flag_set=previous)
+    remains: list[object] = [*made.flags.values()]
+    del made
+    let_go(remains)
+    return judged

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
+from evaluator.flags.model import REVISION_KEY
 from evaluator.server.condition import state
 from evaluator.server.syncing import StoreBackend
 from evaluator.store import Store
@@ -342,6 +343,35 @@ async def test_after_a_restart_the_last_good_set_is_served_stale_with_its_age_un
         again.say(document("a"))
         await until(lambda: not store.status("fake").from_disk)
         assert store.stale is None
+
+
+@pytest.mark.parametrize("more", [{}, {"metadata": {REVISION_KEY: "r2"}}], ids=["all", "the flags"])
+async def test_what_is_delivered_as_it_was_on_disk_is_the_very_set_that_is_served(
+    tmp_path: Path, more: dict[str, Any]
+) -> None:
+    source, again = FakeSource(), FakeSource()
+    async with following([source], state_dir=tmp_path / "state") as _:
+        source.say(document("a"))
+        await until(lambda: files(tmp_path, "state/*.flags"))
+    async with following([again], state_dir=tmp_path / "state") as (store, _):
+        await until(lambda: store.snapshot)
+        restored = store.catalog.of_source("fake")
+        again.say(document("a", **more))
+        await until(lambda: store.stale is None and not store.catalog.stale)
+        served = store.catalog.of_source("fake")
+    assert restored is not None
+    assert served is not None
+    assert served.flags is restored.flags
+    assert served.metadata == more.get("metadata", {})
+
+
+async def test_what_differs_for_the_digest_alone_is_served() -> None:
+    source = FakeSource()
+    async with following([source]) as (store, _):
+        source.say(document("a", value=1))
+        await until(lambda: value(store, "a") == 1)
+        source.say(document("a", value=True))
+        await until(lambda: value(store, "a") is True)
 
 
 async def test_answers_say_since_when_their_source_is_stale_until_it_is_not(
