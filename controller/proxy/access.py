@@ -33,6 +33,8 @@ VERDICT_SECONDS: Final = 60.0
 """For how long it is remembered what somebody may read."""
 REFUSED_SECONDS: Final = 5.0
 """For how long a refusal is remembered: a role may have been given meanwhile."""
+KNOWN_REFUSED: Final = 60.0
+"""For how long who bears a refused token need not wait for its next review."""
 OUTAGE_SECONDS: Final = 3600.0
 """For how long what was allowed stays so while the API server does not answer."""
 MOST_KEPT: Final = 50_000
@@ -106,6 +108,8 @@ class _Answer(Generic[T]):
     value: T
     fresh_until: float
     good_until: float
+    refused_until: float = 0.0
+    """Until then it is known that it was a refusal, though it no longer counts as one."""
 
 
 class _Remembered(Generic[T]):
@@ -130,6 +134,13 @@ class _Remembered(Generic[T]):
         """The last answer, if it is still good for want of a fresh one."""
         found = self._answers.get(key)
         return found if found is not None and found.good_until > self._clock() else None
+
+    def answered(self, key: object) -> bool:
+        """Whether there is an answer, if only a refusal of a minute ago."""
+        found = self._answers.get(key)
+        if found is None:
+            return False
+        return max(found.fresh_until, found.good_until, found.refused_until) > self._clock()
 
     @property
     def asking(self) -> int:
@@ -211,16 +222,19 @@ class Access:
             aside = asyncio.ensure_future(self.user(token))
             self._aside.add(aside)
             aside.add_done_callback(self._ended)
-        found = self._users.latest(key)
-        return NOBODY if found is None or found.value is None else found.value.caller
+        user = self.last_known(call)
+        return NOBODY if user is None else user.caller
+
+    def last_known(self, call: Call) -> User | None:
+        """Whose token the call bears, also while it is asked again."""
+        token = bearer(call)
+        found = None if token is None else self._users.latest(self._hash(token))
+        return None if found is None else found.value
 
     def undecided(self, call: Call) -> bool:
-        """Whether the call bears a token, and nobody has said yet whose it is."""
+        """Whether the call bears a token, and nobody has said for a while whose it is, or that it is nobody's."""
         token = bearer(call)
-        if token is None:
-            return False
-        key = self._hash(token)
-        return self._users.known(key) is None and self._users.latest(key) is None
+        return token is not None and not self._users.answered(self._hash(token))
 
     def may_read_now(self, call: Call, place: Place) -> bool | None:
         """Whether who calls may read the flags there; None: it is not known now, and asked meanwhile."""
@@ -254,7 +268,7 @@ class Access:
             found = await self._reviews.user(token)
             now = self._clock()
             if found is None:
-                return _Answer(None, now + REFUSED_SECONDS, now)
+                return _Answer(None, now + REFUSED_SECONDS, now, now + KNOWN_REFUSED)
             left = _left(token, self._unix_time())
             return _Answer(found, now + min(TOKEN_SECONDS, left), now + min(OUTAGE_SECONDS, left))
 

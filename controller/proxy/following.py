@@ -9,6 +9,7 @@ from controller.api.receipt import OBSERVED_AT
 from controller.proxy.guard import ENFORCE, OFF
 from controller.proxy.receipts import Content, Receipts
 from controller.proxy.selector import Named
+from controller.proxy.topics import UnreviewedError
 from evaluator.http.routes import Code, RpcError
 
 if TYPE_CHECKING:
@@ -74,13 +75,20 @@ class Following:
 
     def place(self, selector: str, call: Call) -> Place | None:
         """Which object a selector means to a caller. Raises RpcError for a caller who may not read it."""
+        enforced = self._guard.mode == ENFORCE
+        # First: whose view of flagSetIds it has can be told only of one who is known.
+        if enforced and not self.caller(call).pod:
+            raise RpcError(Code.PERMISSION_DENIED, _MODE_REFUSAL)
         topic = cast("Topic", self._deliveries.topic(selector, call))
-        place = self._deliveries.place_of(topic)
-        if place is not None and self._guard.mode == ENFORCE:
+        try:
+            place = self._deliveries.place_told(topic)
+        except UnreviewedError as error:
+            raise RpcError(*_PENDING) from error
+        if place is not None and enforced:
             allowed = self._access.may_read_now(call, place)
             if allowed is None:
                 raise RpcError(*_PENDING)
-            if not allowed or not self._access.caller(call).pod:
+            if not allowed:
                 raise RpcError(Code.PERMISSION_DENIED, _MODE_REFUSAL)
         return place
 

@@ -200,7 +200,7 @@ class Guard:
 
     def reader(self, call: Call) -> str:
         """Whose view of flagSetIds a call has; empty: of everything."""
-        user = self._access.known(call) if self.mode == ENFORCE else None
+        user = self._access.last_known(call) if self.mode == ENFORCE else None
         return "" if user is None else user.reader
 
     def readable(self, reader: str, place: Place) -> bool | None:

@@ -130,6 +130,17 @@ class Deliveries:
         except UnreviewedError:
             return None
 
+    def place_told(self, topic: Topic) -> Place | None:
+        """As `place_of`; while it is being asked, whose flags its streams were told last. Raises UnreviewedError where there are none."""
+        try:
+            return self._find(topic)
+        except UnreviewedError:
+            watched = self._watched.get(topic)
+            place = None if watched is None else watched.place
+            if place is None or self.catalog.served(place) is None:
+                raise
+            return place
+
     def _find(self, topic: Topic) -> Place | None:
         """As `place_of`. Raises UnreviewedError while nobody has said whether its reader may read the first that claims it."""
         if isinstance(topic, Named):

@@ -18,22 +18,24 @@ from controller.proxy.pods import PodWatch
 from controller.proxy.server import Options, Proxy
 from controller.proxy.watch import Intake
 from controller.runtime.setbacks import Failed
-from evaluator.http.routes import Call, RpcError
+from evaluator.http.routes import Call, Code, RpcError
 from evaluator.wire.messages import OLD_SERVICE, SERVICE
 from tests.unit.evaluator.server.fakes import FakeStream
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 SYNC = SERVICE + "SyncFlags"
 FETCH = SERVICE + "FetchAllFlags"
 OLD_SYNC = OLD_SERVICE + "SyncFlags"
+POD_NAME = "authentication.kubernetes.io/pod-name"
+POD_UID = "authentication.kubernetes.io/pod-uid"
 _numbers = itertools.count(1)
 
 
 @dataclass
 class FakeReviews:
-    """A token is its user's name; `rights` says which places each may read."""
+    """A token is its user's name, one that begins with `pod-` a pod's; `rights` says which places each may read."""
 
     rights: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
     down: bool = False
@@ -43,7 +45,9 @@ class FakeReviews:
         await asyncio.sleep(0)
         self.asked.append((token,))
         self._reach()
-        return User(token.partition("#")[0]) if token.partition("#")[0] in self.rights else None
+        name = token.partition("#")[0]
+        extra = ((POD_NAME, (name,)), (POD_UID, (f"u-{name}",))) if name.startswith("pod-") else ()
+        return User(name, extra=extra) if name in self.rights else None
 
     async def may_read(self, user: User, namespace: str, name: str) -> bool:
         await asyncio.sleep(0)
@@ -135,6 +139,16 @@ class Scene:
         except RpcError as error:
             stream.close(error.code, error.message)
         return stream
+
+    async def tell(self, say: Callable[[], None]) -> None:
+        """As an evaluator does: again once, where it is asked to. Raises RpcError."""
+        try:
+            say()
+        except RpcError as error:
+            if error.code is not Code.UNAVAILABLE:
+                raise
+            await self.rest()
+            say()
 
     async def rest(self) -> None:
         """Until nothing is under way: no review, no thread, no slice of the hub."""

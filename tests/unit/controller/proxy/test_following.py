@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from controller.api.receipt import OBSERVED_AT
+from controller.proxy.access import (
+    KNOWN_REFUSED,
+    REFUSED_SECONDS,
+    TOKEN_SECONDS,
+    VERDICT_SECONDS,
+)
 from evaluator.http.routes import Call, Code, RpcError
 from evaluator.wire.delivery import LEAVE, REPORT
 from evaluator.wire.delivery_pb2 import LeaveRequest, Member, ReportRequest
@@ -19,16 +27,18 @@ if TYPE_CHECKING:
 PLACE = ("shop", "flags")
 
 
-def report(scene: Scene, digest: str, token: str = "", pod: str = "a") -> None:
+def report(
+    scene: Scene, digest: str, token: str = "", pod: str = "a", selector: str = "shop/flags"
+) -> None:
     headers = (("authorization", f"Bearer {token}"),) if token else ()
     member = Member(instance=f"i-{pod}", namespace="shop", pod=pod, pod_uid=f"u-{pod}")
-    request = ReportRequest(member=member, selector="shop/flags", digest=digest)
+    request = ReportRequest(member=member, selector=selector, digest=digest)
     scene.routes.unary[REPORT](Call(REPORT, headers, "peer"), request.SerializeToString())
 
 
-def goodbye(scene: Scene, _digest: str, token: str) -> None:
+def goodbye(scene: Scene, _digest: str, token: str, selector: str = "shop/flags") -> None:
     member = Member(instance="i-a", namespace="shop", pod="a", pod_uid="u-a", connected_at_ms=1)
-    request = LeaveRequest(member=member, selector="shop/flags")
+    request = LeaveRequest(member=member, selector=selector)
     call = Call(LEAVE, (("authorization", f"Bearer {token}"),), "peer")
     scene.routes.unary[LEAVE](call, request.SerializeToString())
 
@@ -132,3 +142,76 @@ async def test_a_token_that_says_nothing_makes_a_claim(auth: str, token: str) ->
     await scene.access.user("nobodys")
     report(scene, digest(scene), token)
     assert receipts(scene).fleet()["flagSets"][0]["members"][0]["verified"] is False
+
+
+async def by_id() -> Scene:
+    """A pod that may read follows by flagSetId, where tokens are enforced, and has reported."""
+    scene = Scene("enforce")
+    scene.learn("shop/flags", flags("one", flagSetId="web"))
+    scene.reviews.rights = {"pod-a": {PLACE}}
+    scene.open(BY_ID, "pod-a")
+    await scene.rest()
+    report(scene, digest(scene), "pod-a", selector=BY_ID)
+    return scene
+
+
+BY_ID = "flagSetId=web"
+WAYS = [(report, (0, 1)), (goodbye, (0, 0))]
+
+
+@pytest.mark.parametrize(("say", "after"), WAYS, ids=["report", "goodbye"])
+async def test_by_a_flag_set_id_a_pod_is_heard_also_once_its_token_is_due_for_a_review(
+    say: Any, after: tuple[int, int]
+) -> None:
+    scene = await by_id()
+    scene.now += TOKEN_SECONDS
+    await scene.tell(partial(say, scene, "sha256:another", "pod-a", selector=BY_ID))
+    assert [each[1:] for each in counts(scene)] == [after]
+    await scene.rest()
+    assert scene.reviews.asked.count(("pod-a",)) == 2
+
+
+@pytest.mark.parametrize("token", ["", "nobodys"])
+async def test_by_a_flag_set_id_too_a_report_without_a_token_of_a_pod_is_refused(
+    token: str,
+) -> None:
+    scene = await by_id()
+    with pytest.raises(RpcError) as refused:
+        await scene.tell(partial(report, scene, "", token, selector=BY_ID))
+    assert refused.value.code == Code.PERMISSION_DENIED
+
+
+async def test_while_it_is_asked_what_a_pod_may_read_its_report_is_of_what_it_was_sent() -> None:
+    scene = await by_id()
+    scene.now += VERDICT_SECONDS
+    scene.learn("shop/a", flags("two", flagSetId="web"), creationTimestamp="2025-01-01T00:00:00Z")
+    report(scene, "sha256:another", "pod-a", selector=BY_ID)
+    assert counts(scene) == [(PLACE, 0, 1)]
+
+
+async def test_a_report_without_a_stream_is_asked_for_again_until_it_is_known_what_it_is_of() -> (
+    None
+):
+    scene = await by_id()
+    scene.learn("shop/other", flags("two", flagSetId="other"))
+    scene.reviews.rights["pod-a"].add(("shop", "other"))
+    say = partial(report, scene, "sha256:another", "pod-a", selector="flagSetId=other")
+    with pytest.raises(RpcError) as pending:
+        say()
+    assert (pending.value.code, counts(scene)) == (Code.UNAVAILABLE, [(PLACE, 1, 1)])
+    await scene.tell(say)
+    assert counts(scene) == [(PLACE, 1, 1), (("shop", "other"), 0, 1)]
+
+
+@pytest.mark.parametrize(("later", "taken"), [(REFUSED_SECONDS, True), (KNOWN_REFUSED, False)])
+async def test_a_token_that_was_refused_is_reviewed_again_beside_the_report(
+    later: float, taken: bool
+) -> None:
+    scene = Scene("warn")
+    scene.learn("shop/flags", flags("one"))
+    await scene.access.user("nobodys")
+    scene.now += later
+    with contextlib.nullcontext() if taken else pytest.raises(RpcError):
+        report(scene, "sha256:another", "nobodys")
+    await scene.rest()
+    assert (len(counts(scene)), len(scene.reviews.asked)) == (taken, 2)
