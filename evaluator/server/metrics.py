@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from evaluator.server.condition import Condition
-from evaluator.server.families import counter, text
+from evaluator.server.families import counter, imported, text
 from evaluator.server.requests import Requests
 from evaluator.server.rpcs import Durations
 
@@ -94,6 +94,7 @@ class Metrics:
     def text(self) -> Generator[None, None, bytes]:
         """Everything, in Prometheus' text format 0.0.4; a step is a few flags."""
         evaluations = yield from self._evaluations_text()
+        yield from imported()
         evaluations.append(text(self._others()))
         return b"".join(evaluations)
 

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
-from typing import Any
+import threading
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import orjson
 import pytest
@@ -10,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from evaluator.flags.model import REVISION_KEY, FlagSet
 from evaluator.http.routes import Request, Response
 from evaluator.resolve import EvaluationReason, Resolution
-from evaluator.server import metrics
+from evaluator.server import families, metrics
 from evaluator.server.evaluation import METHODS
 from evaluator.server.management import is_ready, routes
 from evaluator.store import Store
@@ -18,6 +21,9 @@ from evaluator.store import Store
 from . import fakes
 from .fakes import NOW, World, call, flag, flag_set, settled, world
 from .test_ofrep import post
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def get(served: World, path: str, *, now: float = NOW) -> Response:
@@ -149,6 +155,19 @@ def test_what_is_served_can_be_read_from_the_metrics() -> None:
     assert counted["flagstaff_data_age_seconds", ()] == 5
     assert counted["flagstaff_last_success_timestamp_seconds", ()] == NOW - 5
     assert counted["flagstaff_flags", ()] == 1
+
+
+def test_the_client_is_imported_in_a_thread_while_the_first_scrape_takes_its_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"client_{uuid4().hex}"
+    (tmp_path / f"{name}.py").write_text("import threading\nthread = threading.current_thread()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(families, "_CLIENT", name)
+    served = world()
+    steps = len(list(served.metrics.text()))
+    assert import_module(name).thread is not threading.current_thread()
+    assert (steps > 0, len(list(served.metrics.text()))) == (True, 0)
 
 
 @pytest.mark.parametrize("key", ["plain", 'a"b', "back\\slash", "line\nbreak", "schlüssel", r"\n"])
