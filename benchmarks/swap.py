@@ -68,6 +68,7 @@ class Sink:
     on_closed: Callable[[], None] | None = None
     writable = True
     closed = False
+    code = Code.CANCELLED
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene

@@ -102,6 +102,10 @@ class ByteStream(Protocol):
     """Called once when the response has ended for whatever reason but `close`."""
 
     @property
+    def code(self) -> Code:
+        """Why `on_closed` is called: the status that our side sent, CANCELLED where the peer ended it or is gone."""
+
+    @property
     def writable(self) -> bool:
         """True while open and nothing sent before is still waiting in a buffer of ours."""
 
@@ -237,6 +241,10 @@ class MessageStream(Protocol):
     """Called once flow control and the transport take more, after `writable` was False."""
     on_closed: Callable[[], None] | None
     """Called once when the stream has ended for whatever reason but `close`."""
+
+    @property
+    def code(self) -> Code:
+        """Why `on_closed` is called: the status that our side sent, CANCELLED where the peer ended it or is gone."""
 
     @property
     def writable(self) -> bool:

@@ -59,12 +59,14 @@ def _told(callback: Callable[[], None] | None) -> bool:
 class OpenStream(ABC):
     """A response that lasts, as its connection sees it."""
 
-    __slots__ = ("closed", "deadline", "on_closed", "on_writable")
+    __slots__ = ("closed", "code", "deadline", "on_closed", "on_writable")
 
     def __init__(self, deadline: float | None) -> None:
         self.on_writable: Callable[[], None] | None = None
         self.on_closed: Callable[[], None] | None = None
         self.closed = False
+        self.code = Code.CANCELLED
+        """What its owner did not choose to end it with."""
         self.deadline = deadline
         """When the caller stops waiting, on the loop's clock."""
 
@@ -84,6 +86,7 @@ class OpenStream(ABC):
     def end(self, code: Code, message: str) -> None:
         """End it on our own account: its owner is told."""
         if not self.closed:
+            self.code = code
             self.finish(code, message)
             _told(self.on_closed)
 
@@ -173,6 +176,11 @@ class FramedStream:
     @on_closed.setter
     def on_closed(self, callback: Callable[[], None] | None) -> None:
         self._body.on_closed = callback
+
+    @property
+    def code(self) -> Code:
+        """See MessageStream."""
+        return self._body.code
 
     @property
     def writable(self) -> bool:

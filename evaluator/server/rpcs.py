@@ -92,6 +92,11 @@ class _Followed:
         self._stream.on_writable = callback
 
     @property
+    def code(self) -> Code:
+        """See MessageStream."""
+        return self._stream.code
+
+    @property
     def writable(self) -> bool:
         """True while open and nothing waits."""
         return self._stream.writable
@@ -117,7 +122,7 @@ class _Followed:
             end(code)
 
     def _closed(self) -> None:
-        self.ended(Code.CANCELLED)
+        self.ended(self._stream.code)
         if self.on_closed is not None:
             self.on_closed()
 

@@ -101,6 +101,7 @@ class Body:
         self.on_writable: Callable[[], None] | None = None
         self.on_closed: Callable[[], None] | None = None
         self.closed = False
+        self.code = Code.CANCELLED
         self.sent = b""
 
     @property

@@ -114,6 +114,7 @@ class FakeStream:
     def __init__(self, *, writable: bool = True) -> None:
         self.sent: list[bytes] = []
         self.ended: tuple[Code, str] | None = None
+        self.code = Code.CANCELLED
         self.writable = writable
         self.on_writable: Callable[[], None] | None = None
         self.on_closed: Callable[[], None] | None = None

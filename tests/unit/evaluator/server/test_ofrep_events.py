@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from evaluator.http.routes import Request, Response, Streamed, header
+from evaluator.http.routes import Code, Request, Response, Streamed, header
 from evaluator.server.ofrep_events import KEEP_ALIVE_SECONDS, PATH, ChangeStreams
 from evaluator.server.selection import Selection
 from evaluator.server.turns import SLICE
@@ -28,6 +28,7 @@ class FakeBody:
         self.sent: list[bytes] = []
         self.writable = True
         self.closed = False
+        self.code = Code.CANCELLED
         self.on_writable: Callable[[], None] | None = None
         self.on_closed: Callable[[], None] | None = None
 

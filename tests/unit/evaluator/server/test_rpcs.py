@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from evaluator.http.framing import frame
 from evaluator.http.routes import Call, Code, Deferred, Routes, RpcError
 from evaluator.server.rpcs import Durations, watched
+from tests.unit.evaluator.http.asking import VERSIONS, Asking
 
 from .fakes import FakeStream, settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+
+    from evaluator.http.routes import MessageStream
 
 PATH = "/flagd.sync.v1.FlagSyncService/SyncFlags"
 CALL = Call(PATH, (), "127.0.0.1:1")
@@ -27,7 +31,7 @@ class Stage:
         self.routes = watched(Routes(**routes), self.begin)
 
     def begin(self, call: Call) -> Callable[[Code], None]:
-        assert call is CALL
+        assert call.path == PATH
         self.begun += 1
         return self.codes.append
 
@@ -49,6 +53,48 @@ def test_a_stream_is_told_of_when_it_ends_and_once(how: Any, code: Code) -> None
     assert (stage.begun, stage.codes) == (1, [])
     how(kept[0], below)
     assert stage.codes == [code]
+
+
+def opened(stage: Stage, version: str) -> Asking:
+    client = Asking(version, stage.routes)
+    sent = ("application/grpc", "application/grpc-web+proto")[version == "HTTP/1.1"]
+    client.ask(PATH, frame(b""), (("content-type", sent), ("grpc-timeout", "5S")))
+    return client
+
+
+def fail() -> None:
+    raise ValueError("a bug")
+
+
+def late(client: Asking, _: MessageStream) -> None:
+    client.line.wait(6)
+
+
+def failing(client: Asking, stream: MessageStream) -> None:
+    stream.on_writable = fail
+    client.line.peer.pause_writing()
+    client.line.peer.resume_writing()
+
+
+OURS: dict[str, tuple[Callable[[Asking, MessageStream], None], Code]] = {
+    "at its deadline": (late, Code.DEADLINE_EXCEEDED),
+    "by an owner that fails": (failing, Code.INTERNAL),
+    "as the port goes": (lambda client, _: client.line.peer.cut(), Code.UNAVAILABLE),
+    "by its peer": (lambda client, _: client.line.peer.connection_lost(None), Code.CANCELLED),
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("how", "code"), OURS.values(), ids=OURS)
+def test_a_stream_that_its_connection_ends_is_told_with_the_status_that_was_sent(
+    version: str, how: Callable[[Asking, MessageStream], None], code: Code
+) -> None:
+    kept: list[MessageStream] = []
+    stage, over = Stage(streams={PATH: lambda _, __, stream: kept.append(stream)}), list[Code]()
+    stage.routes = watched(stage.routes, lambda _: over.append)
+    client = opened(stage, version)
+    how(client, kept[0])
+    assert (stage.codes, over) == ([code], [code])
 
 
 def test_a_stream_under_watch_is_the_stream_it_was() -> None:
