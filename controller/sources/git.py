@@ -13,6 +13,7 @@ from controller.runtime.setbacks import Failed
 from controller.sources.location import Credentials, Location, parse_location
 from controller.sources.mirror import Mirror
 from controller.sources.program import BrokenMirrorError, GitProgram
+from controller.sources.programs import Programs
 from controller.sources.reference import Reference, choose
 from controller.sources.repository import (
     UnreadableFormatError,
@@ -53,6 +54,8 @@ class GitSource:
     """Who lists a remote's references in place of its own run of git; others may have asked already."""
     run: Runner = asyncio.to_thread
     """The threads that wait for git."""
+    programs: Programs = field(default_factory=Programs, compare=False, repr=False)
+    """What runs of git; once they are ended, nothing is read from a remote any more."""
 
     async def resolve(self) -> Revision:
         """List references and choose; a pinned commit needs no look. Raises `Setback`."""
@@ -116,7 +119,7 @@ class GitSource:
 
     def _program(self) -> GitProgram:
         credentials = self.credentials or self.location.credentials
-        return GitProgram(self.location, credentials, self.timeout)
+        return GitProgram(self.location, credentials, self.timeout, self.programs)
 
     def _unreadable(self, error: Exception, revision: Revision | None = None) -> Failed:
         what = f"{revision} cannot be read" if revision else "its references cannot be read"

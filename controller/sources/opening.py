@@ -13,6 +13,7 @@ from controller.sources.git import GitSource
 from controller.sources.listings import Listings, Look
 from controller.sources.location import Transport, parse_location
 from controller.sources.mirror import remove_mirror, sweep_mirrors
+from controller.sources.programs import Programs
 from controller.sources.reference import Reference
 from controller.sources.scratch import sweep_scratch
 from controller.sources.secrets import credentials_from, with_proxy
@@ -46,6 +47,8 @@ class Sources:
     """Whether a `file://` URL may name a folder of this machine: whoever writes it reads with our rights."""
     threads: GitThreads = field(default_factory=lambda: GitThreads(GIT_AT_ONCE))
     """Of its own, so that remotes that do not answer hold up nothing else."""
+    programs: Programs = field(default_factory=Programs)
+    """What runs of git, for whoever stops to end: a process is not gone before its threads are."""
     listings: Listings = field(init=False)
     _mirrors: dict[ObjectKey, Path] = field(default_factory=dict)
     """Whose mirror each source uses."""
@@ -72,6 +75,7 @@ class Sources:
             timeout=spec.timeout,
             listed=partial(self.listings.references, look=look, namespace=key.namespace),
             run=self.threads.runner(key.namespace),
+            programs=self.programs,
         )
         self._uses(key, source.mirror.path if location.path is None else None)
         return source

@@ -11,13 +11,15 @@ import os
 import re
 import signal
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import IO, TYPE_CHECKING, cast
 
 from git.cmd import Git
 
 from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.isolation import DROPPED, environment, secret_files
+from controller.sources.programs import Programs
 
 if TYPE_CHECKING:
     import subprocess
@@ -79,6 +81,8 @@ class GitProgram:
     credentials: Credentials | None
     timeout: float
     """Seconds for one run."""
+    programs: Programs = field(default_factory=Programs, compare=False, repr=False)
+    """Among which each run is, so that it ends with its owner."""
 
     def list_references(self, *patterns: str) -> str:
         """What `git ls-remote --symref` prints; options such as `--heads` narrow it. Raises `Setback`."""
@@ -108,7 +112,7 @@ class GitProgram:
                 start_new_session=True,
             )
             process = cast("subprocess.Popen[bytes]", started.proc)
-            status, output, complaint = _collect(process, self.timeout)
+            status, output, complaint = _collect(process, self.timeout, self.programs)
         if status == 0:
             return output
         raise self._setback(status, complaint.decode("utf-8", "replace"))
@@ -123,10 +127,14 @@ class GitProgram:
 
     def _setback(self, status: int, complaint: str) -> Exception:
         where = self.location.shown
-        if status == _OVERDUE:
-            return Failed("Timeout", f"{where}: no answer within {self.timeout:g} seconds")
-        if status == _TOO_MUCH:
-            return Failed("LimitExceeded", f"{where}: more than {MOST_OUTPUT} bytes of references")
+        ended = {
+            _OVERDUE: ("Timeout", f"no answer within {self.timeout:g} seconds"),
+            _TOO_MUCH: ("LimitExceeded", f"more than {MOST_OUTPUT} bytes of references"),
+            _STOPPED: ("Stopped", "we were told to stop before git had an answer"),
+        }
+        if status in ended:
+            reason, why = ended[status]
+            return Failed(reason, f"{where}: {why}")
         if status == 127:
             return Stalled("GitMissing", "the program git is not installed")
         text = shown_complaint(complaint, self.credentials)
@@ -141,10 +149,13 @@ class GitProgram:
 
 _OVERDUE = -1001
 _TOO_MUCH = -1002
+_STOPPED = -1003
 
 
-def _collect(process: subprocess.Popen[bytes], timeout: float) -> tuple[int, bytes, bytes]:
-    """Exit status (or `_OVERDUE`, `_TOO_MUCH`), standard output and error, both bounded."""
+def _collect(
+    process: subprocess.Popen[bytes], timeout: float, programs: Programs
+) -> tuple[int, bytes, bytes]:
+    """Exit status (or `_OVERDUE`, `_TOO_MUCH`, `_STOPPED`), standard output and error, both bounded."""
     ended: list[int] = []
 
     def end(status: int) -> None:
@@ -164,11 +175,12 @@ def _collect(process: subprocess.Popen[bytes], timeout: float) -> tuple[int, byt
     reader.start()
     watchdog.start()
     try:
-        output = process.stdout.read(MOST_OUTPUT + 1)
-        if len(output) > MOST_OUTPUT:
-            end(_TOO_MUCH)
-        reader.join()
-        status = process.wait()
+        with programs.running(partial(end, _STOPPED)):
+            output = process.stdout.read(MOST_OUTPUT + 1)
+            if len(output) > MOST_OUTPUT:
+                end(_TOO_MUCH)
+            reader.join()
+            status = process.wait()
     finally:
         watchdog.cancel()
         process.stdout.close()

@@ -28,6 +28,7 @@ from controller.runtime.loop import Loop, Objects, Reconciler
 from controller.runtime.metrics import Metrics
 from controller.runtime.queue import KeyedQueue
 from controller.sources.opening import Sources
+from controller.sources.programs import Programs
 from controller.sources.reconciler import SourceReconciler
 from controller.wiring.local import now
 from controller.wiring.replica import WATCHED, Controller, Ports
@@ -78,10 +79,14 @@ async def open_controller(
             settings.storage_path / "artifacts", _address(settings, controller.ports.artifacts)
         )
         stack.callback(controller.storages.close)
+        programs = Programs()
+        stack.callback(programs.end)
         stack.callback(asyncio.create_task(tokens.follow()).cancel)
         controller.loops = {
             kind: Loop(reconciler, objects, cluster, now=now, queue=queues[kind], observer=metrics)
-            for kind, reconciler in _reconcilers(controller, controller.storages, tokens).items()
+            for kind, reconciler in _reconcilers(
+                controller, controller.storages, tokens, programs
+            ).items()
         }
         yield controller
 
@@ -100,11 +105,11 @@ async def _open(stack: contextlib.AsyncExitStack, listener: Listener, host: str,
 
 
 def _reconcilers(
-    controller: Controller, storages: Storages, tokens: TokenFile
+    controller: Controller, storages: Storages, tokens: TokenFile, programs: Programs
 ) -> dict[str, Reconciler]:
     settings, cluster, objects = controller.settings, controller.cluster, controller.objects
     mirrors = settings.storage_path / "mirrors"
-    sources = Sources(cluster.secret, mirrors, allow_local=settings.allow_local)
+    sources = Sources(cluster.secret, mirrors, allow_local=settings.allow_local, programs=programs)
     controller.sources = sources
 
     # Our own, too: a replica that does not hold an artifact asks for it.

@@ -219,13 +219,17 @@ async def open_pipeline(options: LocalOptions) -> AsyncIterator[Pipeline]:
             interval=options.interval,
             paths=options.paths,
         )
-        yield Pipeline(
-            source=source,
-            shown=source.location.shown,
-            storage=Storage(root / "artifacts"),
-            last_good=LastGood(root / "flagset.json"),
-            options=options,
-        )
+        try:
+            yield Pipeline(
+                source=source,
+                shown=source.location.shown,
+                storage=Storage(root / "artifacts"),
+                last_good=LastGood(root / "flagset.json"),
+                options=options,
+            )
+        finally:
+            # The threads that wait for git would have the whole process wait.
+            source.programs.end()
     finally:
         if temporary:
             await asyncio.to_thread(shutil.rmtree, root, ignore_errors=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import socket
 import time
 import uuid
 from typing import TYPE_CHECKING
@@ -17,12 +18,12 @@ from controller.settings import ControllerSettings
 from controller.wiring.cluster import WATCHED, working
 from tests.cluster.api import Api, path_of
 from tests.cluster.controllers import SYSTEM, ControllerProcess, KopfProcess, controller, started
-from tests.cluster.objects import Namespace, flag_set, flags
+from tests.cluster.objects import Namespace, flag_set, flag_source, flags
 from tests.cluster.plugin import ROOT
 from tests.cluster.spines import spine_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.cluster.plane import Plane
@@ -88,6 +89,24 @@ def test_a_leader_that_is_asked_to_go_lets_the_standby_act_at_once(
             assert holder(spare, "asked") == "b"
             commit = spine.push(flags__json=flags(banner="off"))
             spine.wait_applied(commit)
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """A server that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(60)
+        yield listening
+
+
+def test_a_controller_that_waits_for_git_goes_when_it_is_told_to(
+    spare: Plane, spare_namespace: str, tmp_path: Path, silent: socket.socket
+) -> None:
+    url = f"http://127.0.0.1:{silent.getsockname()[1]}/flags"
+    # Longer than anybody waits here for the process to end.
+    Namespace(spare, spare_namespace).apply(flag_source(url, timeout="10m"))
+    with controller(spare, tmp_path, "--lease-name", fresh("hung")) as process, silent.accept()[0]:
+        assert process.end(signal.SIGTERM) == 0, process.said()[-4000:]
 
 
 def test_kopf_run_starts_the_same_controller(

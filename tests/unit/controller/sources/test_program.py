@@ -4,6 +4,7 @@ import base64
 import errno
 import os
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import quote
 
@@ -54,6 +55,15 @@ def refused(asked: GitProgram) -> Failed:
 def test_references_are_listed_over_http_with_credentials(server: GitServer) -> None:
     listing = program(f"{server.url}/repository/.git", ME).list_references()
     assert "ref: refs/heads/main\tHEAD" in listing
+
+
+def test_whoever_stops_ends_what_runs_and_what_is_started_after() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as threads:
+        asked = program(f"http://127.0.0.1:{silent.getsockname()[1]}/x", timeout=600.0)
+        answer = threads.submit(refused, asked)
+        with silent.accept()[0]:
+            asked.programs.end()
+            assert answer.result(30).reason == refused(asked).reason == "Stopped"
 
 
 def test_credentials_are_in_no_argument_of_any_process(server: GitServer) -> None:
