@@ -53,8 +53,9 @@ class _Written:
     owner: str
     """The uid."""
     status: dict[str, Any]
+    """Empty: what is there is not known, and is to be written."""
     uid: str
-    """The receipt's own."""
+    """The receipt's own; empty where no answer to a write has come yet."""
     look: float
     """When to see whether it is there, on the loop's clock."""
 
@@ -134,6 +135,9 @@ class Recorder:
         status = flock.status().model_dump(by_alias=True, exclude_none=True)
         if known is not None and (known.owner, known.status) == (owner.uid, status):
             return
+        if known is None:
+            # A write that seems to fail may be done all the same, and what is there is to be removed one day.
+            self._written[place] = _Written(owner.uid, {}, "", now + RENEW)
         body, _ = await self.writer.apply(self._manifest(owner, status), manager=self._manager)
         # A receipt of the former owner may be collected as garbage just when it was given to the new one.
         kept = known is not None and known.owner == owner.uid
@@ -143,10 +147,14 @@ class Recorder:
 
     async def _remove(self, place: Place) -> None:
         self._at.pop(place, None)
-        if self._written.pop(place, None) is None:
+        written = self._written.get(place)
+        if written is None:
             return
+        # One that fails may be done all the same, or else is tried again: it is known until it succeeded.
+        written.status = {}
         name = receipt_name(place[1], self.identity)
         await self.writer.delete(API_VERSION, KIND, place[0], name)
+        self._written.pop(place, None)
         self.writes += 1
 
     async def _look_after(self) -> None:
@@ -172,7 +180,7 @@ class Recorder:
         if found == written.uid:
             written.look = now + LOOK
             return
-        del self._written[place]
+        written.status, written.look = {}, now + RENEW
         self.changed(place)
 
     async def _keep_lease(self) -> None:
@@ -192,8 +200,10 @@ class Recorder:
             await asyncio.sleep(RENEW)
 
     def _write_all_again(self) -> None:
-        self._written.clear()
-        for place in self.receipts.places():
+        for written in self._written.values():
+            written.status = {}
+        # Those that nobody follows any more are removed.
+        for place in {*self._written, *self.receipts.places()}:
             self.changed(place)
 
     @property

@@ -35,6 +35,8 @@ class Cluster:
     there: dict[tuple[str, str], str] = field(default_factory=dict)
     """uids by kind and name."""
     down: bool = False
+    late: bool = False
+    """What is refused was done all the same."""
     refused: int = 0
     looks: int = 0
     heard: asyncio.Event = field(default_factory=asyncio.Event)
@@ -44,11 +46,11 @@ class Cluster:
     ) -> tuple[dict[str, Any], str]:
         del manager
         self.heard.set()
-        if self.down:
-            self.refused += 1
-            raise Failed("ApiServerUnavailable", "down")
-        self.applied.append(dict(manifest))
         key = (manifest["kind"], manifest["metadata"]["name"])
+        if self.down and self.late:
+            self.there.setdefault(key, "uid-late")
+        self._reach()
+        self.applied.append(dict(manifest))
         uid = self.there.setdefault(key, f"uid-{len(self.applied)}")
         return {"metadata": {"uid": uid}}, ""
 
@@ -63,8 +65,20 @@ class Cluster:
     ) -> None:
         del api_version, namespace, uid
         self.heard.set()
-        self.there.pop((kind, name), None)
+        if not self.down or self.late:
+            self.there.pop((kind, name), None)
+        self._reach()
         self.deleted.append((kind, name))
+
+    def _reach(self) -> None:
+        if self.down:
+            self.refused += 1
+            raise Failed("ApiServerUnavailable", "down")
+
+    @property
+    def receipts(self) -> set[str]:
+        """Names of those that are there."""
+        return {name for kind, name in self.there if kind == "FlagReceipt"}
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [each for each in self.applied if each["kind"] == kind]
@@ -208,6 +222,61 @@ async def test_once_nobody_follows_the_receipt_is_removed(world: World, cluster:
         recorder.receipts.pod_gone("u-checkout-1")
         await cluster.until(lambda: bool(cluster.deleted))
     assert cluster.deleted == [("FlagReceipt", receipt_name("flags", "proxy-1"))]
+
+
+async def test_one_that_could_not_be_removed_is_removed_later(
+    world: World, cluster: Cluster
+) -> None:
+    async with running(world, cluster) as recorder:
+        report(recorder.receipts)
+        await cluster.until(lambda: bool(cluster.receipts))
+        cluster.down = True
+        recorder.receipts.pod_gone("u-checkout-1")
+        await cluster.until(lambda: cluster.refused > 0)
+        cluster.down = False
+        await cluster.until(lambda: not cluster.receipts)
+
+
+async def test_one_that_was_written_though_nobody_said_so_is_removed_too(
+    world: World, cluster: Cluster
+) -> None:
+    cluster.down = cluster.late = True
+    async with running(world, cluster) as recorder:
+        report(recorder.receipts)
+        await cluster.until(lambda: bool(cluster.receipts))
+        recorder.receipts.pod_gone("u-checkout-1")
+        cluster.down = False
+        await cluster.until(lambda: not cluster.receipts)
+
+
+async def test_one_that_was_removed_though_nobody_said_so_is_written_for_whoever_comes_back(
+    world: World, cluster: Cluster
+) -> None:
+    async with running(world, cluster) as recorder:
+        report(recorder.receipts)
+        await cluster.until(lambda: bool(cluster.receipts))
+        cluster.down = cluster.late = True
+        recorder.receipts.pod_gone("u-checkout-1")
+        await cluster.until(lambda: not cluster.receipts)
+        cluster.down = False
+        report(recorder.receipts)
+        await cluster.until(lambda: bool(cluster.receipts))
+
+
+async def test_when_all_is_written_again_what_nobody_follows_any_more_is_removed(
+    world: World, cluster: Cluster
+) -> None:
+    async with running(world, cluster) as recorder:
+        report(recorder.receipts)
+        await cluster.until(lambda: bool(cluster.receipts))
+        cluster.down = True
+        recorder.receipts.pod_gone("u-checkout-1")
+        recorder.receipts.tick(1.0)
+        await cluster.until(lambda: cluster.refused > 0)
+        recorder.queue.forget(PLACE)
+        recorder._write_all_again()
+        cluster.down = False
+        await cluster.until(lambda: not cluster.receipts)
 
 
 async def test_the_lease_is_renewed_and_given_up(
