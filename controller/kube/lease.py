@@ -122,7 +122,8 @@ class Lease:
         try:
             async with asyncio.timeout(min(left, RENEW_WITHIN / 2)):
                 return await self._election().try_acquire_or_renew()
-        except (aiohttp.ClientError, TimeoutError, OSError, Failed) as error:
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, Failed) as error:
+            # A ValueError is what was answered by whoever stands in between, and is no Lease.
             log.warning("the lease cannot be looked at: %s", type(error).__name__)
             return False
 

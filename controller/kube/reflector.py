@@ -169,9 +169,12 @@ class Reflector:
         while True:
             async with self._request(query, _CONNECT_SECONDS * 6) as response:
                 page = await _read(await response.read())
+            meta = page.get("metadata")
+            if not isinstance(meta, dict):
+                # Of whoever stands in between: a cluster without objects answers otherwise.
+                raise Failed("ApiServerFailed", "what was answered is no list")
             for body in page.get("items") or ():
                 found.add(self._learn(body))
-            meta = page.get("metadata") or {}
             if not meta.get("continue"):
                 break
             query["continue"] = meta["continue"]

@@ -27,9 +27,13 @@ class Leases:
     """Verbs, in order."""
     forbids: bool = False
     """None may be made."""
+    page: str = ""
+    """What somebody in between answers instead."""
 
     async def answer(self, request: web.Request) -> web.Response:
         self.asked.append(request.method)
+        if self.page:
+            return web.Response(text=self.page, content_type="application/json")
         if request.method == "POST" and self.forbids:
             return web.json_response({"kind": "Status", "code": 403}, status=403)
         if request.method == "POST" and self.lease is None:
@@ -117,3 +121,14 @@ async def test_one_that_may_not_be_made_is_not_ours(
     leases.forbids = True
     assert not await lease(cluster)._ours(RENEW_WITHIN)
     assert "the API server answers 403" in caplog.text
+
+
+@pytest.mark.parametrize("page", ["<html>Sign in</html>", "[]", '{"spec": 7}'])
+async def test_a_page_of_somebody_in_between_is_no_lease_and_ends_nothing(
+    cluster: Cluster, leases: Leases, page: str
+) -> None:
+    mine = lease(cluster)
+    leases.page = page
+    assert not await mine._ours(RENEW_WITHIN)
+    leases.page = ""
+    assert await mine._ours(RENEW_WITHIN)
