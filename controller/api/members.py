@@ -83,7 +83,9 @@ _Places: TypeAlias = "dict[bytes, _Place]"
 
 
 def _there(receipts: Sequence[FlagReceiptStatus]) -> tuple[_Places, _Places]:
-    """Members that are heard of, and those that are silent. Whoever is heard of anywhere is silent nowhere, whatever its clock says."""
+    """Members that are heard of, and those that are silent. Whoever is heard of anywhere is silent nowhere, whatever its clock says,
+    and did not leave but a moment ago.
+    """
     spoke: _Places = {}
     silent: _Places = {}
     for proxy, receipt in enumerate(receipts):
@@ -94,6 +96,8 @@ def _there(receipts: Sequence[FlagReceiptStatus]) -> tuple[_Places, _Places]:
         for places in (spoke, silent):
             _place(places, receipt.left, True, gone)
             _place(places, receipt.left_claimed, False, gone)
+        _place(silent, receipt.left_before, True, gone)
+        _place(silent, receipt.left_before_claimed, False, gone)
     heard = {key: each for key, each in spoke.items() if not each[_LEFT]}
     return heard, {
         key: each for key, each in silent.items() if not each[_LEFT] and key not in heard

@@ -86,9 +86,12 @@ class FlagReceiptStatus(Model):
     """When the change to that was first observed."""
     groups: Annotated[tuple[ServedGroup, ...], Field(max_length=MOST_GROUPS)] = ()
     left: str = ""
-    """Members that said goodbye here, packed: another proxy may still hold them for silent."""
+    """Members that said goodbye here within the time after which one is silent, packed: another proxy may not know it yet."""
     left_claimed: str = ""
     """As `left`, of members for whom nobody vouches."""
+    left_before: str = ""
+    """As `left`, of earlier goodbyes: another proxy may still hold them for silent; where one is heard of, it has come back."""
+    left_before_claimed: str = ""
     laggards: Annotated[tuple[Laggard, ...], Field(max_length=MOST_LAGGARDS)] = ()
     others: Annotated[tuple[Laggard, ...], Field(max_length=MOST_LAGGARDS)] = ()
     """Some who serve what is delivered: laggards, where something newer is and this proxy has not seen it."""

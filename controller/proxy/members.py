@@ -153,6 +153,7 @@ class Membership:
 
     def tick(self, seconds: float) -> None:
         """So much time went by."""
+        before = self._awake
         self._awake += min(seconds, LONGEST_TICK)
         for key, member in self._members.items():
             if self._awake - member.heard < SILENT:
@@ -163,6 +164,10 @@ class Membership:
                 self.version += 1
         for key in [key for key in self._silent if self._over(key)]:
             self._forget(key)
+        if any(
+            before - each.heard < SILENT <= self._awake - each.heard for each in self._left.values()
+        ):
+            self.version += 1
         for key in [key for key, each in self._left.items() if self._outdated(each)]:
             del self._left[key]
             self.version += 1
@@ -202,12 +207,14 @@ class Membership:
             found.setdefault(alike, []).append(entry(key, report.connected_at))
         return [Group(*alike, tuple(entries)) for alike, entries in sorted(found.items())]
 
-    def left(self, *, claimed: bool) -> list[bytes]:
-        """Who said goodbye, those who are vouched for or the others: wherever else they are still known, they are not there any more."""
+    def left(self, *, claimed: bool, lately: bool) -> list[bytes]:
+        """Who said goodbye, those who are vouched for or the others, and within SILENT or before: where they were known until then, they
+        are silent by now, and whoever is heard of has come back.
+        """
         return [
             entry(key, each.connected_at)
             for key, each in self._left.items()
-            if each.who.verified is not claimed
+            if each.who.verified is not claimed and self._fresh(each) is lately
         ]
 
     def latency(self) -> dict[int, int]:
@@ -286,7 +293,10 @@ class Membership:
         """Whether a report was sent before the goodbye. None is under way for long: what comes later is of a clock that was set back."""
         if who.verified and not goodbye.who.verified:
             return False
-        return at <= goodbye.connected_at and self._awake - goodbye.heard < SILENT
+        return at <= goodbye.connected_at and self._fresh(goodbye)
+
+    def _fresh(self, goodbye: _Goodbye) -> bool:
+        return self._awake - goodbye.heard < SILENT
 
     def _kept(self, who: Identity) -> bool:
         """Whether its Pod will tell when it is over. Unknown is no reason to forget anybody."""

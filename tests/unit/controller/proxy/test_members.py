@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -45,7 +46,8 @@ def wait(known: Membership, seconds: float) -> None:
 
 
 def goodbyes(known: Membership) -> list[bytes]:
-    return known.left(claimed=False) + known.left(claimed=True)
+    kinds = product((False, True), repeat=2)
+    return [each for kind in kinds for each in known.left(claimed=kind[0], lately=kind[1])]
 
 
 def names(known: Membership) -> list[str]:
@@ -284,6 +286,40 @@ def test_who_said_goodbye_elsewhere_is_nowhere() -> None:
     other.hear(pod("a"), Report(2000, DIGEST), 102.0)
     other.leave(pod("a"), 2000, 102.0)
     assert count([told(one), told(other)], DIGEST).total == 0
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        pytest.param(pod("a"), id="a clock that was set back"),
+        pytest.param(Identity("shop", "a", "uid-a", "i"), id="a claim"),
+    ],
+)
+def test_a_goodbye_elsewhere_keeps_nobody_out_who_is_heard_of_for_long(back: Identity) -> None:
+    one, other = membership("a"), membership()
+    one.leave(pod("a"), 1000, 102.0)
+    other.hear(back, Report(998, DIGEST), 103.0)
+    assert count([told(one), told(other)], DIGEST).total == 0
+    before = one.version
+    wait(one, SILENT)
+    summed = count([told(one), told(other)], DIGEST)
+    assert (summed.served, summed.total, one.version > before) == (1, 1, True)
+
+
+def test_a_goodbye_of_long_ago_still_ends_one_that_is_silent_elsewhere() -> None:
+    one, other = membership("a"), membership("a")
+    one.hear(pod("a"), Report(2000, DIGEST), 102.0)
+    one.leave(pod("a"), 2000, 102.0)
+    for each in (one, other):
+        wait(each, REMEMBERED)
+    assert count([told(one), told(other)], DIGEST).total == 0
+
+
+def test_claims_of_one_pod_are_one_member_in_whichever_namespace_they_say_it_is() -> None:
+    known = membership("a")
+    for number in range(3):
+        known.hear(Identity(f"ns{number}", "x", "uid-a", f"f{number}"), Report(1), 102.0)
+    assert [each.who.verified for each in known.standings()] == [True]
 
 
 def test_where_a_proxy_is_behind_its_members_are_named_all_the_same() -> None:

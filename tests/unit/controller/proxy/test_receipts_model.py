@@ -33,6 +33,8 @@ class Member:
     heard: float = 0.0
     """When that was."""
     left: float = 0.0
+    set_back: bool = False
+    """Its clock was, since it said goodbye."""
 
 
 @dataclass
@@ -70,7 +72,7 @@ class Receipts(RuleBasedStateMachine):
 
     def connect(self, member: Member, proxy: int) -> None:
         self.connections += 1
-        member.proxy, member.connected_at = proxy, self.connections
+        member.proxy, member.connected_at, member.set_back = proxy, self.connections, False
 
     def forged(self, member: Member, proxy: int, *, goodbye: bool) -> None:
         """Somebody without a token says that it is this pod, on the newest of all connections."""
@@ -152,16 +154,29 @@ class Receipts(RuleBasedStateMachine):
             report = Report(member.connected_at, member.said, "", self.clock)
             self.proxies[member.proxy].hear(member.who, report, self.clock)
 
+    @precondition(lambda self: self.departed and len(self.members) < MEMBERS)
+    @rule(which=st.integers(0, MEMBERS), proxy=st.integers(0, PROXIES - 1))
+    def come_back(self, which: int, proxy: int) -> None:
+        """One that said goodbye a while ago is there again, by a clock that was set back since."""
+        member = self.departed[which % len(self.departed)]
+        if self.clock - member.left >= SILENT:
+            self.departed.remove(member)
+            self.members.append(member)
+            member.proxy, member.connected_at, member.set_back = proxy, 0, True
+            self.send(member)
+
     @precondition(lambda self: self.members)
     @rule(which=st.integers(0, MEMBERS))
     def freeze(self, which: int) -> None:
-        self.members[which % len(self.members)].frozen = True
+        member = self.members[which % len(self.members)]
+        # By its own word it was silent before it left.
+        member.frozen = not member.set_back
 
     @precondition(lambda self: self.members)
     @rule(which=st.integers(0, MEMBERS))
     def leave(self, which: int) -> None:
         member = self.members[which % len(self.members)]
-        if member.frozen:
+        if member.frozen or member.set_back:
             return
         self.members.remove(member)
         assert member.proxy is not None
