@@ -22,36 +22,41 @@ if TYPE_CHECKING:
     from tests.cluster.objects import Namespace
     from tests.cluster.spines import Spine
 
-FLUX: dict[str, Any] = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "gitrepositories.source.toolkit.fluxcd.io"},
-    "spec": {
-        "group": "source.toolkit.fluxcd.io",
-        "scope": "Namespaced",
-        "names": {
-            "kind": "GitRepository",
-            "listKind": "GitRepositoryList",
-            "plural": "gitrepositories",
-            "singular": "gitrepository",
-        },
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "x-kubernetes-preserve-unknown-fields": True,
-                    }
-                },
-            }
-        ],
-    },
+FLUX = {
+    "GitRepository": "gitrepositories",
+    "OCIRepository": "ocirepositories",
+    "Bucket": "buckets",
+    "ExternalArtifact": "externalartifacts",
 }
-"""As much of Flux's definition as `status.artifact` needs."""
+
+
+def definition(kind: str) -> dict[str, Any]:
+    """As much of Flux's definition as `status.artifact` needs."""
+    names = {
+        "kind": kind,
+        "listKind": f"{kind}List",
+        "plural": FLUX[kind],
+        "singular": kind.lower(),
+    }
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": schema},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{FLUX[kind]}.source.toolkit.fluxcd.io"},
+        "spec": {
+            "group": "source.toolkit.fluxcd.io",
+            "scope": "Namespaced",
+            "names": names,
+            "versions": [version],
+        },
+    }
 
 
 @pytest.fixture
@@ -77,21 +82,23 @@ def archive(tmp_path: Path) -> Iterator[tuple[str, str]]:
         server.shutdown()
 
 
+@pytest.mark.parametrize("kind", FLUX)
 def test_a_source_of_flux_whose_kind_comes_later_is_read(
-    space: Namespace, archive: tuple[str, str]
+    space: Namespace, archive: tuple[str, str], kind: str
 ) -> None:
     url, digest = archive
-    reference = {"sourceRef": {"kind": "GitRepository", "name": "flags"}}
+    reference = {"sourceRef": {"kind": kind, "name": "flags"}}
     space.apply(flag_set() | {"spec": reference})
     waiting = space.wait_reason("flagset", "ArtifactFailed")
     assert condition(waiting, "Reconciling")["status"] == "True"
-    space.kubectl("apply", "--server-side", "-f", "-", given=json.dumps(FLUX))
-    space.kubectl("wait", "--for=condition=Established", f"crd/{FLUX['metadata']['name']}")
-    made = {"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository"}
+    installed = definition(kind)
+    space.kubectl("apply", "--server-side", "-f", "-", given=json.dumps(installed))
+    space.kubectl("wait", "--for=condition=Established", f"crd/{installed['metadata']['name']}")
+    made = {"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": kind}
     space.apply({**made, "metadata": {"name": "flags"}, "spec": {}})
     artifact = {"path": "a", "url": url, "revision": "main@sha1:" + "a" * 40, "digest": digest}
     told = {"status": {"artifact": {**artifact, "lastUpdateTime": "2026-01-01T00:00:00Z"}}}
-    path = f"{path_of('gitrepository', space.name, 'flags')}/status"
+    path = f"{path_of(kind.lower(), space.name, 'flags')}/status"
     space.api.ask("PATCH", path, told, MERGE)
     found = space.wait_ready("flagset")
     assert found["status"]["lastAppliedRevision"] == artifact["revision"]
