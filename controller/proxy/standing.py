@@ -59,16 +59,12 @@ class Standing:
 
     who: Identity
     digest: str
+    """Empty: it has nothing to serve yet."""
     revision: str
     silent: bool
     lagging: bool
     since: float
     """Unix seconds: since when it lags, or has served what it serves."""
-
-    @property
-    def serves_nothing(self) -> bool:
-        """Whether it has nothing to serve yet."""
-        return not self.digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,13 @@ from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from evaluator.flags.visible import visible
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from evaluator.flags.model import Json
     from evaluator.flags.problems import Severity
-from evaluator.flags.visible import visible
 
 Path: TypeAlias = tuple[str | int, ...]
 """Keys and indices from the rule's root."""

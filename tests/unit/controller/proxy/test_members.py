@@ -69,7 +69,7 @@ def test_one_that_serves_another_digest_lags_since_the_change_was_delivered() ->
 def test_one_that_serves_nothing_yet_lags_since_it_joined() -> None:
     known = membership()
     known.hear(pod("a"), Report(1), 150.0)
-    assert [(each.serves_nothing, each.since) for each in known.laggards()] == [(True, 150.0)]
+    assert [(each.digest, each.since) for each in known.laggards()] == [("", 150.0)]
 
 
 def test_one_that_is_silent_lags_since_it_was_heard_of_last() -> None:

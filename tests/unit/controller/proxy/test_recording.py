@@ -122,10 +122,18 @@ async def running(world: World, cluster: Cluster) -> AsyncIterator[Recorder]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_receipt_is_owned_by_what_it_is_about(world: World, cluster: Cluster) -> None:
+@contextlib.asynccontextmanager
+async def followed(world: World, cluster: Cluster) -> AsyncIterator[Recorder]:
+    """Somebody follows, and the receipt is there."""
     async with running(world, cluster) as recorder:
         report(recorder.receipts)
-        await cluster.until(lambda: bool(cluster.of("FlagReceipt")))
+        await cluster.until(lambda: bool(cluster.receipts))
+        yield recorder
+
+
+async def test_a_receipt_is_owned_by_what_it_is_about(world: World, cluster: Cluster) -> None:
+    async with followed(world, cluster):
+        pass
     (written,) = cluster.of("FlagReceipt")
     assert written["metadata"]["name"] == receipt_name("flags", "proxy-1")
     assert written["metadata"]["ownerReferences"][0]["uid"] == "uid"
@@ -158,9 +166,7 @@ async def test_writes_of_one_flag_set_are_apart(world: World, cluster: Cluster) 
 async def test_receipts_that_come_to_the_same_are_summed_up_once_a_while(
     world: World, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(world, cluster) as recorder:
-        report(recorder.receipts)
-        await cluster.until(lambda: bool(cluster.of("FlagReceipt")))
+    async with followed(world, cluster) as recorder:
         (place,) = recorder._at
         summed: list[Place] = []
         flock = Receipts.flock
@@ -216,9 +222,7 @@ async def test_an_object_that_was_made_again_has_a_receipt_again(
 
 
 async def test_once_nobody_follows_the_receipt_is_removed(world: World, cluster: Cluster) -> None:
-    async with running(world, cluster) as recorder:
-        report(recorder.receipts)
-        await cluster.until(lambda: bool(cluster.of("FlagReceipt")))
+    async with followed(world, cluster) as recorder:
         recorder.receipts.pod_gone("u-checkout-1")
         await cluster.until(lambda: bool(cluster.deleted))
     assert cluster.deleted == [("FlagReceipt", receipt_name("flags", "proxy-1"))]
@@ -227,9 +231,7 @@ async def test_once_nobody_follows_the_receipt_is_removed(world: World, cluster:
 async def test_one_that_could_not_be_removed_is_removed_later(
     world: World, cluster: Cluster
 ) -> None:
-    async with running(world, cluster) as recorder:
-        report(recorder.receipts)
-        await cluster.until(lambda: bool(cluster.receipts))
+    async with followed(world, cluster) as recorder:
         cluster.down = True
         recorder.receipts.pod_gone("u-checkout-1")
         await cluster.until(lambda: cluster.refused > 0)
@@ -241,9 +243,7 @@ async def test_one_that_was_written_though_nobody_said_so_is_removed_too(
     world: World, cluster: Cluster
 ) -> None:
     cluster.down = cluster.late = True
-    async with running(world, cluster) as recorder:
-        report(recorder.receipts)
-        await cluster.until(lambda: bool(cluster.receipts))
+    async with followed(world, cluster) as recorder:
         recorder.receipts.pod_gone("u-checkout-1")
         cluster.down = False
         await cluster.until(lambda: not cluster.receipts)
@@ -252,9 +252,7 @@ async def test_one_that_was_written_though_nobody_said_so_is_removed_too(
 async def test_one_that_was_removed_though_nobody_said_so_is_written_for_whoever_comes_back(
     world: World, cluster: Cluster
 ) -> None:
-    async with running(world, cluster) as recorder:
-        report(recorder.receipts)
-        await cluster.until(lambda: bool(cluster.receipts))
+    async with followed(world, cluster) as recorder:
         cluster.down = cluster.late = True
         recorder.receipts.pod_gone("u-checkout-1")
         await cluster.until(lambda: not cluster.receipts)
@@ -266,9 +264,7 @@ async def test_one_that_was_removed_though_nobody_said_so_is_written_for_whoever
 async def test_when_all_is_written_again_what_nobody_follows_any_more_is_removed(
     world: World, cluster: Cluster
 ) -> None:
-    async with running(world, cluster) as recorder:
-        report(recorder.receipts)
-        await cluster.until(lambda: bool(cluster.receipts))
+    async with followed(world, cluster) as recorder:
         cluster.down = True
         recorder.receipts.pod_gone("u-checkout-1")
         recorder.receipts.tick(1.0)
