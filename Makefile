@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # Many tests drive several real processes at once: on CI's busy machines one that fails is tried once more, and the report says so.
-AGAIN := $(if $(CI),--reruns 1 --reruns-delay 1)
+AGAIN := $(if $(CI),--reruns 1 --reruns-delay 1 --rerun-show-tracebacks -rR)
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
 .PHONY: setup demo test test-clients test-faults test-cluster-slow check unit oracles plane kwok dev-cluster fuzz bench lock clean

@@ -179,14 +179,13 @@ def all_ready(space: Namespace) -> bool:
 
 def memory(process: ControllerProcess) -> float:
     """Resident, in MB."""
-    assert process.process is not None
-    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process.process.pid}/status").read_text())
+    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text())
     return int(found[1]) / 1024 if found else 0.0
 
 
 def writes(process: ControllerProcess) -> Counter[str]:
     """API writes so far, by verb and kind."""
-    text = process.ask("/metrics")
+    text = process.metrics()
     found = re.findall(
         r'^flagstaff_api_writes_total\{kind="(\w+)",verb="(\w+)"\} (\S+)$', text, re.MULTILINE
     )

@@ -188,8 +188,7 @@ class Crowd:
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._serves: dict[int, tuple[str, float]] = {}
         """By member: which digest, and since when."""
-        assert delivering.process is not None
-        self._pid = delivering.process.pid
+        self._pid = delivering.pid
 
     async def publish(self, number: int) -> str:
         """Write the flag set; its digest."""

@@ -36,7 +36,7 @@ from evaluator.http.hpack import encode_block
 from tests.cluster.assets import build, find
 from tests.cluster.plane import Plane, free_ports, running
 from tests.cluster.plugin import install
-from tests.cluster.proxies import ProxyProcess
+from tests.cluster.proxies import proxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -163,13 +163,8 @@ class Server:
 
 @contextlib.contextmanager
 def ours(plane: Plane, folder: Path) -> Iterator[Server]:
-    process = ProxyProcess(plane, folder, "--auth", "off")
-    process.start()
-    assert process.process is not None
-    try:
-        yield Server(process.process.pid, process.sync, "FeatureFlagConfiguration")
-    finally:
-        process.end()
+    with proxy(plane, folder, "--auth", "off") as process:
+        yield Server(process.pid, process.sync, "FeatureFlagConfiguration")
 
 
 @contextlib.contextmanager

@@ -6,96 +6,60 @@ import contextlib
 import json
 import os
 import re
-import signal
 import sys
-import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.cluster.plane import start
+from tests.cluster.patience import within
+from tests.cluster.replica import Replica, started
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Iterator
 
     from tests.cluster.plane import Plane
 
 FLAGSTAFF: Final = str(Path(sys.executable).parent / "flagstaff")
 SYSTEM: Final = "flagstaff-system"
-PATIENCE: Final = 60.0
 _PORTS: Final = re.compile(r"listening: management (\d+), artifacts (\d+), receiver (\d+)")
 
 
-class ControllerProcess:
-    """One replica. Its log is in `log`."""
+class ControllerProcess(Replica):
+    """One replica of the controller."""
 
     def __init__(
-        self, plane: Plane, folder: Path, *arguments: str, name: str = "controller"
+        self,
+        plane: Plane,
+        folder: Path,
+        *arguments: str,
+        name: str = "controller",
+        via: str | None = None,
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self.log = folder / f"{name}.log"
+        super().__init__(folder, name)
         token = plane.kubectl(
             "create", "token", "flagstaff-controller", "-n", SYSTEM, "--duration", "24h"
         ).strip()
+        config = plane.config_for(token, f"{name}-{os.getpid()}", via)
         self.command = [
-            FLAGSTAFF, "controller", "--kubeconfig", str(plane.config_for(token, f"{name}-{os.getpid()}")),
+            FLAGSTAFF, "controller", "--kubeconfig", str(config),
             "--storage-path", str(folder / "data"), "--host", "127.0.0.1", "--artifact-port", "0",
             "--receiver-port", "0", "--management-port", "0", "--namespace", SYSTEM, "--identity", name,
             "--artifact-hosts", ".svc,.svc.cluster.local,127.0.0.1", *arguments,
         ]  # fmt: skip
-        self.process: subprocess.Popen[bytes] | None = None
-        self.management = self.artifacts = self.receiver = 0
+        self.artifacts = self.receiver = 0
 
     def start(self) -> None:
         """Start, and wait until it listens."""
-        self.log.write_bytes(b"")
-        with self.log.open("ab") as log:
-            self.process = start(self.command, log)
-        self.management, self.artifacts, self.receiver = map(int, self._listening())
-
-    def _listening(self) -> tuple[str, ...]:
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
-            found = _PORTS.search(self.said())
-            if found:
-                return found.groups()
-            if self.process is None or self.process.poll() is not None:
-                break
-            time.sleep(0.05)
-        raise RuntimeError(f"the controller does not listen: {self.said()[-3000:]}")
-
-    def said(self) -> str:
-        """All that it logged."""
-        return self.log.read_text(errors="replace")
-
-    def ask(self, path: str) -> str:
-        """What the management port answers, whatever its status is."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.management}{path}") as answer:
-                found: bytes = answer.read()
-        except urllib.error.HTTPError as error:
-            found = error.read()
-        return found.decode()
+        super().start()
+        self.management, self.artifacts, self.receiver = self.listening(_PORTS)
 
     @property
     def leads(self) -> bool:
         """Whether this replica works."""
-        return bool(json.loads(self.ask("/readyz"))["leader"])
+        return bool(json.loads(self.ask("/readyz")[1])["leader"])
 
     def wait_leads(self) -> None:
         """Until this replica works."""
-        until = time.monotonic() + PATIENCE
-        while not self.leads:
-            assert time.monotonic() < until, self.said()[-3000:]
-            time.sleep(0.05)
-
-    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """End it and return its exit code."""
-        assert self.process is not None
-        self.process.send_signal(number)
-        return self.process.wait(PATIENCE)
+        within(lambda: self.leads, self.said)
 
 
 class KopfProcess(ControllerProcess):
@@ -116,19 +80,8 @@ class KopfProcess(ControllerProcess):
 
 @contextlib.contextmanager
 def controller(
-    plane: Plane, folder: Path, *arguments: str, name: str = "controller"
+    plane: Plane, folder: Path, *arguments: str, name: str = "controller", via: str | None = None
 ) -> Iterator[ControllerProcess]:
     """A controller for as long as the block lasts."""
-    with started(ControllerProcess(plane, folder, *arguments, name=name)) as process:
+    with started(ControllerProcess(plane, folder, *arguments, name=name, via=via)) as process:
         yield process
-
-
-@contextlib.contextmanager
-def started(process: ControllerProcess) -> Iterator[ControllerProcess]:
-    """`process` for as long as the block lasts."""
-    process.start()
-    try:
-        yield process
-    finally:
-        if process.process is not None and process.process.poll() is None:
-            process.end(signal.SIGKILL)

@@ -8,13 +8,13 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.cluster.api import MERGE, Api, path_of
+from tests.cluster.patience import PATIENCE, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.cluster.plane import Plane
 
-PATIENCE: Final = 60.0
 REQUESTED_AT: Final = "reconcile.fluxcd.io/requestedAt"
 
 
@@ -110,29 +110,19 @@ class Namespace:
         patience: float = PATIENCE,
     ) -> dict[str, Any]:
         """The object once `wanted` is true of it. Fails, with the object's last state, when it takes too long."""
-        until = time.monotonic() + patience
-        found = self.get(kind, name)
-        while not (found and wanted(found)):
-            if time.monotonic() > until:
-                raise AssertionError(json.dumps(found, indent=2)[-4000:])
-            time.sleep(0.05)
-            found = self.get(kind, name)
-        return found
+        last: dict[str, Any] = {}
 
-    @staticmethod
-    def wait_until(true: Callable[[], bool], patience: float = PATIENCE) -> None:
-        """Until something that is no single object's state is true."""
-        until = time.monotonic() + patience
-        while not true():
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        def reached() -> Any:
+            nonlocal last
+            last = self.get(kind, name) or {}
+            return last and wanted(last)
+
+        within(reached, lambda: json.dumps(last, indent=2)[-4000:], patience)
+        return last
 
     def wait_gone(self, kind: str, name: str = "flags") -> None:
         """Until there is no such object."""
-        until = time.monotonic() + PATIENCE
-        while found := self.get(kind, name):
-            assert time.monotonic() < until, json.dumps(found, indent=2)[-2000:]
-            time.sleep(0.05)
+        within(lambda: not self.get(kind, name), lambda: json.dumps(self.get(kind, name), indent=2))
 
     def wait_ready(self, kind: str, name: str = "flags") -> dict[str, Any]:
         """The object once it is Ready as it is now."""

@@ -51,6 +51,11 @@ class Plane:
         return plane
 
     @property
+    def port(self) -> int:
+        """The API server's own."""
+        return int(self.url.rpartition(":")[2])
+
+    @property
     def authority(self) -> Path:
         """The certificate that the API server is known by: it signed its own."""
         return self.folder / "certificates/apiserver.crt"
@@ -88,7 +93,7 @@ class Plane:
             self.run(name)
             if name == "kube-apiserver":
                 self.wait_ready()
-                self._write_kubeconfig()
+                self._write_config(self.kubeconfig, self.token, self.url)
 
     def run(self, name: str) -> None:
         """Start one program, again if it was ended."""
@@ -140,24 +145,23 @@ class Plane:
             raise RuntimeError(f"kubectl {' '.join(arguments)}: {done.stderr or done.stdout}")
         return done.stdout if check else done.stdout + done.stderr
 
-    def config_for(self, token: str, name: str) -> Path:
-        """A kubeconfig for the bearer of `token`."""
+    def config_for(self, token: str, name: str, via: str | None = None) -> Path:
+        """A kubeconfig for the bearer of `token`, which finds the API server at the URL `via` if not at its own."""
         path = self.folder / f"{name}.kubeconfig"
-        path.write_text(json.dumps(self._config(token)))
-        path.chmod(0o600)
+        self._write_config(path, token, via or self.url)
         return path
 
-    def _write_kubeconfig(self) -> None:
-        self.kubeconfig.write_text(json.dumps(self._config(self.token)))
-        self.kubeconfig.chmod(0o600)
+    def _write_config(self, path: Path, token: str, url: str) -> None:
+        path.write_text(json.dumps(self._config(token, url)))
+        path.chmod(0o600)
 
-    def _config(self, token: str) -> dict[str, Any]:
+    def _config(self, token: str, url: str) -> dict[str, Any]:
         authority = base64.b64encode(self.authority.read_bytes()).decode()
         return {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [
-                {"name": "plane", "cluster": {"server": self.url, "certificate-authority-data": authority}}
+                {"name": "plane", "cluster": {"server": url, "certificate-authority-data": authority}}
             ],
             "users": [{"name": "user", "user": {"token": token}}],
             "contexts": [{"name": "plane", "context": {"cluster": "plane", "user": "user"}}],

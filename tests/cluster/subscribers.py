@@ -14,7 +14,8 @@ from openfeature.contrib.provider.flagd.config import ResolverType
 
 from tests.clients.asking import served
 from tests.clients.evaluator import evaluator
-from tests.cluster.proxies import ProxyProcess, apply, flags, manifest, within
+from tests.cluster.patience import within
+from tests.cluster.proxies import ProxyProcess, apply, flags, manifest
 from tests.cluster.relay import relay
 
 if TYPE_CHECKING:
@@ -101,10 +102,8 @@ class Scene:
         self.plane = plane
         self.namespace = namespace
         self.control, self.service = networks
-        url, plane.url = plane.url, f"https://127.0.0.1:{self.control.port}"
-        self.proxy = ProxyProcess(plane, folder, *words)
-        plane.url = url
-        self.start()
+        via = f"https://127.0.0.1:{self.control.port}"
+        self.proxy = ProxyProcess(plane, folder, *words, via=via)
 
     def start(self) -> None:
         """Start the proxy, again if it was ended."""
@@ -128,10 +127,8 @@ class Scene:
 @contextlib.contextmanager
 def scene(plane: Plane, namespace: str, folder: Path, *words: str) -> Iterator[Scene]:
     """A proxy with `words` on its command line for as long as the block lasts."""
-    with relay(int(plane.url.rpartition(":")[2])) as control, relay(0) as service:
+    with relay(plane.port) as control, relay(0) as service:
         found = Scene(plane, namespace, folder / "proxy", (control, service), *words)
-        try:
+        with contextlib.closing(found.proxy):
+            found.start()
             yield found
-        finally:
-            if not found.proxy.ended():
-                found.proxy.end()

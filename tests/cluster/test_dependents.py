@@ -14,6 +14,7 @@ import pytest
 from controller.artifacts.archive import pack
 from tests.cluster.api import MERGE, path_of
 from tests.cluster.objects import condition, configuration, current, flag_set, flags
+from tests.cluster.patience import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -179,7 +180,7 @@ def test_who_claims_the_same_name_is_described_on_both_until_one_of_them_goes(
         found = space.wait(kind, lambda it: condition(it, "Undisputed").get("status") == "False")
         assert condition(found, "Ready")["status"] == "True"
         assert re.search(rf"Reason: +{reason}\n", space.kubectl("describe", kind, "flags"))
-    space.wait_until(lambda: len(space.events()) == len(told))
+    within(lambda: len(space.events()) == len(told))
     said = [(each["reason"], each["count"]) for each in space.events()]
     assert sorted(said) == [("Shadowed", 1), ("Shadows", 1)]
     space.delete("ffc")

@@ -11,10 +11,12 @@ import grpc
 import pytest
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
-from tests.cluster.controllers import ControllerProcess, started
+from tests.cluster.controllers import ControllerProcess
 from tests.cluster.objects import flags
+from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
-from tests.cluster.proxies import ProxyProcess, proxy, within
+from tests.cluster.proxies import ProxyProcess, proxy
+from tests.cluster.replica import started
 from tests.cluster.spines import spine_in
 
 if TYPE_CHECKING:
@@ -91,8 +93,7 @@ def die_at(process: ControllerProcess, step: str) -> None:
     dying = [sys.executable, "-m", "tests.cluster.dying", step, *command[1:]]
     process.command = ["env", f"PYTHONPATH={ROOT}", *dying]
     process.start()
-    assert process.process is not None
-    assert process.process.wait(60) == -signal.SIGKILL
+    assert process.wait() == -signal.SIGKILL
     process.command = command
 
 

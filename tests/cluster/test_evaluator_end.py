@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from tests.cluster.controllers import FLAGSTAFF
-from tests.cluster.proxies import within
+from tests.cluster.patience import within
 from tests.cluster.subscribers import NAME, Following, Scene, following, scene, stock
 
 if TYPE_CHECKING:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import signal
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,10 +22,12 @@ from tests.cluster.objects import (
     flag_source,
     flags,
 )
+from tests.cluster.patience import within
 from tests.cluster.spines import spine_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.cluster.plane import Plane
     from tests.cluster.spines import Spine
@@ -58,7 +58,7 @@ def test_a_controller_that_is_killed_again_and_again_ends_where_it_should(
     """At any moment of a reconcile: whoever comes after takes it up, nothing is written twice, and nothing half is served."""
     process = ControllerProcess(spare, tmp_path / "a", "--no-leader-election")
     chance = random.Random(7)
-    with spine_in(spare, spare_namespace, tmp_path) as spine:
+    with spine_in(spare, spare_namespace, tmp_path) as spine, contextlib.closing(process):
         commit = ""
         for number in range(kills):
             process.start()
@@ -72,17 +72,18 @@ def test_a_controller_that_is_killed_again_and_again_ends_where_it_should(
         assert spine.served() == {f"flag-{kills - 1}": "on", "banner": "off"}
         subjects = [each["revision"] for each in found["status"]["history"]]
         assert len(subjects) == len(set(subjects))
-        process.end(signal.SIGKILL)
 
 
 def test_while_watches_are_cut_every_second_nothing_is_missed(
     spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:
-    port = int(spare.url.rpartition(":")[2])
-    with cutter(port, 1.0) as between, spine_in(spare, spare_namespace, tmp_path) as spine:
-        process = ControllerProcess(spare, tmp_path / "a", "--no-leader-election")
-        redirect(process, between.port)
-        process.start()
+    with (
+        cutter(spare.port, 1.0) as between,
+        spine_in(spare, spare_namespace, tmp_path) as spine,
+        controller(
+            spare, tmp_path / "a", "--no-leader-election", via=f"https://127.0.0.1:{between.port}"
+        ) as process,
+    ):
         number = 0
         while between.cuts < 5:
             number += 1
@@ -91,22 +92,13 @@ def test_while_watches_are_cut_every_second_nothing_is_missed(
         spine.wait_ready("ffc")
         # Those of other namespaces may still be on their way out.
         gone = f'kind="FlagSet",name="flags",namespace="{spine.name}"'
-        assert gone in process.ask("/metrics")
+        assert gone in process.metrics()
         between.closed.set()
         between.cut()
         spine.delete("flagset")
         spine.wait_gone("ffc")
         between.closed.clear()
-        spine.wait_until(lambda: gone not in process.ask("/metrics"))
-        process.end(signal.SIGKILL)
-
-
-def redirect(process: ControllerProcess, port: int) -> None:
-    """Have a controller go through another port."""
-    path = Path(process.command[process.command.index("--kubeconfig") + 1])
-    found = json.loads(path.read_text())
-    found["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
-    path.write_text(json.dumps(found))
+        within(lambda: gone not in process.metrics())
 
 
 def test_a_git_server_that_is_down_changes_nothing_and_is_tried_again(spine: Spine) -> None:
@@ -165,7 +157,7 @@ def test_deletion_completes_with_git_down(spine: Spine) -> None:
 
 def test_a_namespace_that_is_deleted_goes_with_all_that_is_in_it(spine: Spine) -> None:
     spine.api.ask("DELETE", f"/api/v1/namespaces/{spine.name}")
-    spine.wait_until(lambda: not spine.api.find(f"/api/v1/namespaces/{spine.name}"))
+    within(lambda: not spine.api.find(f"/api/v1/namespaces/{spine.name}"))
 
 
 def test_many_writers_at_once_lose_no_commit_and_no_field(spine: Spine) -> None:
@@ -237,7 +229,7 @@ def test_a_malformed_flag_set_is_told_of_and_its_siblings_go_on(
     ):
         for name, reference in (("number", 3), ("list", ["flags"])):
             body = flag_set(name=name) | {"spec": {"sourceRef": reference, "dependsOn": 7}}
-            spine.wait_until(lambda body=body: taken(spine, body))  # type: ignore[misc]  # the loop's own body
+            within(lambda body=body: taken(spine, body))  # type: ignore[misc]  # the loop's own body
         with controller(spare, tmp_path / "a", "--no-leader-election"):
             spine.wait_ready("flagset")
             for name in ("number", "list"):
@@ -271,7 +263,7 @@ def test_a_definition_without_room_for_our_status_is_not_fought(
         spine.apply(flag_set(target={"kinds": ["FeatureFlag"]}), broken | {"kind": "FeatureFlag"})
         spine.wait_ready("flagset")
         spine.wait("featureflag", lambda it: it["spec"]["flagSpec"]["flags"]["banner"])
-        spine.wait_until(lambda: [each["reason"] for each in spine.events("broken")] == ["InvalidFlags"])  # fmt: skip
+        within(lambda: [each["reason"] for each in spine.events("broken")] == ["InvalidFlags"])  # fmt: skip
         spine.poke_and_wait("flagset")
         assert "conditions" not in spine.get("featureflag").get("status", {})
         assert process.said().count("has no room for our status") == 1

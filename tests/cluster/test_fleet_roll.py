@@ -13,6 +13,7 @@ from tests.cluster.controllers import controller
 from tests.cluster.crowds import Crowd, crowd
 from tests.cluster.kubelets import ANYWHERE, kubelets
 from tests.cluster.objects import Namespace, condition
+from tests.cluster.patience import within
 from tests.cluster.plugin import without
 from tests.cluster.proxies import ProxyProcess, apply, flags, manifest, proxy
 
@@ -60,8 +61,10 @@ class Fleet:
     def counted(self) -> None:
         """Every Pod that is there serves what is delivered, nobody else is counted, and everything says so."""
         names = {f"{self.space.name}/{each['metadata']['name']}" for each in self.members.pods()}
-        self.space.wait_until(lambda: self._known() == names, PATIENCE)
-        found = self.space.wait("ffc", lambda it: it["status"].get("served") == ALL, APP, PATIENCE)
+        within(lambda: self._known() == names, patience=PATIENCE)
+        found = self.space.wait(
+            "ffc", lambda it: it["status"].get("served") == ALL, APP, patience=PATIENCE
+        )
         assert len(names) == found["status"]["total"] == PODS
         assert "laggards" not in found["status"]
         told = condition(found, "Propagated")
@@ -99,7 +102,7 @@ def test_each_of_500_pods_is_counted_once_through_a_change_and_a_rolling_restart
 ) -> None:
     fleet.put("one")
     fleet.deploy()
-    fleet.space.wait("deployment", available, APP, PATIENCE)
+    fleet.space.wait("deployment", available, APP, patience=PATIENCE)
     fleet.counted()
     before, started = fleet.space.api.writes(), time.monotonic()
     fleet.put("two")
@@ -107,8 +110,8 @@ def test_each_of_500_pods_is_counted_once_through_a_change_and_a_rolling_restart
 
     old = fleet.uids()
     fleet.space.kubectl("rollout", "restart", f"deployment/{APP}")
-    fleet.space.wait("deployment", available, APP, PATIENCE)
-    fleet.space.wait_until(lambda: len(fleet.uids()) == PODS, PATIENCE)
+    fleet.space.wait("deployment", available, APP, patience=PATIENCE)
+    within(lambda: len(fleet.uids()) == PODS, patience=PATIENCE)
     assert not old & fleet.uids()
     fleet.counted()
 

@@ -13,6 +13,7 @@ import pytest
 from tests.cluster.api import Api, path_of
 from tests.cluster.controllers import controller
 from tests.cluster.objects import condition, configuration, flag_set, flag_source, flags
+from tests.cluster.patience import within
 from tests.cluster.spines import spine_in
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def test_a_thousand_ready_objects_cost_no_write_in_a_minute(
 ) -> None:
     with spine_in(spare, spare_namespace, tmp_path) as spine, controller(spare, tmp_path / "a") as process:  # fmt: skip
         fill(spine)
-        spine.wait_until(lambda: all_ready(spine), patience=200.0)
+        within(lambda: all_ready(spine), patience=200.0)
         versions, writes = seen(spine), written(process)
         # What is promised is of a minute: sources are looked at meanwhile, twelve times each.
         time.sleep(MINUTE)
@@ -73,7 +74,5 @@ def seen(spine: Spine) -> dict[str, str]:
 
 def written(process: ControllerProcess) -> float:
     """What the controller itself counts."""
-    lines = re.findall(
-        r"^flagstaff_api_writes_total\{.*\} (\S+)$", process.ask("/metrics"), re.MULTILINE
-    )
+    lines = re.findall(r"^flagstaff_api_writes_total\{.*\} (\S+)$", process.metrics(), re.MULTILINE)
     return sum(map(float, lines))

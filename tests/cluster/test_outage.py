@@ -17,8 +17,9 @@ from openfeature.contrib.provider.flagd.config import CacheType, ResolverType
 from tests.cluster.controllers import controller
 from tests.cluster.fleets import following, served, wait
 from tests.cluster.objects import condition
+from tests.cluster.patience import within
 from tests.cluster.pods import PodProcess, pods
-from tests.cluster.proxies import ProxyProcess, proxy, within
+from tests.cluster.proxies import ProxyProcess, proxy
 from tests.cluster.spines import Spine, spine_in
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
 from controller.settings import ProxySettings, from_env
 from tests.clients.evaluator import evaluator
+from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
-from tests.cluster.proxies import ProxyProcess, apply, flags, manifest, proxy, within
+from tests.cluster.proxies import ProxyProcess, apply, flags, manifest, proxy
 from tests.cluster.tokens import signed
 
 if TYPE_CHECKING:

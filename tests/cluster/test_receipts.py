@@ -12,8 +12,9 @@ import pytest
 from tests.cluster.controllers import SYSTEM
 from tests.cluster.fleets import flagstaff, following, served, wait
 from tests.cluster.objects import flags
+from tests.cluster.patience import within
 from tests.cluster.pods import pods
-from tests.cluster.proxies import ProxyProcess, proxy, within
+from tests.cluster.proxies import ProxyProcess, proxy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,7 +125,7 @@ def test_what_somebody_deletes_of_receipts_is_written_again_though_nothing_else_
         found = [each["metadata"]["uid"] for each in spine.all("flagreceipt")]
         return bool(found) and found != [receipt["metadata"]["uid"]]
 
-    spine.wait_until(again, patience=90.0)
+    within(again, patience=90.0)
     served(spine, "3/3")
 
 
@@ -133,7 +134,7 @@ def test_idle_nothing_is_written(spine: Spine, fleet: list[PodProcess]) -> None:
     served(spine, "3/3", "flagset")
     before = json.dumps([spine.all(kind) for kind in ("ffc", "flagset", "flagreceipt")])
     with pytest.raises(AssertionError):
-        spine.wait_until(
+        within(
             lambda: before != json.dumps([spine.all(each) for each in ("ffc", "flagset", "flagreceipt")]),
             patience=12.0,
         )  # fmt: skip

@@ -12,6 +12,7 @@ import pytest
 from tests.cluster.controllers import controller
 from tests.cluster.members import Members, members
 from tests.cluster.objects import Namespace, condition, secret
+from tests.cluster.patience import within
 from tests.cluster.proxies import ProxyProcess, apply, flags, manifest, proxy
 from tests.cluster.relay import relay
 
@@ -102,7 +103,7 @@ def test_an_object_that_is_made_again_and_again_has_a_receipt_of_its_own_in_the_
     # The garbage collector may take the receipt with its former owner, after it was given to the new one.
     world.collect(before)
     uid = world.space.get("ffc", NAME)["metadata"]["uid"]
-    world.space.wait_until(lambda: world.owners() == {uid}, PATIENCE)
+    within(lambda: world.owners() == {uid}, patience=PATIENCE)
     world.counted(20)
 
 
@@ -113,7 +114,7 @@ def test_a_thousand_members_that_came_and_went_without_an_api_server_are_counted
     spare.end("kube-apiserver", signal.SIGKILL)
     fleet.leave(30)
     fleet.join(50)
-    world.space.wait_until(lambda: world.known() == 1020, PATIENCE)
+    within(lambda: world.known() == 1020, patience=PATIENCE)
     spare.run("kube-apiserver")
     spare.wait_ready()
     world.counted(1020)
@@ -130,6 +131,6 @@ def test_a_thousand_members_of_a_proxy_that_is_killed_are_counted_once_at_anothe
         world.delivering.end(signal.SIGKILL)
         world.put("two")
         world.counted(1000)
-        world.space.wait_until(lambda: len(world.space.all("flagreceipt")) == 1, PATIENCE)
+        within(lambda: len(world.space.all("flagreceipt")) == 1, patience=PATIENCE)
         world.put("three")
         world.counted(1000)

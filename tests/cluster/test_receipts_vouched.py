@@ -11,8 +11,9 @@ import trustme
 
 from tests.cluster.fleets import following, served, wait
 from tests.cluster.objects import flags
+from tests.cluster.patience import within
 from tests.cluster.pods import pods
-from tests.cluster.proxies import proxy, within
+from tests.cluster.proxies import proxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +66,7 @@ class Vouched:
         commit = self.spine.push(flags__json=flags(banner="off" if now == "on" else "on"))
         assert wait(self.spine, "flagset/flags", commit)[0] == 0
         assert served(self.spine, "1/1")["status"]["total"] == 1
-        self.spine.wait_until(lambda: self._claims() == [claimed])
+        within(lambda: self._claims() == [claimed])
 
     def _claims(self) -> list[int]:
         return [each["status"]["claimed"] for each in self.spine.all("flagreceipt")]

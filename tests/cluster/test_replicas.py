@@ -17,9 +17,11 @@ from controller.runtime.loop import Objects
 from controller.settings import ControllerSettings
 from controller.wiring.cluster import WATCHED, working
 from tests.cluster.api import Api, path_of
-from tests.cluster.controllers import SYSTEM, ControllerProcess, KopfProcess, controller, started
+from tests.cluster.controllers import SYSTEM, ControllerProcess, KopfProcess, controller
 from tests.cluster.objects import Namespace, flag_set, flag_source, flags
+from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
+from tests.cluster.replica import started
 from tests.cluster.spines import spine_in
 
 if TYPE_CHECKING:
@@ -116,7 +118,7 @@ def test_kopf_run_starts_the_same_controller(
     with spine_in(spare, spare_namespace, tmp_path) as spine, started(process):
         spine.wait_ready("flagset")
         assert spine.served() == {"banner": "on"}
-        assert json.loads(process.ask("/readyz")) == {"ready": True, "leader": True}
+        assert json.loads(process.ask("/readyz")[1]) == {"ready": True, "leader": True}
         for kind in ("flagsource", "flagset", "ffc"):
             assert "kopf" not in json.dumps(spine.get(kind)["metadata"].get("annotations", {}))
         assert process.end(signal.SIGTERM) == 0, process.said()[-4000:]
@@ -139,7 +141,7 @@ def test_the_leader_alone_bears_the_label_that_its_services_select(
 
     with started(process):
         process.wait_leads()
-        Namespace.wait_until(lambda: label() == "true")
+        within(lambda: label() == "true")
         assert process.end(signal.SIGTERM) == 0, process.said()[-4000:]
     assert label() is None
 
@@ -157,7 +159,7 @@ def test_a_standby_loses_the_label_that_a_killed_leader_left_on_its_pod(
         leader.wait_leads()
         with started(standby):
             pod = path_of("pod", SYSTEM, name)
-            Namespace.wait_until(lambda: not api.find(pod)["metadata"].get("labels"))
+            within(lambda: not api.find(pod)["metadata"].get("labels"))
 
 
 def test_what_is_deployed_is_taken_by_the_api_server(spare: Plane) -> None:

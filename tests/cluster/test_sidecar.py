@@ -20,7 +20,8 @@ from evaluator.cli import parse
 from evaluator.settings import load
 from evaluator.settings.model import PodName
 from tests.clients.evaluator import Evaluator, evaluator
-from tests.cluster.proxies import ProxyProcess, proxy, within
+from tests.cluster.patience import within
+from tests.cluster.proxies import ProxyProcess, proxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,6 +15,7 @@ import trustme
 
 from controller.artifacts.archive import unpack
 from tests.cluster.objects import condition, flag_source, flags, secret
+from tests.cluster.patience import within
 from tests.git_http import git_server, http_proxy
 from tests.git_ssh import ssh_host
 from tests.repositories import Repository
@@ -255,7 +256,7 @@ def test_artifacts_go_with_their_source(spine: Spine, cluster: Plane) -> None:
     spine.delete("flagsource")
     spine.apply(flag_source(spine.url, name="other"))
     spine.wait_ready("flagsource", "other")
-    spine.wait_until(lambda: not (stored / "flags").exists())
+    within(lambda: not (stored / "flags").exists())
 
 
 def download(ports: ControllerPorts, path: str, **headers: str) -> tuple[bytes, Message]:

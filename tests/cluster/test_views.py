@@ -9,8 +9,9 @@ import pytest
 from tests.clients.asking import served as value
 from tests.cluster.fleets import following, served, wait
 from tests.cluster.objects import condition, flags
+from tests.cluster.patience import within
 from tests.cluster.pods import PodProcess, pods
-from tests.cluster.proxies import ProxyProcess, within
+from tests.cluster.proxies import ProxyProcess, proxy
 from tests.cluster.relay import relay
 from tests.cluster.views import View, view
 
@@ -38,15 +39,8 @@ class Pair(NamedTuple):
 
 @pytest.fixture
 def late(cluster: Plane, tmp_path: Path) -> Iterator[tuple[ProxyProcess, View]]:
-    with view(cluster) as held:
-        url, cluster.url = cluster.url, held.url
-        try:
-            made = ProxyProcess(cluster, tmp_path / "proxy", name="late")
-        finally:
-            cluster.url = url
-        made.start()
+    with view(cluster) as held, proxy(cluster, tmp_path, name="late", via=held.url) as made:
         yield made, held
-        made.end()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from openfeature.contrib.provider.flagd.config import ResolverType
 from tests.cluster.fleets import served, wait
 from tests.cluster.hooks import Hook
 from tests.cluster.objects import condition, flags
-from tests.cluster.proxies import within
+from tests.cluster.patience import within
 from tests.repositories import ENVIRONMENT, Repository
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ import contextlib
 import ssl
 import threading
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,13 +21,14 @@ class View:
     """Listens on loopback for plain HTTP, so that it can tell a watch from other requests, and asks the API server over TLS."""
 
     def __init__(self, plane: Plane) -> None:
-        self._port = urlsplit(plane.url).port
+        self._port = plane.port
         self._trust = ssl.create_default_context(cafile=str(plane.authority))
         # The API server made its own certificate, which is no authority's.
         self._trust.verify_flags &= ~ssl.VERIFY_X509_STRICT
         self._loop = asyncio.new_event_loop()
         self._flows = asyncio.Event()
         self._flows.set()
+        self._opened: list[asyncio.StreamWriter] = []
         self._server = self._loop.run_until_complete(asyncio.start_server(self._pass, "127.0.0.1"))
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -56,9 +56,14 @@ class View:
         for each in others:
             each.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        for each in self._opened:
+            each.transport.abort()
+        await asyncio.gather(*(each.wait_closed() for each in self._opened), return_exceptions=True)
 
     async def _pass(self, near: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
+        self._opened.append(answer)
         far, request = await asyncio.open_connection("127.0.0.1", self._port, ssl=self._trust)
+        self._opened.append(request)
         watching = False
 
         async def up() -> None:
@@ -81,7 +86,6 @@ class View:
         finally:
             for each in ways:
                 each.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
             request.close()
             answer.close()
 
