@@ -56,9 +56,10 @@ class View:
         for each in others:
             each.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        for each in self._opened:
-            each.transport.abort()
-        await asyncio.gather(*(each.wait_closed() for each in self._opened), return_exceptions=True)
+        for writer in self._opened:
+            writer.transport.abort()
+        closed = (writer.wait_closed() for writer in self._opened)
+        await asyncio.gather(*closed, return_exceptions=True)
 
     async def _pass(self, near: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
         self._opened.append(answer)
