@@ -41,7 +41,8 @@ class Look:
 @dataclass(frozen=True, slots=True)
 class _Listing:
     began: datetime
-    answer: asyncio.Task[References]
+    answer: asyncio.Task[References | Setback]
+    """A setback is returned: what a task raises while kopf stops, kopf takes for a failure of the process."""
     namespace: str
     """Whose turn it waits for."""
     running: threading.Event
@@ -72,16 +73,17 @@ class Listings:
         if known is None or not known.serves(look, namespace):
             running = threading.Event()
             task = asyncio.create_task(self._ask(asked, namespace, running))
-            task.add_done_callback(_noted)
             known = self._latest[asked] = _Listing(look.now, task, namespace, running)
-        try:
-            # Who gives up waiting takes the answer from nobody else.
-            return await asyncio.shield(known.answer)
-        except Setback as setback:
+        # Who gives up waiting takes the answer from nobody else.
+        answer = await asyncio.shield(known.answer)
+        if isinstance(answer, Setback):
             # Each who waited gets one of its own: what is true of one object is added to it.
-            raise type(setback)(setback.reason, setback.message) from None
+            raise type(answer)(answer.reason, answer.message)
+        return answer
 
-    async def _ask(self, asked: _Asked, namespace: str, running: threading.Event) -> References:
+    async def _ask(
+        self, asked: _Asked, namespace: str, running: threading.Event
+    ) -> References | Setback:
         program, patterns = asked
 
         def ask() -> str:
@@ -93,7 +95,9 @@ class Listings:
         except BrokenMirrorError as error:
             # There is no mirror in a listing: what reads like damage here is the remote's.
             message = f"{program.location.shown}: its references cannot be read: {error}"
-            raise Failed("GitOperationFailed", message) from error
+            return Failed("GitOperationFailed", message)
+        except Setback as setback:
+            return setback
 
     def forget(self) -> None:
         """Keep no answers but those that somebody waits for: with each its question is kept, and credentials are a part of that."""
@@ -105,9 +109,3 @@ class Listings:
         for asked, listing in tuple(self._latest.items()):
             if listing.answer.done() and now - listing.began > SHARED:
                 del self._latest[asked]
-
-
-def _noted(answer: asyncio.Task[References]) -> None:
-    # Where everybody has given up waiting, a failure is nobody's; asyncio would complain of it.
-    if not answer.cancelled():
-        answer.exception()

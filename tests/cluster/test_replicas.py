@@ -111,6 +111,19 @@ def test_a_controller_that_waits_for_git_goes_when_it_is_told_to(
         assert process.end(signal.SIGTERM) == 0, process.said()[-4000:]
 
 
+def test_git_that_fails_while_the_controller_goes_is_no_failure_of_the_controller(
+    spare: Plane, spare_namespace: str, tmp_path: Path, silent: socket.socket
+) -> None:
+    url = f"http://127.0.0.1:{silent.getsockname()[1]}/flags"
+    Namespace(spare, spare_namespace).apply(flag_source(url, timeout="10m"))
+    with controller(spare, tmp_path, "--lease-name", fresh("failing")) as process:
+        with silent.accept()[0]:
+            process.send(signal.SIGTERM)
+            # kopf waits some seconds for whatever still runs, and looks at how that ended.
+            time.sleep(1.0)
+        assert process.wait() == 0, process.said()[-4000:]
+
+
 def test_kopf_run_starts_the_same_controller(
     spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:
