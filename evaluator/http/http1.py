@@ -16,7 +16,7 @@ import httptools
 
 from evaluator.http.chunked import ChunkedBody
 from evaluator.http.dispatch import split_target
-from evaluator.http.peer import BATCH_BYTES, QUIET_SECONDS, Peer, Port
+from evaluator.http.peer import BATCH_BYTES, QUIET_SECONDS, TURN_SECONDS, Peer, Port
 from evaluator.http.routes import Code, Deferred, Headers, Request, Response, Streamed, header
 from evaluator.http.statuses import BODILESS, reason_phrase, refusal
 from evaluator.http.streaming import response_of
@@ -237,13 +237,10 @@ class Http1Peer(Peer):
         self._answering = True
         out: list[bytes] = []
         size, port = 0, self.port
-        while self._queue and not (self.paused or self._busy):
-            request, since, connection, chunked = self._queue.popleft()
-            if now is not None:
-                request = replace(request, waited=now - since)
-            if port.draining:
-                self._queue.clear()
-                self._keep, self._refused, connection = False, 0, "close"
+        stopwatch = port.stopwatch
+        until = stopwatch() + TURN_SECONDS
+        while self._queue and not (self.paused or self._busy) and stopwatch() < until:
+            request, connection, chunked = self._next(now)
             answer, head_only = port.dispatch.answer(request), request.method == "HEAD"
             if isinstance(answer, Response):
                 out.append(encode(answer, port.date, connection=connection, head_only=head_only))
@@ -259,8 +256,20 @@ class Http1Peer(Peer):
         self._answering = False
         if not self._busy:
             self._conclude(out)
-        elif self._queue:
+        if self._queue and not self.paused:
             self.transport.pause_reading()
+            if not self._busy:
+                self.answer_later()
+
+    def _next(self, now: float | None) -> tuple[Request, str, bool]:
+        """The first of the queue: its request, the `connection` header of its response, whether that may be in chunks."""
+        request, since, connection, chunked = self._queue.popleft()
+        if now is not None:
+            request = replace(request, waited=now - since)
+        if self.port.draining:
+            self._queue.clear()
+            self._keep, self._refused, connection = False, 0, "close"
+        return request, connection, chunked
 
     @property
     def _busy(self) -> bool:
@@ -274,7 +283,7 @@ class Http1Peer(Peer):
             self._job = None
             response = response_of(result)
             self.write(encode(response, self.port.date, connection=connection, head_only=head_only))
-            self._go_on()
+            self.go_on()
 
         self._job = self.port.slices.start(answer.timed(self.clock), made)
 
@@ -319,9 +328,10 @@ class Http1Peer(Peer):
     def body_ended(self) -> None:
         """Go on with the request behind it."""
         self._stream = None
-        self._go_on()
+        self.go_on()
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
+        """Answer what has waited."""
         self.active = self._since = now = self.clock()
         if not (self.paused or self.transport.is_closing()):
             self.transport.resume_reading()

@@ -24,7 +24,7 @@ from evaluator.http.frames import ErrorCode
 from evaluator.http.framing import START, TRAILERS, frame, only_message, trailers_only
 from evaluator.http.hpack import encode_block
 from evaluator.http.multiplexed import DataBody, ServerStream
-from evaluator.http.peer import BATCH_BYTES, QUIET_SECONDS, Peer, Port
+from evaluator.http.peer import BATCH_BYTES, QUIET_SECONDS, TURN_SECONDS, Peer, Port
 from evaluator.http.routes import (
     Code,
     Deferred,
@@ -148,22 +148,24 @@ class Http2Peer(Peer):
 
     def _answer(self) -> None:
         """Answer what waits for as long as the peer takes it, then write what is left to write."""
-        waiting, connection, most = (
-            self._waiting,
-            self.connection,
-            self.port.limits.write_buffer_bytes,
-        )
+        waiting, connection, jobs = self._waiting, self.connection, self._jobs
+        most, stopwatch = self.port.limits.write_buffer_bytes, self.port.stopwatch
+        until = stopwatch() + TURN_SECONDS
         if waiting:
             self.active = self._heard
-        jobs = self._jobs
         while (
             waiting
             and not self.paused
             and connection.waiting_bytes <= most
             and len(jobs) < MOST_DEFERRED
         ):
+            if stopwatch() >= until:
+                self.answer_later()
+                break
             size = 0
-            while waiting and size < BATCH_BYTES and len(jobs) < MOST_DEFERRED:
+            while (
+                waiting and size < BATCH_BYTES and len(jobs) < MOST_DEFERRED and stopwatch() < until
+            ):
                 event = waiting.popleft()
                 since = waiting.since.pop(event.stream_id, None) if waiting.since else None
                 if connection.is_open(event.stream_id):
@@ -238,8 +240,7 @@ class Http2Peer(Peer):
         def made(result: Result[Any]) -> None:
             del self._jobs[stream_id]
             respond(stream_id, result)
-            self._answer()
-            self._part()
+            self.go_on()
 
         self._jobs[stream_id] = self.port.slices.start(answer.timed(self.clock), made)
 
@@ -321,6 +322,11 @@ class Http2Peer(Peer):
         self._streams.pop(stream_id, None)
 
     # -- time and back-pressure ----------------------------------------------------------------------------------
+
+    def go_on(self) -> None:
+        """Answer what has waited."""
+        self._answer()
+        self._part()
 
     def resumed(self) -> None:
         """Answer what waits, then offer the transport to the streams in turn, for as long as it takes more."""

@@ -118,6 +118,9 @@ class _Greeting(Peer):
     def resumed(self) -> None:
         """Nothing was written, so nothing waits."""
 
+    def go_on(self) -> None:
+        """Nothing was asked, so nothing waits."""
+
     def check(self, now: float) -> None:
         limits = self.port.limits
         silent = limits.idle_seconds if not self.port.draining else 0.0

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from abc import abstractmethod
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import TYPE_CHECKING, Final, cast
 
 from evaluator.http.slices import Slices
@@ -22,6 +23,8 @@ QUIET_SECONDS: Final = 1.0
 """While draining, a kept-alive connection is closed after as long a silence: a request may be on its way."""
 BATCH_BYTES: Final = 65_536
 """Responses are gathered into one write up to this; then the transport says whether the peer takes more."""
+TURN_SECONDS: Final = 0.002
+"""What one connection is answered in a turn of the loop: what it asked for beyond that waits for the others' turns."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +38,8 @@ class Port:
     """The `date` header, renewed every second."""
     peers: set[Peer] = field(default_factory=set)
     slices: Slices = field(default_factory=Slices)
+    stopwatch: Callable[[], float] = perf_counter
+    """Seconds, of a higher resolution than the loop's."""
     draining: bool = False
     emptied: asyncio.Event | None = None
     """Set, while draining, once the last connection is gone."""
@@ -50,6 +55,7 @@ class Peer(asyncio.Protocol):
     """One connection. `paused` is True while the transport's buffer is full; nothing is read meanwhile, so nothing grows."""
 
     __slots__ = (
+        "_again",
         "_left",
         "_left_since",
         "active",
@@ -72,6 +78,7 @@ class Peer(asyncio.Protocol):
         self.paused = False
         self.ended: float | None = None
         """When we said our last word; nothing that comes after is read."""
+        self._again = False
         self._left = 0
         self._left_since = 0.0
 
@@ -114,6 +121,17 @@ class Peer(asyncio.Protocol):
                 # TLS has no half to end, and closing it bounds the time for what is left: only little may be.
                 self.transport.close()
 
+    def answer_later(self) -> None:
+        """Have `go_on` called in the loop's next turn, behind those who have something to say now."""
+        if not self._again:
+            self._again = True
+            asyncio.get_running_loop().call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._again = False
+        if self.ended is None and not self.transport.is_closing():
+            self.go_on()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone (asyncio calls this)."""
         self.port.leave(self)
@@ -143,6 +161,10 @@ class Peer(asyncio.Protocol):
     @abstractmethod
     def resumed(self) -> None:
         """Go on with what waited for the transport."""
+
+    @abstractmethod
+    def go_on(self) -> None:
+        """Answer the requests that wait."""
 
     @abstractmethod
     def check(self, now: float) -> None:

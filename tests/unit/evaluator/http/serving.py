@@ -127,13 +127,17 @@ class Pipe(asyncio.Transport):
 
 
 class Line(Generic[PeerT]):
-    """One peer, its transport and its clock."""
+    """One peer, its transport and its clocks."""
 
     def __init__(
         self, kind: type[PeerT], limits: Limits | None = None, routes: Routes = ROUTES
     ) -> None:
         self.now = 1000.0
-        self.port = Port(routes, Dispatch(routes), limits or Limits(), DATE)
+        self.spent = 0.0
+        """Seconds of the processor."""
+        self.port = Port(
+            routes, Dispatch(routes), limits or Limits(), DATE, stopwatch=lambda: self.spent
+        )
         self.pipe = Pipe()
         self.peer = kind(self.port, lambda: self.now)
         self.pipe.peer = self.peer

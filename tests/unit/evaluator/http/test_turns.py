@@ -1,0 +1,112 @@
+"""A connection that asks for much at once has its answers a turn of the loop at a time, and others have theirs in between."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from evaluator.http.frames import END_HEADERS, END_STREAM
+from evaluator.http.hpack import encode_block
+from evaluator.http.peer import TURN_SECONDS
+from evaluator.http.routes import Response, Routes
+from tests.unit.evaluator.http.asking import VERSIONS, Asking
+from tests.unit.evaluator.http.wire import headers_frame
+
+if TYPE_CHECKING:
+    from evaluator.http.routes import Request
+
+
+class Scene:
+    """A connection whose every request takes two fifths of a turn."""
+
+    def __init__(self, version: str) -> None:
+        self.asked: list[str] = []
+        self.waited: list[float] = []
+        self.client = Asking(version, Routes(http={("GET", "/*"): self.answer}))
+        self.line = self.client.line
+
+    def answer(self, request: Request) -> Response:
+        self.asked.append(request.path)
+        self.waited.append(request.waited)
+        self.line.spent += 0.4 * TURN_SECONDS
+        self.line.now += 1.0
+        return Response(200, request.path.encode())
+
+    def ask(self, count: int) -> None:
+        """So many requests in one read."""
+        kind = heads if self.client.version == "HTTP/2" else lines
+        self.line.peer.data_received(b"".join(kind(number) for number in range(count)))
+
+    def answered(self) -> int:
+        return self.line.pipe.take().count(b"/at/")
+
+
+def lines(number: int) -> bytes:
+    return f"GET /at/{number} HTTP/1.1\r\nhost: h\r\n\r\n".encode()
+
+
+def heads(number: int) -> bytes:
+    path = f"/at/{number}"
+    head = [(":method", "GET"), (":scheme", "http"), (":path", path), (":authority", "h")]
+    return headers_frame(2 * number + 1, encode_block(head), END_HEADERS | END_STREAM)
+
+
+@pytest.fixture(params=VERSIONS)
+def scene(request: pytest.FixtureRequest) -> Scene:
+    return Scene(str(request.param))
+
+
+async def test_what_takes_longer_than_a_turn_goes_on_in_the_next(scene: Scene) -> None:
+    scene.ask(10)
+    turns = [scene.answered()]
+    while turns[-1]:
+        await asyncio.sleep(0)
+        turns.append(scene.answered())
+    assert turns == [3, 3, 3, 1, 0]
+    assert scene.asked == [f"/at/{number}" for number in range(10)]
+
+
+async def test_others_are_answered_between_the_turns(scene: Scene) -> None:
+    scene.ask(10)
+    other = Scene("HTTP/1.1")
+    asyncio.get_running_loop().call_soon(other.ask, 1)
+    await asyncio.sleep(0)
+    assert (len(scene.asked), other.answered()) == (6, 1)
+
+
+async def test_how_long_a_request_waited_for_its_turn_counts(scene: Scene) -> None:
+    scene.ask(4)
+    await asyncio.sleep(0)
+    assert scene.waited == [0.0, 0.0, 0.0, 3.0]
+
+
+async def test_nothing_is_read_of_http1_until_its_turn_is_over() -> None:
+    scene = Scene("HTTP/1.1")
+    scene.ask(4)
+    reading = [scene.line.pipe.reading]
+    await asyncio.sleep(0)
+    assert [*reading, scene.line.pipe.reading] == [False, True]
+    assert len(scene.asked) == 4
+
+
+async def test_what_a_peer_that_does_not_read_asked_for_waits_for_it_and_not_for_a_turn(
+    scene: Scene,
+) -> None:
+    scene.line.pipe.fills_after = 1
+    scene.ask(10)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(scene.asked) == 3
+    scene.line.peer.resume_writing()
+    assert len(scene.asked) == 6
+
+
+async def test_what_waits_for_its_turn_goes_with_the_connection(scene: Scene) -> None:
+    scene.ask(10)
+    scene.line.pipe.closed = True
+    scene.line.peer.connection_lost(None)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(scene.asked) == 3
