@@ -62,6 +62,14 @@ async def line(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.S
     writer.transport.abort()
 
 
+async def answers(reader: asyncio.StreamReader, count: int) -> None:
+    """Read as many."""
+    for _ in range(count):
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
+        await reader.readexactly(int(length))
+
+
 async def reads_nothing(port: int) -> None:
     """Asks for all flags again and again."""
     async with line(port) as (_, writer):
@@ -99,10 +107,7 @@ async def wants_all(port: int) -> None:
     async with line(port) as (reader, writer):
         while not writer.transport.is_closing():
             writer.write(BULK * 50)
-            for _ in range(50):
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
-                await reader.readexactly(int(length))
+            await answers(reader, 50)
 
 
 async def sends_contexts(port: int) -> None:
@@ -115,9 +120,16 @@ async def sends_contexts(port: int) -> None:
         while not writer.transport.is_closing():
             for text in texts:
                 writer.write(LARGE % len(text) + text)
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
-                await reader.readexactly(int(length))
+                await answers(reader, 1)
+
+
+async def sends_many_contexts(port: int) -> None:
+    """15 kB each, 50 at a time."""
+    text = b'{"flagKey":"targeting","context":{"l":[' + b"[]," * 5_000 + b"1]}}"
+    async with line(port) as (reader, writer):
+        while not writer.transport.is_closing():
+            writer.write((LARGE % len(text) + text) * 50)
+            await answers(reader, 50)
 
 
 PEERS: dict[str, tuple[Callable[[int], Awaitable[None]], int]] = {
@@ -127,6 +139,7 @@ PEERS: dict[str, tuple[Callable[[int], Awaitable[None]], int]] = {
     "sends noise": (makes_noise, 2),
     "asks for all flags without a pause": (wants_all, 1),
     "sends contexts of 1 MB": (sends_contexts, 2),
+    "sends contexts of 15 kB, 50 at a time": (sends_many_contexts, 2),
 }
 """What it does, and on how many connections."""
 

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httptools
 
+from evaluator.http.backlog import TURN_SECONDS
 from evaluator.http.chunked import ChunkedBody
 from evaluator.http.dispatch import split_target
-from evaluator.http.peer import BATCH_BYTES, QUIET_SECONDS, TURN_SECONDS, Peer, Port
+from evaluator.http.peer import BATCH_BYTES, QUIET_SECONDS, Peer, Port
 from evaluator.http.routes import Code, Deferred, Headers, Request, Response, Streamed, header
 from evaluator.http.statuses import BODILESS, reason_phrase, refusal
 from evaluator.http.streaming import response_of
@@ -237,7 +238,7 @@ class Http1Peer(Peer):
         self._answering = True
         out: list[bytes] = []
         size, port = 0, self.port
-        stopwatch = port.stopwatch
+        stopwatch = port.backlog.stopwatch
         until = stopwatch() + TURN_SECONDS
         while self._queue and not (self.paused or self._busy) and stopwatch() < until:
             request, connection, chunked = self._next(now)
@@ -256,10 +257,10 @@ class Http1Peer(Peer):
         self._answering = False
         if not self._busy:
             self._conclude(out)
-        if self._queue and not self.paused:
-            self.transport.pause_reading()
-            if not self._busy:
+            if self._queue and not self.paused:
                 self.answer_later()
+        elif self._queue:
+            self.transport.pause_reading()
 
     def _next(self, now: float | None) -> tuple[Request, str, bool]:
         """The first of the queue: its request, the `connection` header of its response, whether that may be in chunks."""
@@ -372,7 +373,7 @@ class Http1Peer(Peer):
         if stream is not None:
             if stream.deadline is not None and now >= stream.deadline:
                 stream.end(Code.DEADLINE_EXCEEDED, "deadline exceeded")
-        elif self._job is not None:
+        elif self._job is not None or self._queue:
             return
         elif self._phase is _Phase.IDLE:
             patience = (

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
+from evaluator.http.backlog import TURN_SECONDS
 from evaluator.http.connection import Connection
 from evaluator.http.events import (
     BodyTooLarge,
@@ -24,7 +25,7 @@ from evaluator.http.frames import ErrorCode
 from evaluator.http.framing import START, TRAILERS, frame, only_message, trailers_only
 from evaluator.http.hpack import encode_block
 from evaluator.http.multiplexed import DataBody, ServerStream
-from evaluator.http.peer import BATCH_BYTES, QUIET_SECONDS, TURN_SECONDS, Peer, Port
+from evaluator.http.peer import BATCH_BYTES, QUIET_SECONDS, Peer, Port
 from evaluator.http.routes import (
     Code,
     Deferred,
@@ -149,7 +150,7 @@ class Http2Peer(Peer):
     def _answer(self) -> None:
         """Answer what waits for as long as the peer takes it, then write what is left to write."""
         waiting, connection, jobs = self._waiting, self.connection, self._jobs
-        most, stopwatch = self.port.limits.write_buffer_bytes, self.port.stopwatch
+        most, stopwatch = self.port.limits.write_buffer_bytes, self.port.backlog.stopwatch
         until = stopwatch() + TURN_SECONDS
         if waiting:
             self.active = self._heard

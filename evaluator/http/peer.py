@@ -6,9 +6,9 @@ import asyncio
 import sys
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import TYPE_CHECKING, Final, cast
 
+from evaluator.http.backlog import Backlog
 from evaluator.http.slices import Slices
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ QUIET_SECONDS: Final = 1.0
 """While draining, a kept-alive connection is closed after as long a silence: a request may be on its way."""
 BATCH_BYTES: Final = 65_536
 """Responses are gathered into one write up to this; then the transport says whether the peer takes more."""
-TURN_SECONDS: Final = 0.002
-"""What one connection is answered in a turn of the loop: what it asked for beyond that waits for the others' turns."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,8 +36,7 @@ class Port:
     """The `date` header, renewed every second."""
     peers: set[Peer] = field(default_factory=set)
     slices: Slices = field(default_factory=Slices)
-    stopwatch: Callable[[], float] = perf_counter
-    """Seconds, of a higher resolution than the loop's."""
+    backlog: Backlog = field(default_factory=Backlog)
     draining: bool = False
     emptied: asyncio.Event | None = None
     """Set, while draining, once the last connection is gone."""
@@ -55,7 +52,7 @@ class Peer(asyncio.Protocol):
     """One connection. `paused` is True while the transport's buffer is full; nothing is read meanwhile, so nothing grows."""
 
     __slots__ = (
-        "_again",
+        "_late",
         "_left",
         "_left_since",
         "active",
@@ -78,7 +75,7 @@ class Peer(asyncio.Protocol):
         self.paused = False
         self.ended: float | None = None
         """When we said our last word; nothing that comes after is read."""
-        self._again = False
+        self._late = False
         self._left = 0
         self._left_since = 0.0
 
@@ -122,14 +119,18 @@ class Peer(asyncio.Protocol):
                 self.transport.close()
 
     def answer_later(self) -> None:
-        """Have `go_on` called in the loop's next turn, behind those who have something to say now."""
-        if not self._again:
-            self._again = True
-            asyncio.get_running_loop().call_soon(self._take_turn)
+        """Have what waits answered in the port's backlog. Nothing is read meanwhile, so nothing grows."""
+        if not self._late:
+            self._late = True
+            self.transport.pause_reading()
+            self.port.backlog.put(self)
 
-    def _take_turn(self) -> None:
-        self._again = False
+    def take_turn(self) -> None:
+        """Go on, unless the connection has ended."""
+        self._late = False
         if self.ended is None and not self.transport.is_closing():
+            if not self.paused:
+                self.transport.resume_reading()
             self.go_on()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from evaluator.http.backlog import Backlog
 from evaluator.http.dispatch import Dispatch
 from evaluator.http.listener import Listener
 from evaluator.http.peer import Peer, Port
@@ -135,9 +136,8 @@ class Line(Generic[PeerT]):
         self.now = 1000.0
         self.spent = 0.0
         """Seconds of the processor."""
-        self.port = Port(
-            routes, Dispatch(routes), limits or Limits(), DATE, stopwatch=lambda: self.spent
-        )
+        backlog = Backlog(lambda: self.spent)
+        self.port = Port(routes, Dispatch(routes), limits or Limits(), DATE, backlog=backlog)
         self.pipe = Pipe()
         self.peer = kind(self.port, lambda: self.now)
         self.pipe.peer = self.peer

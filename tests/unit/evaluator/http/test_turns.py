@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from evaluator.http.backlog import TURN_SECONDS
 from evaluator.http.frames import END_HEADERS, END_STREAM
 from evaluator.http.hpack import encode_block
-from evaluator.http.peer import TURN_SECONDS
 from evaluator.http.routes import Response, Routes
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
 from tests.unit.evaluator.http.wire import headers_frame
@@ -82,8 +82,7 @@ async def test_how_long_a_request_waited_for_its_turn_counts(scene: Scene) -> No
     assert scene.waited == [0.0, 0.0, 0.0, 3.0]
 
 
-async def test_nothing_is_read_of_http1_until_its_turn_is_over() -> None:
-    scene = Scene("HTTP/1.1")
+async def test_nothing_more_is_read_until_all_is_answered(scene: Scene) -> None:
     scene.ask(4)
     reading = [scene.line.pipe.reading]
     await asyncio.sleep(0)
