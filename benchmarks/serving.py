@@ -8,6 +8,7 @@ Prints the ports as JSON once it is ready, and ends when its standard input does
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
 from pathlib import Path
@@ -45,6 +46,8 @@ async def main(flags: int, certificate: str = "", key: str = "") -> None:
         host="127.0.0.1", port=0, ofrep_port=0, management_port=0, sync_port=0, server_tls=tls
     )
     serving = await serve(store, settings)
+    # As the evaluator's own process does: what is there to stay is not looked at again.
+    gc.freeze()
     ports = serving.ports
     print(
         json.dumps({"grpc": ports.grpc, "ofrep": ports.ofrep, "management": ports.management}),
