@@ -120,7 +120,7 @@ class Peer(asyncio.Protocol):
 
     def answer_later(self) -> None:
         """Have what waits answered in the port's backlog. Nothing is read meanwhile, so nothing grows."""
-        if not self._late:
+        if not (self._late or self.transport.is_closing()):
             self._late = True
             self.transport.pause_reading()
             self.port.backlog.put(self)
