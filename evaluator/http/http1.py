@@ -95,13 +95,35 @@ class Http1Peer(Peer):
         """Parse `data` and answer what it completes (asyncio calls this)."""
         if self.ended is not None or self._stopped():
             return
+        if self._phase is _Phase.IDLE:
+            self._receive(data)
+        else:
+            self._receive_more(data)
+        self._answer()
+
+    def _receive(self, data: bytes) -> None:
+        """Bytes that begin with a request: known ones are taken as they are, the rest is parsed."""
+        heads, queue, at = self.port.heads, self._queue, 0
+        while at < len(data) and (found := heads.take(data, at, self.name)):
+            request, at = found
+            self.active = self.clock()
+            queue.append((request, self.active, "", True))
+        if at == len(data):
+            return
+        data, before = data[at:], len(queue)
+        self._parse(data)
+        if self._phase is _Phase.IDLE and len(queue) == before + 1 and not self._stopped():
+            request, _, connection, chunked = queue[-1]
+            if chunked and not connection:
+                heads.learn(data, request)
+
+    def _receive_more(self, data: bytes) -> None:
         # The parser keeps an unfinished name or value to itself, so its size shows only in what was fed.
         within = self._phase is _Phase.HEAD
         self._parse(data)
         if within and self._phase is _Phase.HEAD and not self._refused:
             self._head_size += len(data)
             self._refused = 431 if self._head_size > self.port.limits.header_bytes else 0
-        self._answer()
 
     def eof_received(self) -> bool:
         """The peer sends no more; stay while it is owed responses (asyncio calls this).

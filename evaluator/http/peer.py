@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from evaluator.http.backlog import Backlog
+from evaluator.http.heads import Heads
 from evaluator.http.slices import Slices
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Port:
     peers: set[Peer] = field(default_factory=set)
     slices: Slices = field(default_factory=Slices)
     backlog: Backlog = field(default_factory=Backlog)
+    heads: Heads = field(default_factory=Heads)
     draining: bool = False
     emptied: asyncio.Event | None = None
     """Set, while draining, once the last connection is gone."""
