@@ -21,7 +21,7 @@ setup: .venv/.ready ## the whole environment, in .venv
 demo: setup ## a repository, flagstaff up, a stock client, two commits
 	@$(BIN)/python examples/demo.py
 
-test: check unit ## everything that must pass before a change lands
+test: check unit ## what must pass before a change lands, with the three below
 
 check: setup
 	$(BIN)/ruff format --check .
@@ -53,7 +53,7 @@ plane: setup ## etcd, kube-apiserver and kubectl for the tests, built once (minu
 kwok: setup ## the kubelets of a fleet that is not there, for test-cluster-slow, built once (minutes)
 	@$(BIN)/python -m tests.cluster.assets kwok >/dev/null
 
-test-cluster-slow: setup plane kwok ## what takes minutes: a quiet minute, twenty kills, a fleet of 500 pods
+test-cluster-slow: setup plane kwok ## kills, outages and quiet times on control planes, and a fleet of 500 pods (a quarter of an hour)
 	$(BIN)/python -m pytest $(AGAIN) -m slow tests/cluster
 
 dev-cluster: setup ## a control plane, controller, proxy, three evaluators and the example's repository, until Ctrl-C

@@ -19,6 +19,8 @@ from tests.cluster.plugin import ROOT
 if TYPE_CHECKING:
     from tests.cluster.plane import Plane
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
 PATIENCE = 90.0
 EXPECTED = (
     "flagset.flagstaff.dev/checkout-production", "Applied revision", " 3/3 ", "", "",
@@ -27,7 +29,6 @@ EXPECTED = (
 """In what each line prints that is to be tried."""
 
 
-@pytest.mark.timeout(180)
 def test_dev_cluster_is_ready_does_what_it_says_and_goes(cluster: Plane, tmp_path: Path) -> None:
     assert cluster.kubeconfig.exists()
     folder = tmp_path / "dev"
@@ -56,8 +57,6 @@ def test_dev_cluster_is_ready_does_what_it_says_and_goes(cluster: Plane, tmp_pat
     assert not [each for each in children if Path(f"/proc/{each}").exists()]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_a_dev_cluster_that_is_killed_leaves_nothing_running(
     cluster: Plane, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def test_a_change_reaches_both(both: Both) -> None:
     assert both.ours.source()["state"] == "current"
 
 
+@pytest.mark.slow
 def test_a_proxy_that_is_killed_and_comes_back_has_them_again_at_the_newest(both: Both) -> None:
     both.world.proxy.end(signal.SIGKILL)
     both.ours.becomes("down")
@@ -199,6 +200,7 @@ def test_a_token_that_is_void_keeps_the_flags_and_a_fresh_one_is_read_from_its_f
     assert tenant.file.read_text() not in world.proxy.said()
 
 
+@pytest.mark.slow
 def test_a_right_that_is_withdrawn_keeps_the_flags_and_given_again_brings_the_newest(
     served: tuple[Scene, Following], tenant: Tenant
 ) -> None:
@@ -225,6 +227,7 @@ def test_who_has_no_token_is_unauthenticated(
         ours.becomes("unauthenticated")
 
 
+@pytest.mark.slow
 def test_an_authority_that_is_replaced_is_read_again(
     cluster: Plane, namespace: str, tmp_path: Path
 ) -> None:

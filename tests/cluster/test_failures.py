@@ -7,7 +7,7 @@ import random
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from tests.cluster.plane import Plane
     from tests.cluster.spines import Spine
 
+KILLS: Final = 20
 
+
+@pytest.mark.slow
 def test_work_goes_on_after_the_api_server_was_killed(
     spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:
@@ -50,17 +53,17 @@ def test_work_goes_on_after_the_api_server_was_killed(
         spine.wait_ready("flagset", "another")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_controller_that_is_killed_again_and_again_ends_where_it_should(
-    spare: Plane, spare_namespace: str, tmp_path: Path, kills: int
+    spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:
     """At any moment of a reconcile: whoever comes after takes it up, nothing is written twice, and nothing half is served."""
     process = ControllerProcess(spare, tmp_path / "a", "--no-leader-election")
     chance = random.Random(7)
     with spine_in(spare, spare_namespace, tmp_path) as spine, contextlib.closing(process):
         commit = ""
-        for number in range(kills):
+        for number in range(KILLS):
             process.start()
             kinds = {f"flag-{number}": "on", "banner": "off" if number % 2 else "on"}
             commit = spine.push(f"number {number}", flags__json=flags(**kinds))
@@ -69,11 +72,12 @@ def test_a_controller_that_is_killed_again_and_again_ends_where_it_should(
             assert spine.whole()
         process.start()
         found = spine.wait_applied(commit)
-        assert spine.served() == {f"flag-{kills - 1}": "on", "banner": "off"}
+        assert spine.served() == {f"flag-{KILLS - 1}": "on", "banner": "off"}
         subjects = [each["revision"] for each in found["status"]["history"]]
         assert len(subjects) == len(set(subjects))
 
 
+@pytest.mark.slow
 def test_while_watches_are_cut_every_second_nothing_is_missed(
     spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:

@@ -90,6 +90,7 @@ def test_metrics_of_proxy_and_controller_tell_who_serves_it_and_how_long_that_to
     assert f"flagstaff_evaluators{labels} 3.0" in told
 
 
+@pytest.mark.slow
 def test_a_proxy_that_is_killed_leaves_nothing_behind_and_nobody_uncounted(
     cluster: Plane, spine: Spine, tmp_path: Path
 ) -> None:
@@ -110,6 +111,7 @@ def test_a_proxy_that_is_killed_leaves_nothing_behind_and_nobody_uncounted(
             assert wait(spine, "flagset/flags", commit)[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["flagreceipt", "lease"])
 def test_what_somebody_deletes_of_receipts_is_written_again_though_nothing_else_changes(
     spine: Spine, fleet: list[PodProcess], kind: str
@@ -129,6 +131,7 @@ def test_what_somebody_deletes_of_receipts_is_written_again_though_nothing_else_
     served(spine, "3/3")
 
 
+@pytest.mark.slow
 def test_idle_nothing_is_written(spine: Spine, fleet: list[PodProcess]) -> None:
     assert len(fleet) == 3
     served(spine, "3/3", "flagset")

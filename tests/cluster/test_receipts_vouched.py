@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.cluster.spines import Spine
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 POD = "checkout-1"
 

@@ -76,6 +76,7 @@ def test_a_standby_acts_within_seconds_once_the_leader_is_killed(
             assert holder(spare, "killed") == "b"
 
 
+@pytest.mark.slow
 def test_a_leader_that_is_asked_to_go_lets_the_standby_act_at_once(
     spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:
@@ -101,6 +102,7 @@ def silent() -> Iterator[socket.socket]:
         yield listening
 
 
+@pytest.mark.slow
 def test_a_controller_that_waits_for_git_goes_when_it_is_told_to(
     spare: Plane, spare_namespace: str, tmp_path: Path, silent: socket.socket
 ) -> None:
@@ -111,6 +113,7 @@ def test_a_controller_that_waits_for_git_goes_when_it_is_told_to(
         assert process.end(signal.SIGTERM) == 0, process.said()[-4000:]
 
 
+@pytest.mark.slow
 def test_git_that_fails_while_the_controller_goes_is_no_failure_of_the_controller(
     spare: Plane, spare_namespace: str, tmp_path: Path, silent: socket.socket
 ) -> None:
@@ -124,6 +127,7 @@ def test_git_that_fails_while_the_controller_goes_is_no_failure_of_the_controlle
         assert process.wait() == 0, process.said()[-4000:]
 
 
+@pytest.mark.slow
 def test_kopf_run_starts_the_same_controller(
     spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:
@@ -138,6 +142,7 @@ def test_kopf_run_starts_the_same_controller(
         assert holder(spare, "flagstaff-controller") is None
 
 
+@pytest.mark.slow
 def test_the_leader_alone_bears_the_label_that_its_services_select(
     spare: Plane, tmp_path: Path
 ) -> None:
@@ -159,6 +164,7 @@ def test_the_leader_alone_bears_the_label_that_its_services_select(
     assert label() is None
 
 
+@pytest.mark.slow
 def test_a_standby_loses_the_label_that_a_killed_leader_left_on_its_pod(
     spare: Plane, tmp_path: Path
 ) -> None:

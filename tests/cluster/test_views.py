@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.cluster.plane import Plane
     from tests.cluster.spines import Spine
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 class Pair(NamedTuple):
@@ -57,7 +57,7 @@ def pair(
         yield Pair(held, ahead, behind)
 
 
-@pytest.mark.parametrize("reason", ["Progressing", pytest.param("Lagging", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("reason", ["Progressing", "Lagging"])
 def test_who_is_behind_a_proxy_that_is_told_late_is_named_until_it_is_told(
     spine: Spine, pair: Pair, reason: str
 ) -> None:
