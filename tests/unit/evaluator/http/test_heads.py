@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from evaluator.http.heads import Heads
 from evaluator.http.http1 import Http1Peer
+from evaluator.http.reader import Reader
 from evaluator.http.routes import Request, Response, Routes
 from tests.unit.evaluator.http.serving import Line
 
@@ -74,13 +75,13 @@ def test_what_is_known_makes_no_difference(data: st.DataObject) -> None:
 def spied(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """What goes to the parser."""
     seen: list[bytes] = []
-    parse = Http1Peer._parse
+    parse = Reader._parse
 
-    def parsed(self: Http1Peer, data: bytes) -> None:
+    def parsed(self: Reader, data: bytes) -> None:
         seen.append(data)
         parse(self, data)
 
-    monkeypatch.setattr(Http1Peer, "_parse", parsed)
+    monkeypatch.setattr(Reader, "_parse", parsed)
     return seen
 
 

@@ -1,0 +1,214 @@
+"""Requests of one HTTP/1.1 connection (RFC 9112) as they are read: bytes in, whole requests out, or the status that ends it. No I/O."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import httptools
+
+from evaluator.http.dispatch import split_target
+from evaluator.http.routes import Request, Response, header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evaluator.http.peer import Port
+
+Asked: TypeAlias = tuple[Request, float, str, bool]
+"""A request, when it began to come, the `connection` header of its response, and whether that may be in chunks."""
+
+
+class Phase(IntEnum):
+    """What is being read."""
+
+    IDLE = 0
+    HEAD = 1
+    BODY = 2
+
+
+class _Refused(Exception):
+    """Stops the parser: the request will not be read further."""
+
+
+class Reader:
+    """The receiving side. Methods named on_* are httptools' callbacks."""
+
+    __slots__ = (
+        "_body", "_clock", "_fields", "_head_size", "_keeps", "_method", "_parser", "_port", "_size", "_spliced", "_target", "_version",
+        "began", "expects", "keep", "large", "peer", "phase", "queue", "refused", "since",
+    )  # fmt: skip
+
+    def __init__(self, port: Port, clock: Callable[[], float]) -> None:
+        self._port = port
+        self._clock = clock
+        self._parser: Any = httptools.HttpRequestParser(self)
+        self._spliced = False
+        self.peer = ""
+        """Who sends them."""
+        self.queue: deque[Asked] = deque()
+        """Requests to answer."""
+        self.large: Response | None = None
+        """What a request whose body is too large is told, behind the queue."""
+        self.refused = 0
+        """Status that ends the connection once the queue is answered."""
+        self.keep = True
+        """False after a request that is the connection's last."""
+        self.expects = False
+        """A body waits for `100 Continue`."""
+        self.phase = Phase.IDLE
+        self.began = self.since = clock()
+        """When the newest request began to come, and since when its head or body does."""
+        self._begin()
+
+    def stopped(self) -> bool:
+        """Whether nothing more is to be read."""
+        return self.refused != 0 or not self.keep
+
+    def end(self) -> None:
+        """The request that is being answered was the last: what waits behind it is dropped."""
+        self.queue.clear()
+        self.keep, self.refused = False, 0
+
+    def feed(self, data: bytes) -> None:
+        """Take in what came, unless `stopped`."""
+        if self.phase is Phase.IDLE:
+            self._receive(data)
+        else:
+            self._receive_more(data)
+
+    def _receive(self, data: bytes) -> None:
+        """Bytes that begin with a request: known ones are taken as they are, the rest is parsed."""
+        heads, queue, at = self._port.heads, self.queue, 0
+        while at < len(data) and (found := heads.take(data, at, self.peer)):
+            request, at = found
+            self.began = self._clock()
+            queue.append((request, self.began, "", True))
+        if at == len(data):
+            return
+        data, before = data[at:], len(queue)
+        self._parse(data)
+        if self.phase is Phase.IDLE and len(queue) == before + 1 and not self.stopped():
+            request, _, connection, chunked = queue[-1]
+            if chunked and not connection:
+                heads.learn(data, request)
+
+    def _receive_more(self, data: bytes) -> None:
+        # The parser keeps an unfinished name or value to itself, so its size shows only in what was fed.
+        within = self.phase is Phase.HEAD
+        self._parse(data)
+        if within and self.phase is Phase.HEAD and not self.refused:
+            self._head_size += len(data)
+            self.refused = 431 if self._head_size > self._port.limits.header_bytes else 0
+
+    def _parse(self, data: bytes) -> None:
+        while not self.stopped():
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                # We upgrade nothing, but the parser stops here, before the body if there is one.
+                data = self._body_framing() + data[upgrade.args[0] :]
+                self._parser = httptools.HttpRequestParser(self)
+            except httptools.HttpParserError:
+                self.refused = self.refused if self.stopped() else 400
+            else:
+                return
+
+    def _body_framing(self) -> bytes:
+        """A head that makes a fresh parser read the body of the request at hand, which keeps its own head."""
+        if not self._spliced:
+            return b""
+        names = ("content-length", "transfer-encoding")
+        lines = [f"{n}: {v}\r\n" for n, v in self._fields if n in names]
+        return f"POST / HTTP/1.1\r\n{''.join(lines)}\r\n".encode("latin-1")
+
+    # -- httptools -----------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._target = b""
+        self._version = self._method = ""
+        self._keeps = True
+        self._fields: list[tuple[str, str]] = []
+        self._body: list[bytes] = []
+        self._head_size = self._size = 0
+
+    def _refuse(self, status: int) -> None:
+        self.refused = status
+        raise _Refused
+
+    def _refuse_body(self) -> None:
+        path, _ = split_target(self._target.decode("latin-1"))
+        self.large = self._port.dispatch.too_large(path, tuple(self._fields))
+        self._refuse(413)
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        if self._spliced:
+            return
+        self._begin()
+        self.phase = Phase.HEAD
+        self.since = self.began = self._clock()
+
+    def on_url(self, piece: bytes) -> None:
+        """A piece of the request target."""
+        if not self._spliced:
+            self._target += piece
+            self._count(len(piece))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or a trailer: trailers count and are dropped."""
+        self._count(len(name) + len(value))
+        if self.phase is Phase.HEAD:
+            self._fields.append((name.decode("latin-1").lower(), value.decode("latin-1")))
+
+    def _count(self, size: int) -> None:
+        self._head_size += size
+        if self._head_size > self._port.limits.header_bytes:
+            self._refuse(431)
+
+    def on_headers_complete(self) -> None:
+        """The end of a head: refuse here what need not be read."""
+        if self._spliced:
+            self._spliced = False
+            return
+        parser, self.phase, self.since = self._parser, Phase.BODY, self._clock()
+        # Read here: the parser that completes the message may be a fresh one.
+        self._version, self._method = parser.get_http_version(), parser.get_method().decode()
+        self._keeps = parser.should_keep_alive() and self._method != "CONNECT"
+        hosts = [value for name, value in self._fields if name == "host"]
+        if len(hosts) > 1 or (self._version == "1.1" and not hosts):
+            self._refuse(400)
+        headers = tuple(self._fields)
+        length, limit = header(headers, "content-length"), self._port.limits.body_bytes
+        if limit and length is not None and int(length) > limit:
+            self._refuse_body()
+        self.expects = (
+            self._version == "1.1" and (header(headers, "expect") or "").lower() == "100-continue"
+        )
+        framed = (length or "0") != "0" or header(headers, "transfer-encoding") is not None
+        self._spliced = framed and parser.should_upgrade()
+
+    def on_body(self, piece: bytes) -> None:
+        """A piece of the body."""
+        self.expects = False
+        self._size += len(piece)
+        if self._port.limits.body_bytes and self._size > self._port.limits.body_bytes:
+            self._refuse_body()
+        self._body.append(piece)
+
+    def on_message_complete(self) -> None:
+        """The end of a request."""
+        if self._spliced:
+            return
+        self.phase = Phase.IDLE
+        self.expects = False
+        path, query = split_target(self._target.decode("latin-1"))
+        request = Request(
+            self._method, path, query, tuple(self._fields), b"".join(self._body), self.peer
+        )
+        self.keep = self._keeps
+        old = self._version == "1.0"
+        keep = "keep-alive" if old else ""
+        self.queue.append((request, self.began, keep if self.keep else "close", not old))
+        self._begin()
