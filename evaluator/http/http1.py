@@ -73,7 +73,6 @@ class Http1Peer(Peer):
         if self.ended is not None or reader.stopped():
             return
         reader.feed(data)
-        self.active = max(self.active, reader.began)
         self._answer()
 
     def eof_received(self) -> bool:
@@ -81,8 +80,9 @@ class Http1Peer(Peer):
 
         One that was reading a response that lasts has most likely gone: nothing else would tell before we next write.
         """
-        if self.ended is None and (self._job or (self._reader.queue and self._stream is None)):
-            self._reader.keep = False
+        reader = self._reader
+        if self.ended is None and (self._job or (reader.pending and self._stream is None)):
+            reader.finish()
             # TLS ends both halves at once: the peer will not read what it is owed.
             return self.transport.can_write_eof()
         return False
@@ -95,11 +95,13 @@ class Http1Peer(Peer):
             return
         self._answering = True
         out: list[bytes] = []
-        size, port, queue = 0, self.port, self._reader.queue
-        stopwatch = port.backlog.stopwatch
-        until = stopwatch() + TURN_SECONDS
-        while queue and not (self.paused or self._busy) and stopwatch() < until:
-            request, connection, chunked = self._next(now)
+        size, port, reader = 0, self.port, self._reader
+        until = port.backlog.stopwatch() + TURN_SECONDS
+        while reader.pending and not self._held and port.backlog.stopwatch() < until:
+            asked = self._next(now)
+            if asked is None:
+                continue
+            request, connection, chunked = asked
             answer, head_only = port.dispatch.answer(request), request.method == "HEAD"
             if isinstance(answer, Response):
                 out.append(encode(answer, port.date, connection=connection, head_only=head_only))
@@ -115,20 +117,31 @@ class Http1Peer(Peer):
         self._answering = False
         if not self._busy:
             self._conclude(out)
-            if queue and not self.paused:
+            if reader.pending and not self.paused:
                 self.answer_later()
-        elif queue:
+        elif reader.pending:
             self.transport.pause_reading()
 
-    def _next(self, now: float | None) -> tuple[Request, str, bool]:
-        """The first of the queue: its request, the `connection` header of its response, whether that may be in chunks."""
-        request, since, connection, chunked = self._reader.queue.popleft()
+    def _next(self, now: float | None) -> tuple[Request, str, bool] | None:
+        """The first that waits: its request, the `connection` header of its response, whether that may be in chunks. None where it is not all read yet."""
+        reader = self._reader
+        if not reader.queue:
+            reader.read_on()
+            self.active = max(self.active, reader.began)
+            if not reader.queue:
+                return None
+        request, since, connection, chunked = reader.queue.popleft()
         if now is not None:
             request = replace(request, waited=now - since)
         if self.port.draining:
-            self._reader.end()
+            reader.end()
             connection = "close"
         return request, connection, chunked
+
+    @property
+    def _held(self) -> bool:
+        """Whether the next response has to wait."""
+        return self.paused or self._busy
 
     @property
     def _busy(self) -> bool:
@@ -149,12 +162,12 @@ class Http1Peer(Peer):
     def _conclude(self, out: list[bytes]) -> None:
         """Write `out`, and what follows a queue that is answered."""
         reader = self._reader
-        last = not reader.queue and reader.stopped()
-        if not reader.queue and reader.refused:
+        last = not reader.pending and reader.stopped()
+        if not reader.pending and reader.refused:
             large = reader.large if reader.refused == 413 else None
             refused = large or refusal(reader.refused)
             out.append(encode(refused, self.port.date, connection="close"))
-        elif not reader.queue and reader.expects:
+        elif not reader.pending and reader.expects:
             reader.expects = False
             out.append(_CONTINUE)
         self.write(b"".join(out))
@@ -200,7 +213,7 @@ class Http1Peer(Peer):
     def break_off(self) -> None:
         """Close without another word."""
         self._stream = None
-        self._reader.queue.clear()
+        self._reader.end()
         self.transport.close()
 
     # -- time, back-pressure and the end -------------------------------------------------------------------------
@@ -214,7 +227,7 @@ class Http1Peer(Peer):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone, and a response that lasts with it (asyncio calls this)."""
         super().connection_lost(exc)
-        self._reader.queue.clear()
+        self._reader.end()
         if self._job is not None:
             self._job.cancel()
         if self._stream is not None:
@@ -232,7 +245,7 @@ class Http1Peer(Peer):
         if stream is not None:
             if stream.deadline is not None and now >= stream.deadline:
                 stream.end(Code.DEADLINE_EXCEEDED, "deadline exceeded")
-        elif self._job is not None or reader.queue:
+        elif self._job is not None or reader.pending:
             return
         elif reader.phase is Phase.IDLE:
             patience = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import httptools
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.http.peer import Port
+
+_PIECE: Final = 16_384
+"""Bytes that are read in a row: a read may bring thousands of requests, each dearer to parse than to send."""
 
 Asked: TypeAlias = tuple[Request, float, str, bool]
 """A request, when it began to come, the `connection` header of its response, and whether that may be in chunks."""
@@ -36,7 +39,7 @@ class Reader:
     """The receiving side. Methods named on_* are httptools' callbacks."""
 
     __slots__ = (
-        "_body", "_clock", "_fields", "_head_size", "_keeps", "_method", "_parser", "_port", "_size", "_spliced", "_target", "_version",
+        "_at", "_body", "_came", "_clock", "_fields", "_head_size", "_keeps", "_method", "_parser", "_port", "_size", "_spliced", "_target", "_unread", "_version",
         "began", "expects", "keep", "large", "peer", "phase", "queue", "refused", "since",
     )  # fmt: skip
 
@@ -45,6 +48,11 @@ class Reader:
         self._clock = clock
         self._parser: Any = httptools.HttpRequestParser(self)
         self._spliced = False
+        self._unread = b""
+        self._at = 0
+        """How much of that is read."""
+        self._came = clock()
+        """When the newest bytes came."""
         self.peer = ""
         """Who sends them."""
         self.queue: deque[Asked] = deque()
@@ -58,9 +66,14 @@ class Reader:
         self.expects = False
         """A body waits for `100 Continue`."""
         self.phase = Phase.IDLE
-        self.began = self.since = clock()
+        self.began = self.since = self._came
         """When the newest request began to come, and since when its head or body does."""
         self._begin()
+
+    @property
+    def pending(self) -> bool:
+        """Whether requests wait, or bytes that may be some."""
+        return bool(self.queue) or self._at < len(self._unread)
 
     def stopped(self) -> bool:
         """Whether nothing more is to be read."""
@@ -69,21 +82,38 @@ class Reader:
     def end(self) -> None:
         """The request that is being answered was the last: what waits behind it is dropped."""
         self.queue.clear()
-        self.keep, self.refused = False, 0
+        self.keep, self.refused, self._unread = False, 0, b""
+
+    def finish(self) -> None:
+        """The peer sends no more: read what it sent."""
+        while self._at < len(self._unread):
+            self.read_on()
+        self.keep = False
 
     def feed(self, data: bytes) -> None:
-        """Take in what came, unless `stopped`."""
+        """Have `data` read by `read_on`."""
+        self._unread, self._at = self._unread[self._at :] + data, 0
+        self._came = self._clock()
+
+    def read_on(self) -> None:
+        """Read the next piece."""
+        data = self._unread
+        if self._at or len(data) > _PIECE:
+            data = data[self._at : self._at + _PIECE]
+        self._at += len(data)
         if self.phase is Phase.IDLE:
             self._receive(data)
         else:
             self._receive_more(data)
+        if self.stopped() or self._at >= len(self._unread):
+            self._unread, self._at = b"", 0
 
     def _receive(self, data: bytes) -> None:
         """Bytes that begin with a request: known ones are taken as they are, the rest is parsed."""
         heads, queue, at = self._port.heads, self.queue, 0
         while at < len(data) and (found := heads.take(data, at, self.peer)):
             request, at = found
-            self.began = self._clock()
+            self.began = self._came
             queue.append((request, self.began, "", True))
         if at == len(data):
             return
@@ -148,7 +178,7 @@ class Reader:
             return
         self._begin()
         self.phase = Phase.HEAD
-        self.since = self.began = self._clock()
+        self.since = self.began = self._came
 
     def on_url(self, piece: bytes) -> None:
         """A piece of the request target."""

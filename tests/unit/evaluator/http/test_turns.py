@@ -109,3 +109,22 @@ async def test_what_waits_for_its_turn_goes_with_the_connection(scene: Scene) ->
     for _ in range(5):
         await asyncio.sleep(0)
     assert len(scene.asked) == 3
+
+
+async def test_a_read_of_many_requests_is_parsed_a_piece_at_a_time() -> None:
+    scene = Scene("HTTP/1.1")
+    scene.ask(1_000)
+    while scene.line.pipe.take():
+        assert len(scene.line.peer._reader.queue) < 500
+        await asyncio.sleep(0)
+    assert len(scene.asked) == 1_000
+
+
+async def test_a_peer_that_sends_no_more_is_answered_all_that_it_asked() -> None:
+    scene = Scene("HTTP/1.1")
+    scene.ask(1_000)
+    assert scene.line.peer.eof_received()
+    for _ in range(400):
+        await asyncio.sleep(0)
+    assert len(scene.asked) == 1_000
+    assert scene.line.over()
