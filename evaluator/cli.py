@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from evaluator.settings import Loaded, Option
 
-_NO_SOURCE: Final = (
-    "there is no source of flags; give --uri or --sources, such as --uri file:flags.json"
-)
+_NO_SOURCE: Final = "there is no source of flags; give --uri or --sources, such as --uri file:flags.json"
+
+_END_SECONDS: Final = 3.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,7 +39,13 @@ def parse(argv: Sequence[str]) -> dict[str, list[str]]:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verbs `start` and `version`, and all options."""
     verbs = parser.add_subparsers(dest="evaluator_verb", metavar="VERB", required=True)
-    start = verbs.add_parser("start", help="serve flags", allow_abbrev=False)
+    start = verbs.add_parser(
+        # The usage of sixty options would hide the message of an error above it.
+        "start",
+        help="serve flags",
+        allow_abbrev=False,
+        usage="%(prog)s [--help] [OPTION]...",
+    )
     for option in OPTIONS:
         _declare(start, option)
     start.set_defaults(run=_start)
@@ -49,15 +55,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _declare(parser: argparse.ArgumentParser, option: Option) -> None:
     names = [f"--{option.name}", *([f"-{option.short}"] if option.short else [])]
-    switch = option.kind is Kind.SWITCH
+    alone = option.kind is Kind.SWITCH or bool(option.refusal)
     parser.add_argument(
         *names,
         dest=option.name,
         action="append",
         default=argparse.SUPPRESS,
-        # pflag's switches stand alone or take `=false`.
-        nargs="?" if switch else None,
-        const="true" if switch else None,
+        # pflag's switches stand alone or take `=false`; a refused option gets its reason either way.
+        nargs="?" if alone else None,
+        const="true" if alone else None,
         metavar="|".join(option.choices) if option.kind is Kind.CHOICE else option.kind.value,
         help=argparse.SUPPRESS if option.refusal else option.help,
     )
@@ -80,11 +86,18 @@ def _start(arguments: argparse.Namespace) -> int:
     return _serve(loaded)
 
 
+def _end_within(seconds: float) -> None:
+    """Exit after that, though a thread may still wait for a file system that hangs."""
+    import threading
+
+    timer = threading.Timer(seconds, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
+
+
 def _flags(arguments: argparse.Namespace) -> dict[str, list[str]]:
     return {
-        option.name: getattr(arguments, option.name)
-        for option in OPTIONS
-        if hasattr(arguments, option.name)
+        option.name: getattr(arguments, option.name) for option in OPTIONS if hasattr(arguments, option.name)
     }
 
 
@@ -97,7 +110,10 @@ def _serve(loaded: Loaded) -> int:
     import asyncio
     import gc
     import logging
+    import signal
 
+    # Until the loop has its own handler Ctrl-C ends the process without a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     # What modules make stays: collecting it while they load is a tenth of the start.
     gc.disable()
     import uvloop
@@ -115,6 +131,7 @@ def _serve(loaded: Loaded) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run(settings))
+            _end_within(_END_SECONDS)
     except (OSError, InvalidSettingError) as error:
         log.error("cannot serve: %s", error)  # noqa: TRY400 - the reason is all there is to know
         return 2

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import tempfile
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -26,15 +27,40 @@ def make_folder(path: Path) -> None:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
+class FolderInUseError(OSError):
+    """Another process has locked the folder; the text names it and says what to do."""
+
+
+@contextlib.contextmanager
+def lock_folder(path: Path) -> Iterator[None]:
+    """Keep the folder for this process until the block ends; it is made where it is missing.
+
+    The kernel releases the lock when the process ends, however it ends, and nothing is written to the
+    folder. Raises FolderInUseError where another process holds the lock, and OSError where the folder
+    cannot be made or its file system has no locks.
+    """
+    make_folder(path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FolderInUseError(
+                f"the state folder {path} is in use by another process; "
+                "end that process or give this one another folder with --state-dir"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def write_file(path: Path, content: bytes) -> None:
     """Replace `path` whole, readable by its owner alone, and return once it would survive a power cut.
 
     Raises OSError with the old content untouched; only when the last step (the folder's own fsync)
     fails may the new content be in place already.
     """
-    descriptor, unfinished = tempfile.mkstemp(
-        prefix=f".{path.name}.", suffix=_UNFINISHED, dir=path.parent
-    )
+    descriptor, unfinished = tempfile.mkstemp(prefix=f".{path.name}.", suffix=_UNFINISHED, dir=path.parent)
     try:
         try:
             _write_all(descriptor, content)
@@ -84,7 +110,9 @@ def sweep(folder: Path, name: str = "*") -> None:
 
 
 def save(path: Path, content: bytes) -> None:
-    """`write_file`, the folder being made where it is missing. Raises OSError with the old content in place."""
+    """`write_file`, the folder being made where it is missing. Raises OSError with the old
+    content in place.
+    """
     make_folder(path.parent)
     write_file(path, content)
 

@@ -1,7 +1,8 @@
-"""One evaluation with its trace: what each operator came to, which bucket of how many, what each variable was. Pure.
+"""One evaluation with its trace: what each operator came to, which bucket of how many, what each variable
+was. Pure.
 
-The answer is `resolve`'s own; the trace comes from running the flag's rule once more with every operator reporting. So an
-explanation can never tell another story than the evaluation, and evaluating pays nothing for it.
+The flag is resolved once, by `resolve`, and the operators of its rule report what they come to while they make
+the answer.
 """
 
 from __future__ import annotations
@@ -11,15 +12,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.flags.model import ABSENT, EMPTY, Json, State
-from evaluator.flags.references import RuleTooLarge
 from evaluator.resolve import resolve
-from evaluator.targeting import Path, RuleError, compile_rule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from evaluator.flags.model import Flag
     from evaluator.resolve import CompiledFlagSet, FlagType, Resolution
+    from evaluator.targeting import Path
 
 MOST_STEPS: Final = 1_000
 """A trace ends here; the evaluation does not."""
@@ -48,7 +48,9 @@ class Step:
         return f"{('targeting' + place) if self.path else self.name}: {self._found()}"
 
     def document(self) -> dict[str, Any]:
-        """The step as JSON: `path`, `operator`, `value`, `text` and the particulars. What is too long is left out; `text` has its start."""
+        """The step as JSON: `path`, `operator`, `value`, `text` and the particulars. What is too long is left
+        out; `text` has its start.
+        """
         fields = {"value": self.value, **self.particulars}
         kept = {name: value for name, value in fields.items() if _starts(value, MOST_VALUE)[1]}
         kept.pop("note", None)
@@ -76,7 +78,9 @@ class Explanation:
 
 
 def answer(key: str, resolution: Resolution) -> dict[str, Any]:
-    """An answer as JSON, in the words of OFREP: `key`, `value`, `variant`, `reason`, `errorCode`, `errorDetails`, `metadata`."""
+    """An answer as JSON, in the words of OFREP: `key`, `value`, `variant`, `reason`, `errorCode`,
+    `errorDetails`, `metadata`.
+    """
     document: dict[str, Any] = {"key": key}
     if resolution.value is not ABSENT:
         document["value"] = resolution.value
@@ -97,39 +101,22 @@ def explain(
     context: Mapping[str, Json],
     now: int,
 ) -> Explanation:
-    """Evaluate one flag as `resolve` does, with the trace. now: Unix seconds. Never raises."""
-    resolution = resolve(flags, key, wanted, context, now)
-    flag = flags.flag_set.flags.get(key)
-    if flag is None:
-        return Explanation(resolution, (_note("no flag has this key"),))
-    steps = [*_traced(flags, flag, context, now), _conclusion(flag, resolution)]
-    return Explanation(resolution, tuple(steps))
-
-
-def _traced(
-    flags: CompiledFlagSet, flag: Flag, context: Mapping[str, Json], now: int
-) -> list[Step]:
-    if flag.state is State.DISABLED:
-        return [_note("the flag is disabled, so the caller's own default is used")]
-    if flag.targeting is ABSENT or flag.targeting == {}:
-        return [_note("the flag has no targeting")]
+    """Evaluate one flag as `resolve` does, and keep the trace. now: Unix seconds. Never raises."""
     steps: list[Step] = []
 
     def trace(path: Path, name: str, value: Json, particulars: Mapping[str, Json]) -> None:
         if len(steps) < MOST_STEPS:
             steps.append(Step(path, name, value, particulars))
 
-    try:
-        rule = compile_rule(
-            flags.expander.expand(flag.targeting),
-            bucketing=flags.bucketing_of(flag),
-            flag_key=flag.key,
-            trace=trace,
-        )
-        rule({**context, "$flagd": {"flagKey": flag.key, "timestamp": now}})
-    except (RuleError, RuleTooLarge, RecursionError) as error:
-        steps.append(_note(f"the rule failed: {error}"))
-    return steps
+    resolution = resolve(flags, key, wanted, context, now, trace)
+    flag = flags.flag_set.flags.get(key)
+    if flag is None:
+        return Explanation(resolution, (_note("no flag has this key"),))
+    if flag.state is State.DISABLED:
+        steps.append(_note("the flag is disabled, so the caller's own default is used"))
+    elif flag.targeting is ABSENT or flag.targeting == {}:
+        steps.append(_note("the flag has no targeting"))
+    return Explanation(resolution, (*steps, _conclusion(flag, resolution)))
 
 
 def _conclusion(flag: Flag, resolution: Resolution) -> Step:
@@ -151,7 +138,9 @@ def _short(value: Json) -> str:
 
 
 def _starts(value: Json, most: int) -> tuple[str, bool]:
-    """(`value` as JSON text, or the start of it; whether that is all). Costs no more than `most` characters, however large the value."""
+    """(`value` as JSON text, or the start of it; whether that is all). Costs no more than `most` characters,
+    however large the value.
+    """
     if isinstance(value, str) and len(value) > most:
         return json.dumps(value[:most], ensure_ascii=False), False
     pieces, size = [], 0

@@ -1,15 +1,16 @@
 """Keeps Python's cyclic collector from stopping the process while flag sets come and go.
 
-A flag set of 10,000 flags is 450,000 objects that the collector knows. A full collection looks at every one, 100 ms or more during which
-no thread runs, and reading a set makes several of them. Flag sets have no cycles: counting references frees them, so the collector
-has nothing to find in them. Hence:
+A flag set of 10,000 flags is 450,000 objects that the collector knows. A full collection looks at every one,
+100 ms or more during which no thread runs, and reading a set makes several of them. Flag sets have no cycles:
+counting references frees them, so the collector has nothing to find in them. Hence:
 
 * While a set is read and compiled there are no full collections. Young ones go on, a few milliseconds each, so the garbage of
   requests does not pile up.
 * Then what is alive is frozen: full collections look only at what comes later. Freezing takes no time.
 * What is frozen and becomes a cycle of garbage later (a connection of that time) is found by no collection. So once the memory in use is
-  three times what it was at the last look at everything, or once the first set was served, there is another: with flag sets of one size next to never, since the old and the
-  new set together are twice that, and the garbage is bounded.
+  three times what it was at the last look at everything, or once the first set was served, there is another:
+  with flag sets of one size next to never, since the old and the new set together are twice that, and the
+  garbage is bounded.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _GROWTH: Final = 3
 
 
 class Heap:
-    """The policy of one process: make one, where the process is put together. It may be used in any thread."""
+    """The policy of one process: make one, where the process is put together. It may be used in
+    any thread.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -38,7 +41,9 @@ class Heap:
 
     @contextmanager
     def growing(self) -> Iterator[None]:
-        """No full collection within, and none after it that looks at what was made; may be nested, and overlap in several threads."""
+        """No full collection within, and none after it that looks at what was made; may be nested, and
+        overlap in several threads.
+        """
         with self._lock:
             if not self._growing:
                 self._thresholds = gc.get_threshold()
@@ -54,7 +59,9 @@ class Heap:
                     gc.set_threshold(*self._thresholds)
 
     def settle(self) -> None:
-        """Say that what is alive now, the first set that is served among it, is what memory is compared with later."""
+        """Say that what is alive now, the first set that is served among it, is what memory is compared with
+        later.
+        """
         with self._lock:
             self._looked_at = self._looked_at or sys.getallocatedblocks()
 

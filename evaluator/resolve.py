@@ -1,83 +1,58 @@
 """One evaluation: a flag, a type and a context to a value, a variant and a reason. Pure.
 
-Order and outcomes are flagd's. Everything that can be is made once per flag: an answer is one of a few objects, and a
-server may keep what it encodes of an answer under the answer itself.
+Order and outcomes are flagd's. Everything that can be is made once per flag: an answer is one of a few
+objects, and a server may keep what it encodes of an answer under the answer itself.
 """
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, TypeAlias
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.model import ABSENT, BUCKETING_KEY, EMPTY, Bucketing, Json, Scalar, State
+from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, Json, Scalar, State
 from evaluator.flags.references import Expander, RuleTooLarge
-from evaluator.targeting import RuleError, compile_rule
-from evaluator.targeting.names import variant_name
-from evaluator.targeting.site import failing
+from evaluator.resolution import (
+    NOT_FOUND,
+    ErrorCode,
+    EvaluationReason,
+    FlagType,
+    Resolution,
+    coerce,
+    flag_type,
+)
+from evaluator.targeting import STEPS, Frame, RuleError, compile_rule
+from evaluator.targeting.names import texts_in, variant_name
+from evaluator.targeting.scope import failing
+from evaluator.targeting.values import kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Literal
+    from collections.abc import Iterator
 
-    from evaluator.flags.model import Absent, Flag, FlagSet
+    from evaluator.flags.model import Flag, FlagSet
+    from evaluator.targeting import Trace
+    from evaluator.targeting.frame import Evaluate
 
-
-class EvaluationReason(StrEnum):
-    """Why an answer is what it is. flagd defines SPLIT and never gives it."""
-
-    STATIC = "STATIC"
-    DEFAULT = "DEFAULT"
-    TARGETING_MATCH = "TARGETING_MATCH"
-    SPLIT = "SPLIT"
-    DISABLED = "DISABLED"
-    ERROR = "ERROR"
-
-
-class ErrorCode(StrEnum):
-    """What went wrong; INVALID_CONTEXT is for servers, before there is anything to resolve."""
-
-    FLAG_NOT_FOUND = "FLAG_NOT_FOUND"
-    PARSE_ERROR = "PARSE_ERROR"
-    TYPE_MISMATCH = "TYPE_MISMATCH"
-    GENERAL = "GENERAL"
-    INVALID_CONTEXT = "INVALID_CONTEXT"
-
-
-class FlagType(StrEnum):
-    """What a caller may ask for."""
-
-    BOOLEAN = "BOOLEAN"
-    STRING = "STRING"
-    INTEGER = "INTEGER"
-    FLOAT = "FLOAT"
-    OBJECT = "OBJECT"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Resolution:
-    """An answer; equal only to itself."""
-
-    value: Json | Literal[Absent.ABSENT]
-    """ABSENT: the caller's code default stands, or there was an error."""
-    variant: str | None
-    reason: EvaluationReason
-    error_code: ErrorCode | None = None
-    error_message: str = ""
-    """Never quotes the context."""
-    metadata: Mapping[str, Scalar] = field(default_factory=lambda: EMPTY)
-    """The set's, patched by the flag's own."""
-
-
-NOT_FOUND: Final = Resolution(
-    ABSENT, None, EvaluationReason.ERROR, ErrorCode.FLAG_NOT_FOUND, "flag not found"
-)
-
+__all__ = [
+    "CompiledFlag",
+    "CompiledFlagSet",
+    "ErrorCode",
+    "EvaluationReason",
+    "FlagType",
+    "Resolution",
+    "compile_flag_set",
+    "flag_type",
+    "resolve",
+    "resolve_all",
+]
 
 _GENERATIONS: Final = frozenset(Bucketing)
+_NAMED: Final = 5
+"""Variants that a message lists."""
+_LONGEST: Final = 64
+"""Characters of a name in a message."""
 
 
 class CompiledFlag:
@@ -86,29 +61,32 @@ class CompiledFlag:
     __slots__ = (
         "_errors",
         "_escaped",
-        "_matches",
         "_metadata",
         "_others",
+        "_rule",
+        "_texts",
         "flag",
+        "matches",
         "reads_flagd",
         "run",
     )
 
-    def __init__(
-        self, flag: Flag, flags: CompiledFlagSet, like: CompiledFlag | None = None
-    ) -> None:
+    def __init__(self, flag: Flag, flags: CompiledFlagSet, like: CompiledFlag | None = None) -> None:
         """`like` has the same rule, compiled already."""
         self.flag = flag
-        self.run: Callable[[Mapping[str, Json]], Json] | None = None
+        self.run: Evaluate | None = None
         """The compiled rule; None where every context gets the same answer."""
         self.reads_flagd = False
         self._metadata = flags.metadata_of(flag)
-        self._matches: dict[FlagType | None, dict[str, Resolution]] = {}
+        self.matches: dict[FlagType | None, dict[str, Resolution]] = {}
+        """By the type that was asked for: the answers by the texts that a rule gives (`matches_of`)."""
         self._others: dict[FlagType | None, Resolution] = {}
         self._escaped: dict[FlagType | None, dict[str, Resolution]] = {}
         self._errors: dict[str, Resolution] = {}
+        self._rule: Json = None
+        self._texts: frozenset[str] | None = None
         if like is not None:
-            self.run, self.reads_flagd = like.run, like.reads_flagd
+            self.run, self.reads_flagd, self._rule = like.run, like.reads_flagd, like._rule
             return
         if flag.state is State.DISABLED or flag.targeting is ABSENT or flag.targeting == {}:
             return
@@ -121,9 +99,9 @@ class CompiledFlag:
             # flagd expands references before it looks whether there is any targeting.
             return
         rule = compile_rule(expanded, bucketing=flags.bucketing_of(flag), flag_key=flag.key)
-        self.run, self.reads_flagd = rule.run, rule.reads_flagd
+        self.run, self.reads_flagd, self._rule = rule.run, rule.reads_flagd, expanded
 
-    def settled(self, wanted: FlagType | None) -> Resolution:
+    def default_resolution(self, wanted: FlagType | None) -> Resolution:
         """The answer where no rule matched: static, disabled, or the default variant."""
         answer = self._others.get(wanted)
         if answer is None:
@@ -136,29 +114,38 @@ class CompiledFlag:
         if self.flag.default_variant is None:
             return self._without_value(EvaluationReason.DEFAULT)
         reason = EvaluationReason.STATIC if self.run is None else EvaluationReason.DEFAULT
-        return self._with(self.flag.default_variant, wanted, reason)
+        return self._with_variant(self.flag.default_variant, wanted, reason)
 
-    def chosen(self, result: Json, wanted: FlagType | None) -> Resolution:
+    def targeted_resolution(self, result: Json, wanted: FlagType | None) -> Resolution:
         """The answer for what a rule came to."""
         if result is None:
-            return self.settled(wanted)
+            return self.default_resolution(wanted)
         name = variant_name(result)
         if name is None or name not in self.flag.variants:
-            message = "targeting gave what is no variant of the flag"
-            return self.failed(ErrorCode.GENERAL, message)
+            return self.failed(ErrorCode.GENERAL, self._no_variant(result))
         escaped = self._escaped.setdefault(wanted, {})
-        answer = self.matches(wanted).get(name) or escaped.get(name)
+        answer = self.matches_of(wanted).get(name) or escaped.get(name)
         if answer is None:
-            answer = escaped[name] = self._with(name, wanted, EvaluationReason.TARGETING_MATCH)
+            answer = escaped[name] = self._with_variant(name, wanted, EvaluationReason.TARGETING_MATCH)
         return answer
 
-    def matches(self, wanted: FlagType | None) -> dict[str, Resolution]:
+    def _no_variant(self, result: Json) -> str:
+        if self._texts is None:
+            self._texts = texts_in(self._rule)
+        # What is no text of the rule comes from the context, which no message quotes.
+        known = isinstance(result, str) and result in self._texts
+        shown = json.dumps(result[:_LONGEST], ensure_ascii=False) if known else kind(result)
+        names = [name[:_LONGEST] for name in islice(self.flag.variants, _NAMED)]
+        more = ["…"] if len(self.flag.variants) > _NAMED else []
+        return f"targeting returned {shown}, which is not a variant ({', '.join(names + more)})"
+
+    def matches_of(self, wanted: FlagType | None) -> dict[str, Resolution]:
         """Answers by the texts that a rule gives; a name that JSON would escape cannot be given as it is."""
-        found = self._matches.get(wanted)
+        found = self.matches.get(wanted)
         if found is None:
             reason = EvaluationReason.TARGETING_MATCH
-            found = self._matches[wanted] = {
-                name: self._with(name, wanted, reason)
+            found = self.matches[wanted] = {
+                name: self._with_variant(name, wanted, reason)
                 for name in self.flag.variants
                 if variant_name(name) == name
             }
@@ -173,16 +160,16 @@ class CompiledFlag:
             self._errors[message] = answer
         return answer
 
-    def _without_value(self, reason: EvaluationReason) -> Resolution:
-        return Resolution(ABSENT, None, reason, metadata=self._metadata)
-
-    def _with(self, variant: str, wanted: FlagType | None, reason: EvaluationReason) -> Resolution:
+    def _with_variant(self, variant: str, wanted: FlagType | None, reason: EvaluationReason) -> Resolution:
         value = coerce(self.flag.variants.get(variant), wanted)
         if value is ABSENT:
             asked = wanted.lower() if wanted else "any"
             message = f"the value of variant {variant!r} is not of type {asked}"
             return self.failed(ErrorCode.TYPE_MISMATCH, message)
         return Resolution(value, variant, reason, metadata=self._metadata)
+
+    def _without_value(self, reason: EvaluationReason) -> Resolution:
+        return Resolution(ABSENT, None, reason, metadata=self._metadata)
 
 
 class CompiledFlagSet(Mapping[str, CompiledFlag]):
@@ -225,7 +212,9 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
         _ = self.keys_in_order
 
     def borrow(self, other: CompiledFlagSet) -> None:
-        """Take over from `other` the compiled rules of flags that have the very same here; what answers tell beside them is this set's."""
+        """Take over from `other` the compiled rules of flags that have the very same here; what answers tell
+        beside them is this set's.
+        """
         if self.flag_set.evaluators is not other.flag_set.evaluators:
             return
         for key, like in list(other.compiled.items()):
@@ -246,9 +235,7 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
 
     def metadata_of(self, flag: Flag) -> Mapping[str, Scalar]:
         """What answers tell of the flag: the set's metadata, patched by its own."""
-        if not flag.metadata:
-            return self.metadata
-        own = {**self.metadata, **flag.metadata} if self.metadata else flag.metadata
+        own = flag.metadata_under(self.metadata)
         if self._expose_bucketing and BUCKETING_KEY in flag.metadata:
             return {**own, BUCKETING_KEY: self.bucketing_of(flag).value}
         return own
@@ -264,7 +251,9 @@ class CompiledFlagSet(Mapping[str, CompiledFlag]):
         return Expander(self.flag_set.evaluators)
 
     def expanded(self, rule: Json) -> Json:
-        """`rule` with its references expanded; where the set has no evaluators, as it is. Raises RuleTooLarge."""
+        """`rule` with its references expanded; where the set has no evaluators, as it is. Raises
+        RuleTooLarge.
+        """
         return self.expander.expand(rule) if self.flag_set.evaluators else rule
 
 
@@ -273,7 +262,8 @@ def compile_flag_set(
 ) -> CompiledFlagSet:
     """Make a flag set ready for evaluation.
 
-    bucketing: for a set that does not pin a generation of its own. expose_bucketing: name it in every answer's metadata.
+    bucketing: for a set that does not pin a generation of its own. expose_bucketing: name it in every
+    answer's metadata.
     """
     return CompiledFlagSet(flag_set, bucketing, expose_bucketing=expose_bucketing)
 
@@ -289,8 +279,11 @@ def resolve(
     wanted: FlagType | None,
     context: Mapping[str, Json],
     now: int,
+    trace: Trace | None = None,
 ) -> Resolution:
-    """Evaluate one flag. wanted: None takes a value of any type. now: Unix seconds. Never raises."""
+    """Evaluate one flag. wanted: None takes a value of any type. context: a dict. now: Unix seconds. trace: is
+    told what each operator of the rule comes to. Never raises.
+    """
     flag = flags.compiled.get(key)
     if flag is None:
         if key not in flags.flag_set.flags:
@@ -298,65 +291,27 @@ def resolve(
         flag = flags[key]
     run = flag.run
     if run is None:
-        return flag.settled(wanted)
+        return flag.default_resolution(wanted)
     if flag.reads_flagd:
         context = {**context, "$flagd": {"flagKey": key, "timestamp": now}}
+    frame = Frame()
+    frame.steps_left, frame.trace = STEPS, trace
     try:
-        result = run(context)
-        found = flag.matches(wanted).get(result) if result.__class__ is str else None
-        return found or flag.chosen(result, wanted)
+        result = run(context, frame)
+        matches = flag.matches.get(wanted) or flag.matches_of(wanted)
+        found = matches.get(result) if result.__class__ is str else None
+        return found or flag.targeted_resolution(result, wanted)
     except RuleError as error:
         return flag.failed(ErrorCode.PARSE_ERROR, str(error))
     except RecursionError:
         return flag.failed(ErrorCode.PARSE_ERROR, "the context is nested too deep for the rule")
 
 
-Resolver: TypeAlias = (
-    "Callable[[CompiledFlagSet, str, FlagType | None, Mapping[str, Json], int], Resolution]"
-)
-"""`resolve`, or what stands in for it."""
-
-
 def resolve_all(
     flags: CompiledFlagSet, context: Mapping[str, Json], now: int
 ) -> Iterator[tuple[str, Resolution]]:
-    """Evaluate every flag, of any type, in key order, as it is asked for; disabled ones and code defaults are among them."""
+    """Evaluate every flag, of any type, in key order, as it is asked for; disabled ones and code defaults are
+    among them.
+    """
     for key in flags.keys_in_order:
         yield key, resolve(flags, key, None, context, now)
-
-
-def flag_type(flag: Flag) -> FlagType | None:
-    """The type of the default variant: any number is FLOAT, as in JSON; None for none, lists and null."""
-    value = flag.variants.get(flag.default_variant) if flag.default_variant is not None else None
-    if isinstance(value, bool):
-        return FlagType.BOOLEAN
-    if isinstance(value, str):
-        return FlagType.STRING
-    if isinstance(value, int | float):
-        return FlagType.FLOAT
-    return FlagType.OBJECT if isinstance(value, dict) else None
-
-
-def coerce(value: Json, wanted: FlagType | None) -> Json | Literal[Absent.ABSENT]:
-    """`value` as the wanted type, or ABSENT. Numbers become INTEGER by truncating a float64, FLOAT by widening.
-
-    What 64 bits cannot hold is no INTEGER: flagd would answer with some other number.
-    """
-    if wanted is None:
-        return ABSENT if value is None else value
-    if wanted is FlagType.INTEGER or wanted is FlagType.FLOAT:
-        return _coerce_number(value, wanted)
-    expected = {FlagType.BOOLEAN: bool, FlagType.STRING: str, FlagType.OBJECT: dict}[wanted]
-    return value if isinstance(value, expected) else ABSENT
-
-
-def _coerce_number(value: Json, wanted: FlagType) -> float | Literal[Absent.ABSENT]:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return ABSENT
-    try:
-        real = float(value)
-    except OverflowError:
-        return ABSENT
-    if wanted is FlagType.FLOAT:
-        return real
-    return int(real) if math.isfinite(real) and -(2.0**63) <= real < 2.0**63 else ABSENT

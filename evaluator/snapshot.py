@@ -1,17 +1,23 @@
-"""What one swap serves: a catalog with its views, each compiled when it is first asked for, and the snapshots made of them."""
+"""What one swap serves: a catalog with its views, each compiled when it is first asked for, and the snapshots
+made of them.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from collections import defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from evaluator.flags.canonical import digest
-from evaluator.flags.model import REVISION_KEY
+from evaluator.flags.catalog import Catalog
+from evaluator.flags.model import REVISION_KEY, FlagSet
+from evaluator.resolution import flag_type
+from evaluator.resolve import compile_flag_set
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from evaluator.flags.catalog import Catalog
-    from evaluator.flags.model import FlagSet
+    from evaluator.resolution import FlagType, Resolution
     from evaluator.resolve import CompiledFlagSet
 
 SelectorKey: TypeAlias = Literal["source", "flagSetId"]
@@ -30,6 +36,8 @@ class Snapshot:
         self.compiled = compiled
         self.served_since = served_since
         """Unix seconds."""
+        self.kept: defaultdict[object, dict[Resolution, Any]] = defaultdict(dict)
+        """What others derive from its resolutions and keep as long as it is served, by who derived it."""
         self._among = among
 
     @property
@@ -39,8 +47,21 @@ class Snapshot:
 
     @property
     def digest(self) -> str:
-        """Of what decides an evaluation; provenance is not covered. Where several sources are merged, losing flags count, too."""
+        """Of what decides an evaluation; provenance is not covered. Where several sources are merged, losing
+        flags count, too.
+        """
         return self._among.digest(self.flag_set)
+
+    @cached_property
+    def keys(self) -> Sequence[tuple[str, FlagType | None]]:
+        """All keys in order, each with None for a type."""
+        return [(key, None) for key in self.compiled.keys_in_order]
+
+    @cached_property
+    def typed_keys(self) -> Sequence[tuple[str, FlagType | None]]:
+        """Keys in order, each with the type of the flag's default variant; flags without a type are left out."""
+        typed = ((key, flag_type(self.flag_set.flags[key])) for key in self.compiled.keys_in_order)
+        return [(key, kind) for key, kind in typed if kind is not None]
 
     @property
     def revision(self) -> str | None:
@@ -87,6 +108,10 @@ class Prepared:
         if key == "source":
             return self.catalog.of_source(value)
         return self.catalog.of_flag_set(value)
+
+
+NO_FLAGS: Final = Snapshot(compile_flag_set(FlagSet()), 0.0, Prepared(Catalog(()), compile_flag_set))
+"""What a selector selects that finds nothing."""
 
 
 def revision_of(flag_set: FlagSet) -> str | None:

@@ -1,39 +1,41 @@
-"""What is served, swapped whole: whoever reads sees one catalog or the next, never a mix, however it is asked."""
+"""What is served, swapped whole: whoever reads sees one catalog or the next, never a mix, however it is asked.
+
+Everything that is known of a source arrives as one `Report`, its content and its health in one value.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from time import perf_counter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from evaluator.flags.catalog import Catalog, UnknownSourceError
-from evaluator.flags.model import Bucketing
+from evaluator.flags.model import EMPTY, Bucketing
+from evaluator.report import Content, Fault, Health, Report, Staleness
 from evaluator.resolve import compile_flag_set
 from evaluator.snapshot import EVERYTHING, Prepared, SelectorKey, Snapshot, View, revision_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from evaluator.flags.model import FlagSet
+    from evaluator.flags.model import FlagSet, Json
     from evaluator.resolve import CompiledFlagSet
 
-__all__ = ["Prepared", "SelectorKey", "Snapshot", "SourceStatus", "Staleness", "Store"]
+__all__ = [
+    "Content",
+    "Fault",
+    "Prepared",
+    "Report",
+    "SelectorKey",
+    "Snapshot",
+    "SourceStatus",
+    "Staleness",
+    "Store",
+]
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Staleness:
-    """Why what is served may be outdated."""
-
-    reason: str
-    since: float
-    """Unix seconds: the last moment at which it was known to be current."""
-    cause: str = ""
-    """A CamelCase word for programs, of those that sources have for their faults; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class SourceStatus:
     last_success: float | None = None
     """Unix seconds at which what it holds was last known to be current."""
     stale: Staleness | None = None
-    """Set from `mark_stale` until the next success."""
+    """Set from a fault until the next success."""
     from_disk: bool = False
     """What it holds is its last good set, and the source has not been read since the start."""
 
@@ -66,20 +68,13 @@ class Swaps:
         self.count, self.seconds, self.last = self.count + 1, self.seconds + seconds, seconds
 
 
-@dataclass(slots=True)
-class _Health:
-    last_success: float | None = None
-    stale: Staleness | None = None
-    from_disk: bool = False
-
-
 Subscriber: TypeAlias = Callable[[Snapshot], None]
 
 
 class Store:
-    """Holds what is served and tells subscribers of the next, synchronously and in the order of subscription.
+    """Holds what is served and tells subscribers of changes, synchronously and in the order of subscription.
 
-    Everything but `prepare` is the loop's.
+    Only `following` and `prepare` may run in a thread.
     """
 
     def __init__(
@@ -96,7 +91,12 @@ class Store:
         self._snapshots: dict[View, Snapshot] = {}
         self._by_compiled: dict[int, Snapshot] = {}
         self._since: float | None = None
-        self._health = {name: _Health() for name in sources}
+        self._health = {name: Health() for name in sources}
+        self._contexts: dict[str, Mapping[str, Json]] = dict.fromkeys(sources, EMPTY)
+        self.context: dict[str, Any] = {}
+        """What sources want in every evaluation context, the last source wins; changes in place, with the
+        flags.
+        """
         self._subscribers: dict[object, tuple[Subscriber, Subscriber | None]] = {}
         self.swaps = Swaps()
 
@@ -106,23 +106,40 @@ class Store:
         return self._served.catalog
 
     @property
-    def only_source(self) -> str:
-        """The one source's name; raises UnknownSourceError where there are several, or none."""
-        if len(self._health) != 1:
-            raise UnknownSourceError(f"of these sources, name one: {tuple(self._health)}")
-        return next(iter(self._health))
+    def served(self) -> Prepared:
+        """The catalog with its views."""
+        return self._served
+
+    @property
+    def known(self) -> bool:
+        """Whether any source has delivered, or had a last good set on disk. What is known may be empty."""
+        return self._since is not None
+
+    @property
+    def settled(self) -> bool:
+        """Whether every source has delivered, failed, or was served from disk."""
+        return all(
+            health.stale is not None or self.catalog.digest_of(name) is not None
+            for name, health in self._health.items()
+        )
 
     @property
     def snapshot(self) -> Snapshot | None:
-        """Everything that is served; None until a source has delivered."""
+        """Everything that is served; None while nothing is known."""
         return self._snapshot(EVERYTHING)
 
     def view(self, key: SelectorKey, value: str) -> Snapshot | None:
-        """What a selector finds in what is served, the same object until the next swap; None where it finds nothing."""
+        """What a selector finds in what is served, the same object until the next swap; None where it finds
+        nothing.
+        """
         return self._snapshot((key, value))
 
     def prepare(self, catalog: Catalog) -> Prepared:
-        """Make in a thread what `serve` and the first answers after it would make on the loop: views in use, compiled."""
+        """Make in a thread what `apply` and the first answers after it would make on the loop: views in use,
+        compiled.
+        """
+        if catalog is self.catalog:
+            return self._served
         prepared = self._views(catalog)
         for view, served in {EVERYTHING: None, **dict(self._served.compiled)}.items():
             compiled = prepared.view(view)
@@ -134,32 +151,60 @@ class Store:
         _ = catalog.flag_sets
         return prepared
 
-    def serve(
-        self, following: Catalog | Prepared, *, now: float, along: bool = False
-    ) -> Snapshot | None:
-        """Serve a catalog from here on. One that says the same as the last is no change: nobody is told.
-
-        Nor is it where a source is said to be stale now, or is not any more: only those who keep answers are to make them anew. `along`:
-        what goes with it, and is not in it, has changed, which is to be told with any swap.
-        Returns everything that is served; None while no source has delivered. Withdrawn by every source, it is an empty set.
+    def following(self, report: Report) -> Catalog:
+        """The catalog that a report leads to; this one where it says nothing new of it. Takes long for a large
+        set, and a thread may do it. Raises UnknownSourceError.
         """
-        prepared = following if isinstance(following, Prepared) else self._views(following)
-        if self._since is None and not prepared.catalog.sets:
-            return None
-        if self._since is not None and prepared.catalog == self.catalog:
-            return self.snapshot
+        since = self._health_of(report.source).after(report).stale_since
+        if report.content is None:
+            return self.catalog.with_staleness(report.source, since)
+        flag_set, digest = report.content.flag_set, report.content.digest
+        return self.catalog.with_source(report.source, flag_set, digest, stale_since=since)
+
+    def apply(self, report: Report, prepared: Prepared | None = None, *, now: float) -> Snapshot | None:
+        """Serve what a report says from `now` on, and tell subscribers of what differs.
+
+        `prepared` is made of `following(report)`, with nothing applied in between. Where the same is served
+        as before, and only what is said of a source's staleness differs, that is no change. Returns
+        everything that is served; None while no source has delivered. Withdrawn by every source, it is an
+        empty set. Raises UnknownSourceError.
+        """
         started = perf_counter()
-        same = self._since is not None and prepared.catalog.holds_as(self.catalog)
+        prepared = prepared or self._views(self.following(report))
+        settled, before = self.settled, self._served
+        changed = self._swap(prepared, now)
+        self._health[report.source] = self._health_of(report.source).after(report)
+        changed = (report.content is not None and self._put_context(report)) or changed
+        if (snapshot := self.snapshot) is None:
+            return None
+        if changed:
+            self._tell(snapshot)
+        elif self._served is not before or self.settled != settled:
+            self._tell(snapshot, restated=True)
+        if changed and self._served is not before:
+            self.swaps.add(perf_counter() - started)
+        return snapshot
+
+    def _swap(self, prepared: Prepared, now: float) -> bool:
+        """Whether something else is served than before, but for what is said of staleness."""
+        catalog = prepared.catalog
+        if (not self.known and not catalog.sets) or (self.known and catalog == self.catalog):
+            return False
+        same = self.known and catalog.holds_as(self.catalog)
         self._served, self._since = prepared, self._since if same else now
         self._snapshots, self._by_compiled = {}, {}
-        snapshot = self.snapshot
-        if same and not along and snapshot is not None:
-            self._tell(snapshot, restated=True)
-            return snapshot
-        if snapshot is not None:
-            self._tell(snapshot)
-        self.swaps.add(perf_counter() - started)
-        return snapshot
+        return not same
+
+    def _put_context(self, report: Report) -> bool:
+        """Whether the source wants another context than before."""
+        context = EMPTY if report.content is None else report.content.context
+        if self._contexts[report.source] == context:
+            return False
+        self._contexts[report.source] = context
+        self.context.clear()
+        for each in self._contexts.values():
+            self.context.update(each)
+        return True
 
     def remains(self) -> list[object]:
         """What is served now, in pieces, for who lets go of it after the next swap."""
@@ -167,30 +212,9 @@ class Store:
         flags = [flag for one in compiled for flag in one.flag_set.flags.values()]
         return [*flags, *(flag for one in compiled for flag in one.compiled.values())]
 
-    def swap(
-        self,
-        flag_set: FlagSet,
-        *,
-        now: float,
-        source: str | None = None,
-        content: str | None = None,
-    ) -> Snapshot:
-        """Serve `flag_set` as what `source` holds, read at `now`; `source` is named where there are several.
-
-        `content` is the set's digest, from a caller that has it.
-        """
-        name = self.only_source if source is None else source
-        catalog = self.catalog.with_source(name, flag_set, content)
-        self.mark_success(now, name)
-        snapshot = self.serve(catalog, now=now)
-        if snapshot is None:
-            raise RuntimeError("a source that delivered is served")
-        return snapshot
-
-    def subscribe(
-        self, callback: Subscriber, restated: Subscriber | None = None
-    ) -> Callable[[], None]:
-        """Call `callback` with everything that is served after every change, until the returned function is called.
+    def subscribe(self, callback: Subscriber, restated: Subscriber | None = None) -> Callable[[], None]:
+        """Call `callback` with everything that is served after every change, until the returned function is
+        called.
 
         `restated` is called instead where the same is served, and only what it says of its staleness differs.
         """
@@ -201,32 +225,6 @@ class Store:
             self._subscribers.pop(token, None)
 
         return unsubscribe
-
-    def tell_again(self) -> None:
-        """Tell subscribers of what is served once more: what goes with it, and is not in it, has changed."""
-        if (snapshot := self.snapshot) is not None:
-            self._tell(snapshot)
-
-    def mark_success(self, now: float, source: str | None = None) -> None:
-        """What is served of `source` is known to be what the source has, at `now`."""
-        health = self._health_of(source)
-        health.last_success, health.stale, health.from_disk = now, None, False
-
-    def mark_from_disk(self, saved_at: float, source: str | None = None) -> None:
-        """What is served of `source` is its last good set, known to be current at `saved_at` and not since."""
-        health = self._health_of(source)
-        health.last_success, health.from_disk = saved_at, True
-
-    def mark_stale(
-        self, reason: str, since: float, source: str | None = None, *, cause: str = ""
-    ) -> None:
-        """What is served of `source` could not be confirmed since `since`; said again, the earliest moment stays."""
-        health = self._health_of(source)
-        known = health.last_success if health.stale is None else health.stale.since
-        earliest = since if known is None else min(known, since)
-        if health.last_success is not None:
-            health.last_success = min(health.last_success, earliest)
-        health.stale = Staleness(reason, earliest, cause)
 
     def status(self, source: str) -> SourceStatus:
         """What is known of one source. Raises UnknownSourceError."""
@@ -242,13 +240,6 @@ class Store:
             from_disk=health.from_disk,
         )
 
-    def stale_since(self, source: str) -> str | None:
-        """What answers say of a source that is stale: since when, RFC 3339 in UTC to the second; None while it is not."""
-        stale = self._health_of(source).stale
-        if stale is None:
-            return None
-        return datetime.fromtimestamp(stale.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
     @property
     def statuses(self) -> tuple[SourceStatus, ...]:
         """All sources, in order of priority."""
@@ -256,7 +247,9 @@ class Store:
 
     @property
     def last_success(self) -> float | None:
-        """When all that is served was last known to be current, in Unix seconds; None before the first success."""
+        """When all that is served was last known to be current, in Unix seconds; None before the first
+        success.
+        """
         moments = (health.last_success for health in self._health.values())
         return min((moment for moment in moments if moment is not None), default=None)
 
@@ -271,13 +264,12 @@ class Store:
         success = self.last_success
         return None if success is None else max(0.0, now - success)
 
-    def _views(self, catalog: Catalog) -> Prepared:
-        def compile_set(flag_set: FlagSet) -> CompiledFlagSet:
-            return compile_flag_set(
-                flag_set, bucketing=self._bucketing, expose_bucketing=self._expose_bucketing
-            )
+    def compile(self, flag_set: FlagSet) -> CompiledFlagSet:
+        """A flag set ready for evaluation, as this store serves it; a thread may do it."""
+        return compile_flag_set(flag_set, bucketing=self._bucketing, expose_bucketing=self._expose_bucketing)
 
-        return Prepared(catalog, compile_set)
+    def _views(self, catalog: Catalog) -> Prepared:
+        return Prepared(catalog, self.compile)
 
     def _snapshot(self, view: View) -> Snapshot | None:
         found = self._snapshots.get(view)
@@ -299,10 +291,7 @@ class Store:
             except Exception:
                 logger.exception("a subscriber failed on %s", snapshot.digest)
 
-    def _health_of(self, source: str | None) -> _Health:
-        name = self.only_source if source is None else source
-        if name not in self._health:
-            raise UnknownSourceError(
-                f"no source is named {name!r}; there are {tuple(self._health)}"
-            )
-        return self._health[name]
+    def _health_of(self, source: str) -> Health:
+        if source not in self._health:
+            raise UnknownSourceError(f"no source is named {source!r}; there are {tuple(self._health)}")
+        return self._health[source]

@@ -26,7 +26,7 @@ from evaluator.flags.model import (
 )
 from evaluator.flags.parse import parse
 from evaluator.flags.problems import Problem, Severity
-from evaluator.flags.rules import RuleProblem, check_rule
+from evaluator.flags.rules import check_rule
 from evaluator.flags.text import DEFAULT, Bounds
 
 __all__ = [
@@ -54,7 +54,6 @@ __all__ = [
     "Layer",
     "Parsed",
     "Problem",
-    "RuleProblem",
     "Scalar",
     "Severity",
     "State",

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from evaluator.flags.findings import Finding, Piece
-from evaluator.flags.problems import Severity
+from evaluator.flags.fields import MERGED_BY_KEY
+from evaluator.flags.findings import Piece
+from evaluator.flags.problems import Finding, Severity
 
 if TYPE_CHECKING:
     from evaluator.flags.operators import Path
-
-MERGED_BY_KEY: Final = frozenset({"variants", "metadata"})
-"""Fields of a flag that merge entry by entry; all others are replaced whole."""
 
 
 @dataclass(slots=True)
@@ -23,6 +21,8 @@ class Assembled:
     pieces: list[Piece] = field(default_factory=list)
     value: dict[str, Any] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
+    """What is worth knowing and no reason to hold the flag."""
 
     def lay(self, piece: Piece, *, nulls_remove: bool) -> None:
         """Put a piece over those before it."""
@@ -73,22 +73,26 @@ class Assembled:
         at_key: bool = False,
         index: int | None = None,
     ) -> None:
-        """Note a problem at `steps` + `below`, in the piece that said it; at the flag's key if none did."""
+        """Record a problem at `steps` + `below`, in the piece that said it; at the flag's key if none did."""
         index = self.index(*steps) if index is None else index
         piece = self.pieces[max(index, 0)]
         path = (*piece.path, *steps, *below) if index >= 0 else piece.path
         at_key = at_key or index < 0
-        self.findings.append(
-            Finding(piece.document, path, severity, code, message, self.key, at_key=at_key)
-        )
+        self.findings.append(Finding(path, severity, code, message, piece.document, self.key, at_key))
 
     def error(self, code: str, message: str, *steps: str) -> None:
-        """Note what flagd could not load."""
+        """Record what flagd could not load."""
         self.find(Severity.ERROR, code, message, *steps)
 
     def warn(self, code: str, message: str, *steps: str, at_key: bool = False) -> None:
-        """Note what flagd loads and a person regrets."""
+        """Record what flagd loads and a person regrets."""
         self.find(Severity.WARNING, code, message, *steps, at_key=at_key)
+
+    def note(self, code: str, message: str, *steps: str) -> None:
+        """Note what is no failure, at the key that `steps` lead to."""
+        piece = self.pieces[max(self.index(*steps), 0)]
+        path = (*piece.path, *steps)
+        self.notes.append(Finding(path, Severity.NOTE, code, message, piece.document, self.key, at_key=True))
 
     def _removes_nothing(self, piece: Piece, *steps: str) -> None:
         path = (*piece.path, *steps)
@@ -97,9 +101,9 @@ class Assembled:
 
 def removes_nothing(piece: Piece, flag: str | None) -> Finding:
     """The warning about a null that has nothing below it to remove."""
-    message = "null removes what a lower layer has, and none has this; remove the line"
+    message = "null removes what a lower layer defines, and no lower layer defines this; remove the line"
     return Finding(
-        piece.document, piece.path, Severity.WARNING, "removes-nothing", message, flag, at_key=True
+        piece.path, Severity.WARNING, "removes-nothing", message, piece.document, flag, at_key=True
     )
 
 

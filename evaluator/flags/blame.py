@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet, Json
     from evaluator.flags.problems import Problem
 
-_EVALUATOR: Final = re.compile(
-    re.escape(json_path((EVALUATORS,))) + r'(?:\.[\w$-]+|\["(?:[^"\\]|\\.)*"\])'
-)
+_EVALUATOR: Final = re.compile(re.escape(json_path((EVALUATORS,))) + r'(?:\.[\w$-]+|\["(?:[^"\\]|\\.)*"\])')
 """The path of one shared rule, at the start of the paths within it."""
 
 _CUT_OFF: Final = "too-many-problems"
@@ -29,9 +27,7 @@ _CUT_OFF: Final = "too-many-problems"
 def concerns_all(parsed: Parsed) -> bool:
     """Whether no flag can be trusted. A shared rule's error is that of the flags that use it."""
     return parsed.whole_bad and any(
-        problem.flag is None
-        and problem.severity is Severity.ERROR
-        and not _EVALUATOR.match(problem.path)
+        problem.flag is None and problem.severity is Severity.ERROR and not _EVALUATOR.match(problem.path)
         for problem in parsed.problems
     )
 

@@ -1,7 +1,8 @@
 """The flag sets of several sources as one: who wins, and what a selector finds. Pure.
 
-flagd's rules (core/pkg/store): a flag is known by its key and flag set id; of two with the same, the source that stands later in the
-list wins. Unlike flagd, a losing flag is kept: it comes back when the winner goes, and its own source still shows it.
+flagd's rules (core/pkg/store): a flag is known by its key and flag set id; of two with the same, the source
+that stands later in the list wins. Unlike flagd, a losing flag is kept: it comes back when the winner goes,
+and its own source still shows it.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from evaluator.flags.model import ABSENT, EMPTY, STALE_KEY, STALE_SINCE_KEY, Fla
 from evaluator.flags.references import Expander, RuleTooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from evaluator.flags.model import Json, Scalar
 
 FLAG_SET_ID: Final = "flagSetId"
 TOO_LARGE: Final = "rule-too-large"
-"""Stands for a rule that cannot be expanded: no such operator exists, so the flag is a PARSE_ERROR here and in every provider."""
+"""Stands for a rule that cannot be expanded: no such operator exists, so the flag is a PARSE_ERROR here and
+in every provider.
+"""
 
 _NOTHING: Final = FlagSet()
 _NOTHING_DIGEST: Final = digest_of(_NOTHING)
@@ -34,13 +37,16 @@ class UnknownSourceError(LookupError):
 
 
 class Catalog:
-    """What each source holds now; immutable, and everything derived from it is made once, when it is first asked for.
+    """What each source holds now; immutable, and everything derived from it is made once, when it is first
+    asked for.
 
     What is derived takes time in proportion to the flags: ask for it in a thread before a loop does.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        """`names` are the sources in order of priority, the last one wins; raises ValueError for one named twice."""
+        """`names` are the sources in order of priority, the last one wins; raises ValueError for one named
+        twice.
+        """
         self.names = tuple(names)
         if len(set(self.names)) < len(self.names):
             raise ValueError(f"two sources have one name: {self.names}")
@@ -64,8 +70,8 @@ class Catalog:
     ) -> Catalog:
         """The catalog in which `name` holds `flag_set`, or nothing; this very one where that changes nothing.
 
-        `digest` is the set's, from a caller that has it: of a large set it takes as long as all the rest. `stale_since` as in
-        `with_staleness`. Raises UnknownSourceError.
+        `digest` is the set's, from a caller that has it: of a large set it takes as long as all the rest.
+        `stale_since` as in `with_staleness`. Raises UnknownSourceError.
         """
         if name not in self.names:
             raise UnknownSourceError(f"no source is named {name!r}; there are {self.names}")
@@ -74,7 +80,9 @@ class Catalog:
         return self._with(name, _Delivered(flag_set, digest or digest_of(flag_set), stale_since))
 
     def with_staleness(self, name: str, stale_since: str | None) -> Catalog:
-        """The catalog in which what `name` holds says that it is stale since then (RFC 3339), or that it is not; this one if it does."""
+        """The catalog in which what `name` holds says that it is stale since then (RFC 3339), or that it is
+        not; this one if it does.
+        """
         held = self._delivered.get(name)
         if held is None or held.stale_since == stale_since:
             return self
@@ -90,9 +98,7 @@ class Catalog:
     @property
     def stale(self) -> frozenset[str]:
         """The sources of which it is said that they are stale."""
-        return frozenset(
-            name for name, held in self._delivered.items() if held.stale_since is not None
-        )
+        return frozenset(name for name, held in self._delivered.items() if held.stale_since is not None)
 
     def _with(self, name: str, given: _Delivered | None) -> Catalog:
         if given == self._delivered.get(name):
@@ -128,7 +134,9 @@ class Catalog:
 
     @cached_property
     def digest(self) -> str:
-        """Of what decides an evaluation. One source: its set's. Several: over theirs in order, so losing flags count, too."""
+        """Of what decides an evaluation. One source: its set's. Several: over theirs in order, so losing
+        flags count, too.
+        """
         if len(self.names) == 1:
             return next((held.digest for held in self._delivered.values()), _NOTHING_DIGEST)
         lines = "".join(f"{name}\0{held.digest}\n" for name, held in self._delivered.items())
@@ -138,8 +146,8 @@ class Catalog:
     def everything(self) -> FlagSet:
         """All flags, of a key that several sources have the one with the highest priority.
 
-        One source: its very set. Several: flags that stand alone, their set's references expanded and its metadata under
-        their own, in a set without evaluators and metadata.
+        One source: its very set. Several: flags that stand alone, their set's references expanded and its
+        metadata under their own, in a set without evaluators and metadata.
         """
         if len(self.names) == 1:
             return next((held.flag_set for held in self._delivered.values()), _NOTHING)
@@ -151,7 +159,8 @@ class Catalog:
     def of_flag_set(self, flag_set_id: str) -> FlagSet | None:
         """The flags whose id this is: their own `flagSetId`, else their set's; "" is for flags without one.
 
-        None: neither a flag nor a set has it. One source whose flags all have it: its very set; otherwise as in `everything`.
+        None: neither a flag nor a set has it. One source whose flags all have it: its very set; otherwise as
+        in `everything`.
         """
         return self.flag_sets.get(flag_set_id)
 
@@ -159,18 +168,20 @@ class Catalog:
     def flag_sets(self) -> Mapping[str, FlagSet]:
         """All flag sets by their id."""
         known = {held.flag_set.flag_set_id or "" for held in self._delivered.values()}
-        known.update(own for held in self._delivered.values() for own, _ in held.ids())
+        known.update(own for held in self._delivered.values() for own in held.by_set)
         if len(self.names) == len(known) == 1:
             return dict.fromkeys(known, self.everything)
         found: dict[str, dict[str, Flag]] = {own: {} for own in known}
         for held in self._delivered.values():
-            for own, key in held.ids():
-                found[own][key] = held.folded[key]
+            for own, flags in held.by_set.items():
+                found[own] |= flags
         return {own: FlagSet(flags) for own, flags in found.items()}
 
 
 class _Delivered:
-    """What one source delivered; kept from catalog to catalog, with its flags as they are in a set of several sources."""
+    """What one source delivered; kept from catalog to catalog, with its flags as they are in a set of several
+    sources.
+    """
 
     def __init__(self, delivered: FlagSet, digest: str, stale_since: str | None = None) -> None:
         self.delivered = delivered
@@ -190,17 +201,23 @@ class _Delivered:
 
     __hash__ = None  # type: ignore[assignment]  # equal by content, which takes long to hash
 
-    def ids(self) -> Iterator[tuple[str, str]]:
-        """The flag set id of each flag, and its key."""
-        inherited = self.flag_set.flag_set_id or ""
-        for key, flag in self.flag_set.flags.items():
-            own = flag.metadata.get(FLAG_SET_ID) if flag.metadata else None
-            yield (own if isinstance(own, str) else inherited), key
-
     @cached_property
     def folded(self) -> Mapping[str, Flag]:
-        """Each flag with all that its set gives it."""
+        """Each flag with all that its set gives it, as it is found without a selector."""
         return fold(self.flag_set)
+
+    @cached_property
+    def by_set(self) -> Mapping[str, Mapping[str, Flag]]:
+        """The flags of each flag set, with all that their set gives them."""
+        inherited = self.flag_set.flag_set_id
+        found: dict[str, dict[str, Flag]] = {}
+        for key, flag in self.flag_set.flags.items():
+            found.setdefault(flag.flag_set_id_in(inherited), {})[key] = self.folded[key]
+        if self.flag_set.others:
+            folding = _Folding(self.flag_set)
+            for flag in self.flag_set.others:
+                found.setdefault(flag.flag_set_id_in(inherited), {})[flag.key] = folding.fold(flag)
+        return found
 
 
 def _stale(delivered: FlagSet, since: str) -> FlagSet:
@@ -211,18 +228,22 @@ def _stale(delivered: FlagSet, since: str) -> FlagSet:
 
 def fold(flag_set: FlagSet) -> Mapping[str, Flag]:
     """The flags as they stand alone: their set's references expanded, its metadata under their own."""
-    evaluators, metadata = flag_set.evaluators, flag_set.metadata
-    expander = Expander(evaluators) if evaluators else None
-    return {key: _fold(flag, expander, metadata) for key, flag in flag_set.flags.items()}
+    folding = _Folding(flag_set)
+    return {key: folding.fold(flag) for key, flag in flag_set.flags.items()}
 
 
-def _fold(flag: Flag, expander: Expander | None, metadata: Mapping[str, Scalar]) -> Flag:
-    rule = flag.targeting if expander is None else _expanded(flag.targeting, expander)
-    if rule is flag.targeting and not metadata:
-        return flag
-    # One mapping for all flags without metadata of their own: there may be many of them.
-    folded = {**metadata, **flag.metadata} if flag.metadata else metadata or EMPTY
-    return Flag(flag.key, flag.state, flag.variants, flag.default_variant, rule, folded)
+class _Folding:
+    def __init__(self, flag_set: FlagSet) -> None:
+        self._metadata = flag_set.metadata
+        self._expander = Expander(flag_set.evaluators) if flag_set.evaluators else None
+
+    def fold(self, flag: Flag) -> Flag:
+        rule = flag.targeting if self._expander is None else _expanded(flag.targeting, self._expander)
+        if rule is flag.targeting and not self._metadata:
+            return flag
+        # One mapping for all flags without metadata of their own: there may be many of them.
+        metadata = flag.metadata_under(self._metadata) or EMPTY
+        return Flag(flag.key, flag.state, flag.variants, flag.default_variant, rule, metadata)
 
 
 def _expanded(rule: Json, expander: Expander) -> Json:

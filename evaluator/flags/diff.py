@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from evaluator.flags.canonical import content_metadata, normal
+from evaluator.flags.canonical import content_metadata
 from evaluator.flags.model import ABSENT
+from evaluator.flags.numbers import normal_number
 from evaluator.flags.references import Expander, RuleTooLarge, measure
 
 if TYPE_CHECKING:
@@ -47,9 +48,9 @@ class Diff:
 def diff(old: FlagSet, new: FlagSet) -> Diff:
     """Compare two sets.
 
-    Targeting is compared with its `$ref`s expanded: a changed evaluator changes the flags that use it, and a rule
-    moved into an evaluator changes none. Set metadata is merged into every flag, so its change is one of every flag.
-    Provenance is not compared.
+    Targeting is compared with its `$ref`s expanded: a changed evaluator changes the flags that use it, and a
+    rule moved into an evaluator changes none. Set metadata is merged into every flag, so its change is one of
+    every flag. Provenance is not compared.
     """
     targeting = _Targeting(old.evaluators, new.evaluators)
     everywhere = not same(content_metadata(old.metadata), content_metadata(new.metadata))
@@ -84,7 +85,7 @@ def same(one: Json, other: Json) -> bool:
         return True
     # Whole numbers beyond 2^53 may differ in Python and be one float64, hence one digest.
     numbers = isinstance(one, int | float) and isinstance(other, int | float)
-    return numbers and bool(normal(one) == normal(other))
+    return numbers and normal_number(one) == normal_number(other)
 
 
 def _plain_changes(before: Flag, after: Flag) -> set[Change]:
@@ -95,7 +96,9 @@ def _plain_changes(before: Flag, after: Flag) -> set[Change]:
         changes.add(Change.DEFAULT_VARIANT)
     if not same(dict(before.variants), dict(after.variants)):
         changes.add(Change.VARIANTS)
-    if not same(content_metadata(before.metadata), content_metadata(after.metadata)):
+    if before.without != after.without or not same(
+        content_metadata(before.metadata), content_metadata(after.metadata)
+    ):
         changes.add(Change.METADATA)
     return changes
 

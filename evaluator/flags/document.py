@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
+from evaluator.flags.findings import problem_of
 from evaluator.flags.json_text import read_json
 from evaluator.flags.model import ABSENT
-from evaluator.flags.problems import Problem, Severity
+from evaluator.flags.problems import Finding, Severity
 from evaluator.flags.text import (
     DEFAULT,
     EMPTY_DOCUMENT,
     Bounds,
-    Fault,
     Lines,
     UnreadableError,
     decode,
-    json_path,
 )
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from evaluator.flags.model import Absent, Json
     from evaluator.flags.operators import Path
+    from evaluator.flags.problems import Problem
 
 __all__ = ["DEFAULT", "Bounds", "Document", "Format", "format_of", "read_document"]
 
@@ -60,7 +60,7 @@ class Document:
 
     file: str
     value: Json | Literal[Absent.ABSENT]
-    faults: tuple[Fault, ...] = ()
+    findings: tuple[Finding, ...] = ()
     """What is wrong with the text, by path: the parser judges whom it concerns."""
     text: str = field(default="", repr=False)
     places: Places | None = field(default=None, repr=False)
@@ -72,24 +72,17 @@ class Document:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """The faults as problems."""
-        return tuple(
-            Problem(
-                self.file, *self.place_of(fault), Severity.ERROR, fault.code, fault.message,
-                json_path(fault.path),
-            )
-            for fault in self.faults
-        )  # fmt: skip
+        """The findings as problems."""
+        return tuple(problem_of(replace(finding, document=self)) for finding in self.findings)
 
-    def place_of(self, fault: Fault) -> tuple[int, int]:
-        """Line and column of a fault of this document; (0, 0) where the whole file is meant."""
-        return (0, 0) if fault.offset is None else self._lines.place(fault.offset)
-
-    def place(self, path: Path, *, key: bool = False) -> tuple[int, int]:
-        """Line and column of the value at `path`, or of its key; of the nearest ancestor if it is missing.
+    def place(self, path: Path, *, key: bool = False, offset: int | None = None) -> tuple[int, int]:
+        """Line and column of the value at `path`, or of its key; of the nearest ancestor if it is missing; of
+        the character at `offset` if that is given.
 
         (0, 0) in a document that could not be read.
         """
+        if offset is not None:
+            return self._lines.place(offset)
         if self.places is None:
             return 0, 0
         return self._lines.place(self.places.locate(path, key=key))
@@ -100,25 +93,29 @@ class Document:
 
 
 def read_document(data: bytes, *, file: str, bounds: Bounds = DEFAULT) -> Document:
-    """Read JSON or YAML, by the extension of `file` (JSON where it names neither). Never raises, whatever the content."""
+    """Read JSON or YAML, by the extension of `file` (JSON where it names neither). Never raises, whatever the
+    content.
+    """
     if len(data) > bounds.document_bytes:
-        message = f"the file has {len(data)} bytes, more than the {bounds.document_bytes} of a document; split it"
-        return Document(file, ABSENT, (Fault((), "too-large", message),))
+        message = (
+            f"the file has {len(data)} bytes, more than the {bounds.document_bytes} of a document; split it"
+        )
+        return Document(file, ABSENT, (Finding((), Severity.ERROR, "too-large", message),))
     try:
         text = decode(data)
     except UnreadableError as error:
         text = data.decode("utf-8", "replace").removeprefix("\ufeff")
-        return Document(file, ABSENT, (error.fault(),), text)
+        return Document(file, ABSENT, (error.finding(),), text)
     if not text.strip():
-        return Document(file, ABSENT, (EMPTY_DOCUMENT.fault(),), text)
+        return Document(file, ABSENT, (EMPTY_DOCUMENT.finding(),), text)
     try:
-        value, faults, places = _reader(file)(text, bounds)
+        value, found, places = _reader(file)(text, bounds)
     except UnreadableError as error:
-        return Document(file, ABSENT, (error.fault(),), text)
-    return Document(file, value, faults, text, places)
+        return Document(file, ABSENT, (error.finding(),), text)
+    return Document(file, value, found, text, places)
 
 
-def _reader(file: str) -> Callable[[str, Bounds], tuple[Json, tuple[Fault, ...], Places]]:
+def _reader(file: str) -> Callable[[str, Bounds], tuple[Json, tuple[Finding, ...], Places]]:
     if format_of(file) is not Format.YAML:
         return read_json
     # A tenth of an evaluator's start, and 2 MB of it: most read JSON alone.

@@ -1,4 +1,6 @@
-"""What evaluators read: the desired definitions, as far as progress has not put others in their place. Pure."""
+"""What evaluators read: the desired definitions, as far as progress has not put others in their
+place. Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""What the parser found, before places are looked up: cheap to make, and only what is shown is placed."""
+"""Pieces of documents, and the places of what was found in them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from evaluator.flags.problems import Problem, Severity
+from evaluator.flags.problems import Finding, Problem, Severity
 from evaluator.flags.text import json_path
 
 if TYPE_CHECKING:
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from evaluator.flags.document import Document
     from evaluator.flags.model import Json
     from evaluator.flags.operators import Path
-    from evaluator.flags.text import Bounds, Fault
+    from evaluator.flags.text import Bounds
 
 
 class Piece(NamedTuple):
@@ -30,36 +29,15 @@ class Piece(NamedTuple):
         return f"{self.document.file}:{line}:{column}"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A problem whose line and column are still to be looked up."""
-
-    document: Document
-    path: Path
-    severity: Severity
-    code: str
-    message: str
-    flag: str | None = None
-    """The flag concerned; an error without one concerns the whole set."""
-    at_key: bool = False
-    """Whether the key is meant and not its value."""
-    fault: Fault | None = None
-
-    @property
-    def spoils_all(self) -> bool:
-        """Whether no flag of the set can be trusted."""
-        return self.flag is None and self.severity is Severity.ERROR
-
-    def problem(self) -> Problem:
-        """The same with its place."""
-        if self.fault is None:
-            line, column = self.document.place(self.path, key=self.at_key)
-        else:
-            line, column = self.document.place_of(self.fault)
-        where = json_path(self.path)
-        return Problem(
-            self.document.file, line, column, self.severity, self.code, self.message, where, self.flag
-        )  # fmt: skip
+def problem_of(finding: Finding) -> Problem:
+    """The finding with its file, line and column."""
+    document = finding.document
+    file, place = "", (0, 0)
+    if document is not None:
+        file = document.file
+        place = document.place(finding.path, key=finding.at_key, offset=finding.offset)
+    where = json_path(finding.path)
+    return Problem(file, *place, finding.severity, finding.code, finding.message, where, finding.flag)
 
 
 def placed(findings: Sequence[Finding], bounds: Bounds) -> tuple[Problem, ...]:
@@ -69,11 +47,11 @@ def placed(findings: Sequence[Finding], bounds: Bounds) -> tuple[Problem, ...]:
     if len(shown) > bounds.problems:
         shown.sort(key=lambda finding: finding.severity is not Severity.ERROR)
         shown, left_out = shown[: bounds.problems], shown[bounds.problems :]
-    problems = sorted((finding.problem() for finding in shown), key=_by_place)
+    problems = sorted((problem_of(finding) for finding in shown), key=_by_place)
     if left_out:
-        message = f"{len(left_out)} more problems are not shown; mend these first"
+        message = f"{len(left_out)} more problems are not shown; correct these first"
         problems.append(
-            Problem(left_out[0].document.file, 0, 0, left_out[0].severity, "too-many-problems", message)
+            Problem(problem_of(left_out[0]).file, 0, 0, left_out[0].severity, "too-many-problems", message)
         )  # fmt: skip
     return tuple(problems)
 

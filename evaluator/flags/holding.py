@@ -26,7 +26,13 @@ class Holding:
 
     def flag(self, key: str) -> Flag:
         """The previous flag, meaning what it meant, marked with the revision that it stems from."""
-        flag = self._previous.flags[key]
+        return self._marked(self._previous.flags[key])
+
+    def others(self, keys: Collection[str]) -> tuple[Flag, ...]:
+        """The same for the previous flags of further flag sets with one of these keys."""
+        return tuple(self._marked(flag) for flag in self._previous.others if flag.key in keys)
+
+    def _marked(self, flag: Flag) -> Flag:
         revision = self._previous.metadata.get(REVISION_KEY)
         if revision is not None and HELD_FROM_KEY not in flag.metadata:
             metadata = MappingProxyType({**flag.metadata, HELD_FROM_KEY: revision})
@@ -47,12 +53,16 @@ class Holding:
 def held_back(
     flag_set: FlagSet, bad: Collection[str], previous: FlagSet | None
 ) -> tuple[FlagSet, tuple[str, ...]]:
-    """The set with each bad flag at its last good definition, or absent; and the keys of those held, sorted."""
+    """The set with each bad flag at its last good definition, or absent; and the keys of those
+    held, sorted.
+    """
     flags = {key: flag for key, flag in flag_set.flags.items() if key not in bad}
+    others = tuple(flag for flag in flag_set.others if flag.key not in bad)
     if previous is None:
         held: tuple[str, ...] = ()
     else:
         held = tuple(sorted(key for key in bad if key in previous.flags))
         holding = Holding(previous, flag_set.evaluators)
         flags |= {key: holding.flag(key) for key in held}
-    return replace(flag_set, flags=MappingProxyType(flags)), held
+        others = (*others, *holding.others(held))
+    return replace(flag_set, flags=MappingProxyType(flags), others=others), held

@@ -1,7 +1,7 @@
 """JSON to a value, with the places of its parts looked up only when somebody asks.
 
-Python's own scanner makes the value. It says nothing of places or repeated keys, so a second, slower look finds
-those, and only in a document that has something to report.
+Python's own scanner makes the value. It says nothing of places or repeated keys, so a second, slower look
+finds those, and only in a document that has something to report.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.flags.text import Fault, Lines, UnreadableError, number, quoted
+from evaluator.flags.numbers import read_integer, read_number
+from evaluator.flags.problems import Finding, Severity
+from evaluator.flags.text import Lines, UnreadableError, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,16 +22,15 @@ if TYPE_CHECKING:
     from evaluator.flags.operators import Path
     from evaluator.flags.text import Bounds
 
-# Possessive, and content with the text's end, so that an unclosed string costs one pass and not one per quote.
+# Possessive, and content with the text's end, so that an unclosed string costs one pass and not one per
+# quote.
 _STRING: Final = r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)'
 _TEXT: Final = re.compile(_STRING, re.DOTALL)
 _BRACKETS: Final = re.compile(_STRING + r"|[\[\]{}]", re.DOTALL)
 _SPACE: Final = re.compile(r"[ \t\n\r]*+")
 _SCALAR: Final = re.compile(_STRING + r"|[^\s,\]}]+", re.DOTALL)
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
-_ESCAPE: Final = re.compile(
-    r"\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F]|(?P<lone>\\u[dD][89a-fA-F])|\\."
-)
+_ESCAPE: Final = re.compile(r"\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F]|(?P<lone>\\u[dD][89a-fA-F])|\\.")
 _LONE: Final = re.compile("[\ud800-\udfff]")
 _TO_ROUND: Final = bytes.maketrans(b"[]{}", b"()()")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
@@ -119,14 +120,14 @@ class JsonPlaces:
         return self._ends.get(offset) or offset + len(self.literal(offset))
 
 
-def read_json(text: str, bounds: Bounds) -> tuple[Json, tuple[Fault, ...], JsonPlaces]:
-    """The value, its faults and its places; raises `UnreadableError` where there is no value."""
+def read_json(text: str, bounds: Bounds) -> tuple[Json, tuple[Finding, ...], JsonPlaces]:
+    """The value, its findings and its places; raises `UnreadableError` where there is no value."""
     _check_size(text, bounds)
     places = JsonPlaces(text)
     reader = _Reader()
     value = reader.read(text)
-    faults = tuple(_faults(places, Lines(text), reader)) if reader.suspicious else ()
-    return value, faults, places
+    found = tuple(_findings(places, Lines(text), reader)) if reader.suspicious else ()
+    return value, found, places
 
 
 class _Reader:
@@ -146,7 +147,7 @@ class _Reader:
                 text,
                 object_pairs_hook=self._mapping,
                 parse_float=self._number,
-                parse_int=self._number,
+                parse_int=self._integer,
                 parse_constant=self._constant,
             )
         except json.JSONDecodeError as error:
@@ -161,8 +162,14 @@ class _Reader:
             self.repeated = True
         return mapping
 
+    def _integer(self, literal: str) -> int | float | None:
+        value = read_integer(literal)
+        if value is None:
+            self.unusable.add(literal)
+        return value
+
     def _number(self, literal: str) -> int | float | None:
-        value = number(literal)
+        value = read_number(literal)
         if value is None:
             self.unusable.add(literal)
         return value
@@ -171,7 +178,7 @@ class _Reader:
         self.unusable.add(literal)
 
 
-def _faults(places: JsonPlaces, lines: Lines, reader: _Reader) -> Iterator[Fault]:
+def _findings(places: JsonPlaces, lines: Lines, reader: _Reader) -> Iterator[Finding]:
     for path, members in places.walk():
         seen: dict[str | int, int] = {}
         for step, key, value in members:
@@ -184,23 +191,25 @@ def _faults(places: JsonPlaces, lines: Lines, reader: _Reader) -> Iterator[Fault
                 yield unusable_number((*path, step), places.literal(value), value)
 
 
-def duplicate_key(path: Path, key: object, first: tuple[int, int], offset: int) -> Fault:
+def duplicate_key(path: Path, key: object, first: tuple[int, int], offset: int) -> Finding:
     """The same key twice in one mapping: which of the two is meant, nobody can tell."""
     message = (
-        f"the key {quoted(key)} is here a second time, first on line {first[0]}, "
-        f"column {first[1]}; keep one of the two"
+        f"the key {quoted(key)} is used twice, first on line {first[0]}, column {first[1]}; "
+        "keep one of the two"
     )
-    return Fault(path, "duplicate-key", message, offset)
+    return Finding(path, Severity.ERROR, "duplicate-key", message, offset=offset)
 
 
-def unusable_number(path: Path, literal: str, offset: int) -> Fault:
+def unusable_number(path: Path, literal: str, offset: int) -> Finding:
     """A number that JSON lacks or that no 64-bit float holds."""
-    message = f"{quoted(literal)[1:-1]} is no number that a flag can hold; write a finite one, or text in quotes"
-    return Fault(path, "unusable-number", message, offset)
+    message = f"{quoted(literal)[1:-1]} is not a finite 64-bit float; write another number, or text in quotes"
+    return Finding(path, Severity.ERROR, "unusable-number", message, offset=offset)
 
 
 def _check_size(text: str, bounds: Bounds) -> None:
-    """Depth and size before anything recursive reads the text: peels the innermost brackets, a layer at a time."""
+    """Depth and size before anything recursive reads the text: peels the innermost brackets, a layer at a
+    time.
+    """
     bare = _TEXT.sub("", text)
     if bare.count(",") + bare.count("[") + bare.count("{") > bounds.nodes:
         raise too_many_nodes(bounds)
@@ -226,7 +235,7 @@ def _refuse_depth(text: str, bounds: Bounds) -> None:
 def too_deep(bounds: Bounds, offset: int) -> UnreadableError:
     """Refusal of nesting past the bound."""
     return UnreadableError(
-        "too-deep", f"this is nested more than {bounds.depth} deep; make it flatter", offset
+        "too-deep", f"this is nested more than {bounds.depth} levels deep; flatten it", offset
     )
 
 
@@ -241,11 +250,27 @@ def too_many_nodes(bounds: Bounds) -> UnreadableError:
 def _unreadable(error: json.JSONDecodeError, text: str) -> UnreadableError:
     if error.msg.startswith("Extra data"):
         words = "a second value starts here; a document is one JSON value, so remove the rest"
-    elif error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
-        words = "the text ends before what is opened here or above is closed; is the file cut off?"
+    elif error.msg.startswith("Unterminated string"):
+        words = "a text starts here and has no closing quote; is the file cut off?"
+    elif error.msg.startswith("Invalid control character"):
+        words = "a line break or control character stands in a text here; close the text, or write it as \\n"
+    elif error.pos >= len(text.rstrip()) and (opened := _unclosed(text)) is not None:
+        words = f"`{text[opened]}` is opened here and not closed; is the file cut off?"
+        return UnreadableError("broken-json", words, opened)
     else:
         words = f"the JSON is broken here: {error.msg[:1].lower()}{error.msg[1:]}"
     return UnreadableError("broken-json", words, error.pos)
+
+
+def _unclosed(text: str) -> int | None:
+    """Offset of the last bracket that nothing closes."""
+    opened: list[int] = []
+    for match in _BRACKETS.finditer(text):
+        if match[0] in "[{":
+            opened.append(match.start())
+        elif match[0] in "]}" and opened:
+            opened.pop()
+    return opened[-1] if opened else None
 
 
 def _refuse_lone_surrogates(value: Json, text: str) -> None:
@@ -258,5 +283,5 @@ def _refuse_lone_surrogates(value: Json, text: str) -> None:
             pending += part
         elif isinstance(part, str) and _LONE.search(part):
             lone = next((found.start() for found in _ESCAPE.finditer(text) if found["lone"]), None)
-            message = "a \\u escape stands for half a character; write both halves, or the character itself"
+            message = "this \\u escape is half of a character; write both halves, or the character itself"
             raise UnreadableError("lone-surrogate", message, lone)

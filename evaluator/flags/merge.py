@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.assembled import Assembled, removes_nothing
-from evaluator.flags.findings import Finding, placed
+from evaluator.flags.findings import placed, problem_of
 from evaluator.flags.model import ABSENT, FlagSet
-from evaluator.flags.operators import shown
-from evaluator.flags.problems import Problem, Severity
+from evaluator.flags.operators import did_you_mean, shown
+from evaluator.flags.outcomes import OutcomeReader
+from evaluator.flags.problems import Finding, Problem, Severity
+from evaluator.flags.reach import check_reach
 from evaluator.flags.rules import Expander, check_cycles, check_rule
-from evaluator.flags.shapes import check_shape, metadata_message, scalar, unusual
+from evaluator.flags.shapes import check_base, check_shape, metadata_message, scalar, unusual
 from evaluator.flags.text import DEFAULT, quoted
 
 if TYPE_CHECKING:
@@ -20,9 +22,16 @@ if TYPE_CHECKING:
     from evaluator.flags.findings import Piece
     from evaluator.flags.layer import Layer
     from evaluator.flags.model import Flag, Json, Scalar
-    from evaluator.flags.operators import Path, RuleProblem
+    from evaluator.flags.operators import Path
     from evaluator.flags.text import Bounds
 
+_NEED_ALL: Final = frozenset({
+    "missing-base", "missing-state", "missing-variants", "removes-nothing", "unknown-outcome", "unknown-reference",
+    "unknown-variant",
+})  # fmt: skip
+"""What may only seem wrong while a document could not be read."""
+_SUGGESTIONS: Final = 10
+"""Flags of a set that get a suggestion: each costs a search."""
 _SET_TEXTS: Final = ("flagSetId", "version")
 """Set metadata that the schema wants as text."""
 
@@ -39,7 +48,10 @@ class Parsed:
     warned: frozenset[str] = frozenset()
     """Keys of flags in the set with a warning."""
     whole_bad: bool = False
-    """An error that is no single flag's: what is missing from the set may only be unread, so hold all of it."""
+    """An error that is no single flag's: what is missing from the set may only be unread, so hold all of it.
+    """
+    notes: tuple[Problem, ...] = ()
+    """What is worth knowing, by place; never a failure, and among no other problems."""
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -55,8 +67,9 @@ class Parsed:
 def merge(layers: Sequence[Layer], *, document: bool = False, bounds: Bounds = DEFAULT) -> Parsed:
     """Lay each layer over those before it and judge the result.
 
-    Per flag, `state`, `defaultVariant`, `targeting`, each variant and each evaluator are replaced whole, metadata key
-    by key; null removes. In a whole `document` null is a value. A problem is placed in the layer that caused it.
+    Per flag, `state`, `defaultVariant`, `targeting`, each variant and each evaluator are replaced whole,
+    metadata key by key; null removes. In a whole `document` null is a value. A problem is placed in the layer
+    that caused it.
     """
     return _Merging(layers, document=document, bounds=bounds).parsed()
 
@@ -67,21 +80,29 @@ class _Merging:
         self._document = document
         self._bounds = bounds
         self._findings: list[Finding] = []
+        self._notes: list[Finding] = []
         self._bad: set[str] = set()
         self._removed_evaluators: dict[str, Piece] = {}
         reads = [read for layer in layers for read in layer.documents]
         self._order = {id(read): index for index, read in enumerate(reads)}
+        self._unread = any(read.unreadable for read in reads)
+        self._without_base: dict[str, tuple[Piece, str]] = {}
+        """Flags that start above the first layer: their first piece, and a suggestion."""
 
     def parsed(self) -> Parsed:
         flags = self._assemble()
         self._evaluators = self._merge_evaluators()
         bodies = {name: piece.value for name, piece in self._evaluators.items()}
-        self._expander = Expander(
-            bodies, depth=self._bounds.rule_depth, nodes=self._bounds.rule_nodes
-        )
+        self._expander = Expander(bodies, depth=self._bounds.rule_depth, nodes=self._bounds.rule_nodes)
+        self._outcomes = OutcomeReader(bodies)
         sound = self._check_evaluators(bodies)
         good = {key: flag for key, flag in map(self._check, flags) if flag is not None}
-        flag_set = FlagSet(good, sound, self._merge_metadata())
+        metadata = self._merge_metadata()
+        good, others = self._divide(good, metadata.get("flagSetId"))
+        flag_set = FlagSet(good, sound, metadata, others)
+        if self._unread:
+            self._findings = [each for each in self._findings if each.code not in _NEED_ALL]
+            self._notes.clear()
         problems = placed(self._findings, self._bounds)
         nothing = self._nothing()
         warned = {each.flag for each in self._findings if each.flag is not None}
@@ -91,14 +112,13 @@ class _Merging:
             bad=frozenset(self._bad),
             warned=frozenset(warned & good.keys()),
             whole_bad=bool(nothing) or any(each.spoils_all for each in self._findings),
+            notes=placed(self._notes, self._bounds),
         )
 
     def _nothing(self) -> tuple[Problem, ...]:
         """The error about no document, or none with flags: as good as unread."""
         reads = [read for layer in self._layers for read in layer.documents]
-        if any(layer.has_flags for layer in self._layers) or any(
-            r.faults for r in reads if r.unreadable
-        ):
+        if any(layer.has_flags for layer in self._layers) or any(r.findings for r in reads if r.unreadable):
             return ()
         if not reads:
             message = "there is no document to read flags from"
@@ -106,11 +126,13 @@ class _Merging:
         if not isinstance(reads[0].value, dict):
             return ()
         message = '`flags` is missing; add "flags": {}'
-        return (Finding(reads[0], (), Severity.ERROR, "missing-flags", message).problem(),)
+        return (problem_of(Finding((), Severity.ERROR, "missing-flags", message, reads[0])),)
 
     def _assemble(self) -> list[Assembled]:
         flags: dict[str, Assembled] = {}
-        for layer in self._layers:
+        for index, layer in enumerate(self._layers):
+            if index:
+                self._find_without_base(layer, flags)
             self._findings += layer.findings
             spoiled = {
                 each.flag
@@ -122,8 +144,14 @@ class _Merging:
                 self._lay(flags, key, piece, spoiled)
         return list(flags.values())
 
+    def _find_without_base(self, layer: Layer, lower: Mapping[str, Assembled]) -> None:
+        for key in layer.flags.keys() - lower.keys() - self._bad:
+            near = did_you_mean(key, lower) if len(self._without_base) < _SUGGESTIONS else ""
+            self._without_base[key] = layer.flags[key], near
+
     def _lay(self, flags: dict[str, Assembled], key: str, piece: Piece, spoiled: set[str]) -> None:
         if piece.value is None and not self._document:
+            self._without_base.pop(key, None)
             if flags.pop(key, None) is None and key not in self._bad:
                 self._findings.append(removes_nothing(piece, key))
             if key not in spoiled:
@@ -134,9 +162,9 @@ class _Merging:
             # flagd reads it as a flag of which every field is missing.
             piece = piece._replace(value={})
         if not isinstance(piece.value, dict):
-            message = f"a flag is an object, not {shown(piece.value)}"
+            message = f"a flag must be an object, not {shown(piece.value)}"
             self._findings.append(
-                Finding(piece.document, piece.path, Severity.ERROR, "not-a-flag", message, key)
+                Finding(piece.path, Severity.ERROR, "not-a-flag", message, piece.document, key)
             )
             self._bad.add(key)
             return
@@ -145,30 +173,74 @@ class _Merging:
             flag = flags[key] = Assembled(key)
         flag.lay(piece, nulls_remove=not self._document)
 
+    def _divide(
+        self, flags: dict[str, Flag], inherited: Scalar | None
+    ) -> tuple[dict[str, Flag], tuple[Flag, ...]]:
+        """Each key's flag of the last flag set by id, as flagd has it without a selector; and the others."""
+        pieces = [each for layer in self._layers for each in layer.others]
+        if not pieces:
+            return flags, ()
+        if not self._document:
+            self._refuse_others(pieces)
+        by_key = {key: [flags[key]] if key in flags else [] for key, _ in pieces}
+        for key, piece in pieces:
+            spare: dict[str, Assembled] = {}
+            self._lay(spare, key, piece, set())
+            by_key[key] += [flag for _, flag in map(self._check, spare.values()) if flag is not None]
+        outer = inherited if isinstance(inherited, str) else None
+        others: list[Flag] = []
+        for key, of_key in sorted(by_key.items()):
+            flags.pop(key, None)
+            if key not in self._bad:
+                *rest, flags[key] = sorted(of_key, key=lambda flag: flag.flag_set_id_in(outer))
+                others += rest
+        return flags, tuple(others)
+
+    def _refuse_others(self, pieces: list[tuple[str, Piece]]) -> None:
+        for key, piece in pieces:
+            message = (
+                f"this list has the flag {quoted(key)} for two flag sets, and layers make one flag set; "
+                "give each flag set files of its own"
+            )
+            self._bad.add(key)
+            self._findings.append(
+                Finding(
+                    piece.path, Severity.ERROR, "duplicate-flag", message, piece.document, key, at_key=True
+                )
+            )
+
     def _check(self, flag: Assembled) -> tuple[str, Flag | None]:
         checked = check_shape(flag)
         if checked.targeting is not ABSENT:
-            self._check_targeting(flag, checked.targeting)
+            self._check_targeting(flag, checked)
+        if flag.key in self._without_base:
+            check_base(flag, *self._without_base[flag.key])
+        self._notes += flag.notes
         if flag.findings:
             self._findings += flag.findings
             if any(each.severity is Severity.ERROR for each in flag.findings):
                 self._bad.add(flag.key)
         return flag.key, None if flag.key in self._bad else checked
 
-    def _check_targeting(self, flag: Assembled, rule: Json) -> None:
-        for problem in self._rule_problems(rule):
+    def _check_targeting(self, flag: Assembled, checked: Flag) -> None:
+        rule, problems = checked.targeting, self._rule_problems(checked.targeting)
+        if not any(each.severity is Severity.ERROR for each in problems):
+            check_reach(flag, checked, self._outcomes)
+        for problem in problems:
             name = _unknown_reference(rule, problem)
             removal = self._removed_evaluators.get(name) if name is not None else None
             index = flag.index("targeting")
             if removal is not None and self._later(removal, flag.pieces[index]):
-                message = f"{problem.message}; it is removed here, and the flag {quoted(flag.key)} needs it"
+                message = (
+                    f"{problem.message}; it is removed here, and the flag {quoted(flag.key)} refers to it"
+                )
                 flag.findings.append(
                     Finding(
-                        removal.document,
                         removal.path,
                         problem.severity,
                         problem.code,
                         message,
+                        removal.document,
                         flag.key,
                         at_key=True,
                     )
@@ -186,13 +258,13 @@ class _Merging:
     def _later(self, one: Piece, other: Piece) -> bool:
         return self._order[id(one.document)] > self._order[id(other.document)]
 
-    def _rule_problems(self, rule: Json) -> list[RuleProblem]:
+    def _rule_problems(self, rule: Json) -> list[Finding]:
         problems = self._own_problems(rule)
         if self._evaluators and all(each.severity is not Severity.ERROR for each in problems):
             problems += self._expander.check(rule)
         return problems
 
-    def _own_problems(self, rule: Json) -> list[RuleProblem]:
+    def _own_problems(self, rule: Json) -> list[Finding]:
         depth, nodes = self._bounds.rule_depth, self._bounds.rule_nodes
         return check_rule(rule, evaluators=self._evaluators, depth=depth, nodes=nodes)
 
@@ -218,12 +290,10 @@ class _Merging:
         before = len(self._findings)
         for name, piece in self._evaluators.items():
             if unusual(name):
-                message = "an evaluator's name is not empty and has no line break; rename it"
+                message = "an evaluator's name must not be empty or have a line break; rename it"
                 self._note(piece, Severity.WARNING, "unusual-name", message)
             if piece.value == {}:
-                message = (
-                    "the evaluator is empty, and flagd refuses that; write a rule or remove it"
-                )
+                message = "the evaluator is empty, which flagd refuses; write a rule or remove it"
                 self._note(piece, Severity.ERROR, "empty-evaluator", message)
                 continue
             # What it expands to is judged where a flag uses it, and spoils that flag only.
@@ -253,18 +323,16 @@ class _Merging:
                 continue
             metadata[key] = piece.value
             if key in _SET_TEXTS and not isinstance(piece.value, str):
-                message = f"`{key}` is text, not {shown(piece.value)}; put it in quotes"
+                message = f"`{key}` must be text, not {shown(piece.value)}; put it in quotes"
                 self._note(piece, Severity.WARNING, "set-metadata-type", message)
         return metadata
 
-    def _note(
-        self, piece: Piece, severity: Severity, code: str, message: str, below: Path = ()
-    ) -> None:
+    def _note(self, piece: Piece, severity: Severity, code: str, message: str, below: Path = ()) -> None:
         path = (*piece.path, *below)
-        self._findings.append(Finding(piece.document, path, severity, code, message))
+        self._findings.append(Finding(path, severity, code, message, piece.document))
 
 
-def _unknown_reference(rule: Json, problem: RuleProblem) -> str | None:
+def _unknown_reference(rule: Json, problem: Finding) -> str | None:
     """The name that an `unknown-reference` does not find."""
     if problem.code != "unknown-reference":
         return None

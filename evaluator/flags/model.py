@@ -33,15 +33,20 @@ DIGEST_KEY: Final = "flagstaff.dev/digest"
 AUTHOR_KEY: Final = "flagstaff.dev/author"
 COMMITTED_AT_KEY: Final = "flagstaff.dev/committed-at"
 BUCKETING_KEY: Final = "flagstaff.dev/bucketing"
-"""In set metadata: the set's own generation of `fractional`, `v2` or `v3`, whatever the process prefers. Content, not provenance."""
+"""In set metadata: the set's own generation of `fractional`, `v2` or `v3`, whatever the process prefers.
+Content, not provenance.
+"""
 HELD_FROM_KEY: Final = "flagstaff.dev/held-from"
 LEFT_OUT_KEY: Final = "flagstaff.dev/left-out"
-"""In the set metadata of a delivery: keys of flags, a JSON list in a string, that the sender has no good definition of. They are not gone:
-a receiver that has one keeps it."""
+"""In the set metadata of a delivery: keys of flags, a JSON list in a string, that the sender has no good
+definition of. They are not gone: a receiver that has one keeps it.
+"""
 STALE_KEY: Final = "flagstaff.dev/stale"
 """In the set metadata of what is served: true while its source cannot confirm it; not there otherwise."""
 STALE_SINCE_KEY: Final = "flagstaff.dev/stale-since"
-"""Beside STALE_KEY: the last moment at which it was known to be current, RFC 3339 in UTC. An instant, for an age would be another each second."""
+"""Beside STALE_KEY: the last moment at which it was known to be current, RFC 3339 in UTC. An instant, for an
+age would be another each second.
+"""
 PROVENANCE_KEYS: Final = frozenset({
     REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, HELD_FROM_KEY, LEFT_OUT_KEY,
     STALE_KEY, STALE_SINCE_KEY,
@@ -78,6 +83,26 @@ class Flag:
     targeting: Json | Literal[Absent.ABSENT] = ABSENT
     metadata: Mapping[str, Scalar] = field(default_factory=lambda: EMPTY)
     """The flag's own; set metadata is merged under it when a flag is resolved."""
+    without: frozenset[str] = frozenset()
+    """Keys of set metadata that this flag does not take over: null in its own metadata."""
+
+    def metadata_under(self, inherited: Mapping[str, Scalar]) -> Mapping[str, Scalar]:
+        """What answers say: the set's metadata, patched by the flag's own."""
+        if not self.metadata and not self.without:
+            return inherited
+        if not inherited:
+            return self.metadata
+        merged = {**inherited, **self.metadata}
+        for key in self.without:
+            merged.pop(key, None)
+        return merged
+
+    def flag_set_id_in(self, inherited: str | None) -> str:
+        """The id of the flag set that the flag belongs to in a set of this id; "" for none."""
+        own = self.metadata.get("flagSetId") if self.metadata else None
+        if isinstance(own, str):
+            return own
+        return "" if inherited is None or "flagSetId" in self.without else inherited
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +113,8 @@ class FlagSet:
     evaluators: Mapping[str, Json] = field(default_factory=lambda: EMPTY)
     """Shared rules by name, for `{"$ref": name}`."""
     metadata: Mapping[str, Scalar] = field(default_factory=lambda: EMPTY)
+    others: tuple[Flag, ...] = ()
+    """Flags of further flag sets whose key is in `flags`, too: only a selector finds them. By key and id."""
 
     @property
     def flag_set_id(self) -> str | None:

@@ -1,4 +1,4 @@
-"""The language of rules: which operators take what, how far a rule may go, and how a fault in one is told.
+"""The language of rules: which operators take what, and how far a rule may go.
 
 The table follows flagd's published schema (https://flagd.dev/schema/v0/targeting.json, draft-07).
 """
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from evaluator.flags.model import Json
-    from evaluator.flags.problems import Severity
 
 Path: TypeAlias = tuple[str | int, ...]
 """Keys and indices from the rule's root."""
@@ -30,16 +29,6 @@ NODES: Final = 10_000
 REFERENCE: Final = "$ref"
 MOST_WEIGHT: Final = 2_147_483_647
 """What the weights of one `fractional` may sum up to; flagd serves no variant beyond."""
-
-
-@dataclass(frozen=True, slots=True)
-class RuleProblem:
-    """A fault in a rule; whoever knows the document turns `path` into file, line and column."""
-
-    path: Path
-    severity: Severity
-    code: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +91,8 @@ BEYOND_SCHEMA: Final[Mapping[str, str]] = MappingProxyType(
         "several-operators": "the schema takes operators of one group together; flagd evaluates none of them",
         "bad-flagd-variable": "the schema does not look into `var`'s list form, and not past a line break",
         "unknown-reference": "a schema cannot compare a name with the keys of `$evaluators`",
-        "nested-reference": "the schema allows it, flagd's single pass over the text does not expand it surely",
+        "nested-reference": "the schema allows it, flagd's single pass over the text does "
+        "not expand it surely",
         "reference-cycle": "a schema cannot follow references; no flagd can expand it",
         "weight-too-large": "a schema cannot add; flagd serves no variant when the sum is beyond 2147483647",
         "unusual-name": "the schema's pattern binds the keys of objects, not those in a list of flags",
@@ -133,9 +123,7 @@ def shown(value: object) -> str:
         return "an array"
     if isinstance(value, int) and value.bit_length() > 64:
         return "a huge number"
-    text = (
-        "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    )
+    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     text = visible(text if len(text) <= _LONGEST_NAME else text[:_LONGEST_NAME] + "…")
     return f'"{text}"' if isinstance(value, str) else text
 

@@ -10,5 +10,7 @@ __all__ = ["Parsed", "parse"]
 
 
 def parse(data: bytes, *, file: str, bounds: Bounds = DEFAULT) -> Parsed:
-    """Read flagd's definitions, JSON or YAML by the extension of `file`; never raises, whatever the content."""
+    """Read flagd's definitions, JSON or YAML by the extension of `file`; never raises, whatever
+    the content.
+    """
     return merge([read_layer([(file, data)], bounds=bounds)], document=True, bounds=bounds)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.operators import DEPTH, NODES, REFERENCE, Path, RuleProblem, reference_name
-from evaluator.flags.problems import Severity
+from evaluator.flags.operators import DEPTH, NODES, REFERENCE, Path, reference_name
+from evaluator.flags.problems import Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _VAST: Final = 2**62
 """Where sizes stop growing: references that double each other would otherwise need numbers of any length."""
+
+_CONTAINERS: Final = (dict, list)
 
 
 class RuleTooLarge(ValueError):
@@ -41,11 +43,11 @@ def measure(rule: Json, *, depth: int = DEPTH, nodes: int = NODES) -> Extent:
     counted, level = 1, 0
     deepest: Path = ()
     references: list[tuple[str, Path, int]] = []
-    pending: list[tuple[Json, Path, int, bool]] = [(rule, (), 0, False)]
+    pending: list[tuple[Json, Path, int, bool]] = []
+    if isinstance(rule, _CONTAINERS):
+        pending.append((rule, (), 0, False))
     while pending:
         value, path, above, arguments = pending.pop()
-        if not isinstance(value, dict | list):
-            continue
         here = above if arguments and isinstance(value, list) else above + 1
         if here > level:
             level, deepest = here, path
@@ -53,38 +55,44 @@ def measure(rule: Json, *, depth: int = DEPTH, nodes: int = NODES) -> Extent:
         if level > depth or counted > nodes:
             break
         if isinstance(value, list):
-            children = [(each, (*path, at), here, False) for at, each in enumerate(value)]
+            children = [
+                (each, (*path, at), here, False)
+                for at, each in enumerate(value)
+                if isinstance(each, _CONTAINERS)
+            ]
         else:
-            children = [(each, (*path, key), here, True) for key, each in value.items()]
+            children = [
+                (each, (*path, key), here, True)
+                for key, each in value.items()
+                if isinstance(each, _CONTAINERS)
+            ]
             if (name := reference_name(value)) is not None:
                 references.append((name, path, here))
         pending.extend(reversed(children))
     return Extent(counted, level, tuple(references), deepest)
 
 
-def excess(extent: Extent, *, depth: int, nodes: int) -> list[RuleProblem]:
+def excess(extent: Extent, *, depth: int, nodes: int) -> list[Finding]:
     """The problems of a rule of this extent: none, or one error at the place it is too deep at."""
     if extent.depth > depth:
         message = f"the rule is nested more than {depth} levels deep; flatten it"
-        return [RuleProblem(extent.deepest, Severity.ERROR, "rule-too-deep", message)]
+        return [Finding(extent.deepest, Severity.ERROR, "rule-too-deep", message)]
     if extent.nodes > nodes:
-        message = f"the rule has more than {nodes} parts, its $refs expanded; divide it among flags"
-        return [RuleProblem((), Severity.ERROR, "rule-too-large", message)]
+        message = f"the rule has more than {nodes} parts, its $refs expanded; split it among flags"
+        return [Finding((), Severity.ERROR, "rule-too-large", message)]
     return []
 
 
 class Expander:
     """Expands rules with one set of evaluators; build it once for all flags of a set.
 
-    Each evaluator is expanded once and shared by every reference to it, so that references that double each other
-    cost no memory. References to nothing and to members of a cycle stay as they are.
+    Each evaluator is expanded once and shared by every reference to it, so that references that double each
+    other cost no memory. References to nothing and to members of a cycle stay as they are.
     """
 
     __slots__ = ("_bodies", "_bounds", "_extents")
 
-    def __init__(
-        self, evaluators: Mapping[str, Json], *, depth: int = DEPTH, nodes: int = NODES
-    ) -> None:
+    def __init__(self, evaluators: Mapping[str, Json], *, depth: int = DEPTH, nodes: int = NODES) -> None:
         self._bounds = (depth, nodes)
         self._extents: dict[str, Extent] = {}
         self._bodies: dict[str, Json] = {}
@@ -111,7 +119,7 @@ class Expander:
                 level, deepest = above - 1 + body.depth, path
         return Extent(total, level, own.references, deepest)
 
-    def check(self, rule: Json) -> list[RuleProblem]:
+    def check(self, rule: Json) -> list[Finding]:
         """One error if the expanded rule is beyond the bounds."""
         depth, nodes = self._bounds
         return excess(self.extent(rule), depth=depth, nodes=nodes)
@@ -138,9 +146,7 @@ class Expander:
         return {key: self._substitute(each) for key, each in value.items()}
 
 
-def expand(
-    rule: Json, evaluators: Mapping[str, Json], *, depth: int = DEPTH, nodes: int = NODES
-) -> Json:
+def expand(rule: Json, evaluators: Mapping[str, Json], *, depth: int = DEPTH, nodes: int = NODES) -> Json:
     """`Expander.expand`, for one rule."""
     return Expander(evaluators, depth=depth, nodes=nodes).expand(rule)
 
@@ -152,19 +158,18 @@ def expanded_size(rule: Json, evaluators: Mapping[str, Json]) -> int:
 
 def check_expansion(
     rule: Json, evaluators: Mapping[str, Json], *, depth: int = DEPTH, nodes: int = NODES
-) -> list[RuleProblem]:
+) -> list[Finding]:
     """`Expander.check`, for one rule."""
     return Expander(evaluators, depth=depth, nodes=nodes).check(rule)
 
 
-def check_cycles(evaluators: Mapping[str, Json]) -> list[tuple[str, RuleProblem]]:
-    """What is wrong with references between evaluators: the evaluator's name and the problem, all warnings."""
+def check_cycles(evaluators: Mapping[str, Json]) -> list[tuple[str, Finding]]:
+    """What is wrong with references between evaluators: the evaluator's name and the problem, all
+    warnings.
+    """
     edges = _edges(evaluators, depth=DEPTH, nodes=NODES)
     cycle_of = {
-        name: members
-        for members in _components(edges)
-        if _is_cycle(members, edges)
-        for name in members
+        name: members for members in _components(edges) if _is_cycle(members, edges) for name in members
     }
     return [
         (name, _link_problem(target, path, cycle_of.get(name, ())))
@@ -174,12 +179,12 @@ def check_cycles(evaluators: Mapping[str, Json]) -> list[tuple[str, RuleProblem]
     ]
 
 
-def _link_problem(target: str, path: Path, cycle: tuple[str, ...]) -> RuleProblem:
+def _link_problem(target: str, path: Path, cycle: tuple[str, ...]) -> Finding:
     if target in cycle:
-        message = f'"{target}" refers back here, so it cannot be expanded; break the cycle'
-        return RuleProblem((*path, REFERENCE), Severity.WARNING, "reference-cycle", message)
-    message = f'flagd may not expand "{target}" inside another evaluator; write its rule here'
-    return RuleProblem((*path, REFERENCE), Severity.WARNING, "nested-reference", message)
+        message = f'"{target}" refers back to this rule, so neither can be expanded; break the cycle'
+        return Finding((*path, REFERENCE), Severity.WARNING, "reference-cycle", message)
+    message = f'not every flagd expands "{target}" inside another evaluator; write its rule here'
+    return Finding((*path, REFERENCE), Severity.WARNING, "nested-reference", message)
 
 
 def _edges(evaluators: Mapping[str, Json], *, depth: int, nodes: int) -> dict[str, tuple[str, ...]]:

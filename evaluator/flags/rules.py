@@ -18,12 +18,11 @@ from evaluator.flags.operators import (
     REFERENCE,
     UNLISTED,
     Path,
-    RuleProblem,
     did_you_mean,
     reference_name,
     shown,
 )
-from evaluator.flags.problems import Severity
+from evaluator.flags.problems import Finding, Severity
 from evaluator.flags.references import (
     Expander,
     RuleTooLarge,
@@ -45,7 +44,6 @@ __all__ = [
     "DEPTH",
     "NODES",
     "Expander",
-    "RuleProblem",
     "RuleTooLarge",
     "check_cycles",
     "check_expansion",
@@ -70,11 +68,11 @@ _FLAGD_VARIABLES: Final = ("$flagd.timestamp", "$flagd.flagKey")
 
 def check_rule(
     rule: Json, *, evaluators: Collection[str], depth: int = DEPTH, nodes: int = NODES
-) -> list[RuleProblem]:
+) -> list[Finding]:
     """Return every fault of a rule in document order; `evaluators` are the names a `$ref` may have.
 
-    A rule beyond `depth` levels or `nodes` parts is one error, and is not looked into. All else are warnings: flagd
-    loads it.
+    A rule beyond `depth` levels or `nodes` parts is one error, and is not looked into. All else are warnings:
+    flagd loads it.
     """
     if beyond := excess(measure(rule, depth=depth, nodes=nodes), depth=depth, nodes=nodes):
         return beyond
@@ -86,23 +84,13 @@ class _Walk:
 
     def __init__(self, evaluators: Collection[str]) -> None:
         self._evaluators = evaluators
-        self._problems: list[RuleProblem] = []
+        self._problems: list[Finding] = []
         self._pending: list[tuple[Json, Path]] = []
         self._suggestions = _SUGGESTIONS
-        self._special: Mapping[str, Callable[[Json, Path], None]] = {
-            REFERENCE: self._reference,
-            "var": self._var,
-            "missing": self._missing,
-            "missing_some": self._missing_some,
-            "starts_with": self._text_comparison,
-            "ends_with": self._text_comparison,
-            "sem_ver": self._sem_ver,
-            "fractional": self._fractional,
-        }
 
-    def run(self, rule: Json) -> list[RuleProblem]:
+    def run(self, rule: Json) -> list[Finding]:
         if not isinstance(rule, dict):
-            self._report((), "not-a-rule", f"a rule is an object, not {shown(rule)}")
+            self._report((), "not-a-rule", f"a rule must be an object, not {shown(rule)}")
         elif reference_name(rule) is not None:
             self._misplaced_reference((), "the whole of a rule")
         if rule != {}:
@@ -122,20 +110,20 @@ class _Walk:
 
     def _object(self, value: dict[str, Json], path: Path) -> None:
         if not value:
-            self._report(path, "empty-rule", "an empty object is no rule; write null or remove it")
+            self._report(path, "empty-rule", "an empty object is not a rule; write null or remove it")
             return
         if len(value) > 1:
             keys = ", ".join(shown(key) for key in list(value)[:3])
             self._report(
                 path,
                 "several-operators",
-                f"a rule has one operator, this has {len(value)} ({keys}…) and none is evaluated; nest them",
+                f"a rule has one operator; this has {len(value)} ({keys}…), so none is evaluated; nest them",
             )
             return
         operator, arguments = next(iter(value.items()))
         here = (*path, operator)
-        if special := self._special.get(operator):
-            special(arguments, here)
+        if special := _SPECIAL.get(operator):
+            special(self, arguments, here)
         else:
             self._plain(operator, arguments, here)
 
@@ -144,7 +132,7 @@ class _Walk:
             self._report(
                 path,
                 "unlisted-operator",
-                f'"{operator}" is no documented operator; not every provider has it',
+                f'"{operator}" is not an operator that flagd documents; not every provider has it',
             )
         elif operator not in OPERATORS:
             near = self._suggest(operator, OPERATORS)
@@ -155,13 +143,13 @@ class _Walk:
 
     def _reference(self, name: Json, path: Path) -> None:
         if not isinstance(name, str):
-            self._report(path, "bad-argument", f"$ref takes an evaluator's name, not {shown(name)}")
+            self._report(path, "bad-argument", f"$ref takes the name of an evaluator, not {shown(name)}")
         elif name not in self._evaluators:
             near = self._suggest(name, self._evaluators)
             self._report(
                 path,
                 "unknown-reference",
-                f"$ref to {shown(name)}, which is not in $evaluators{near}",
+                f"$ref names {shown(name)}, which is not in $evaluators{near}",
             )
 
     def _var(self, arguments: Json, path: Path) -> None:
@@ -198,9 +186,7 @@ class _Walk:
             return
         least, names = arguments
         if isinstance(least, bool) or not isinstance(least, int | float):
-            self._report(
-                (*path, 0), "bad-argument", f"missing_some needs a number first, not {shown(least)}"
-            )
+            self._report((*path, 0), "bad-argument", f"missing_some needs a number first, not {shown(least)}")
         if isinstance(names, list):
             self._missing(names, (*path, 1))
         else:
@@ -226,9 +212,7 @@ class _Walk:
             for at in (0, 2):
                 self._version(arguments[at], (*path, at))
             if arguments[1] not in COMPARISONS:
-                message = (
-                    f"sem_ver compares by one of {' '.join(COMPARISONS)}, not {shown(arguments[1])}"
-                )
+                message = f"sem_ver compares by one of {' '.join(COMPARISONS)}, not {shown(arguments[1])}"
                 self._report((*path, 1), "bad-argument", message)
         self._pending.append((arguments, path))
 
@@ -240,7 +224,7 @@ class _Walk:
             message = f"sem_ver takes a version or a var, not {shown(value)}"
             self._report(path, "bad-argument", message)
         elif not _VERSION.fullmatch(value):
-            message = f'{shown(value)} is no version; write all three numbers, such as "1.2.0"'
+            message = f'{shown(value)} is not a version; write all three numbers, such as "1.2.0"'
             self._report(path, "bad-argument", message)
 
     def _fractional(self, arguments: Json, path: Path) -> None:
@@ -252,14 +236,12 @@ class _Walk:
             start = 1
             self._bucketing(arguments[0], (*path, 0))
         if start == len(arguments):
-            self._report(
-                path, "bad-bucket", 'fractional has no buckets; add some: ["variant", weight]'
-            )
+            self._report(path, "bad-bucket", 'fractional has no buckets; add some: ["variant", weight]')
         total = 0
         for at, bucket in enumerate(arguments[start:], start):
             total += self._bucket(bucket, (*path, at))
         if total > MOST_WEIGHT:
-            message = f"the weights sum up to more than {MOST_WEIGHT}; scale them down"
+            message = f"the weights add up to more than {MOST_WEIGHT}; scale them down"
             self._report(path, "weight-too-large", message)
 
     def _bucketing(self, value: Json, path: Path) -> None:
@@ -303,7 +285,9 @@ class _Walk:
         return False
 
     def _later(self, values: list[Json], path: Path) -> None:
-        self._pending.extend((value, (*path, at)) for at, value in enumerate(values))
+        self._pending += [
+            (value, (*path, at)) for at, value in enumerate(values) if isinstance(value, (dict, list))
+        ]
 
     def _misplaced_reference(self, path: Path, place: str) -> None:
         message = f"flagd's schema does not allow a $ref as {place}; write the rule here"
@@ -314,7 +298,20 @@ class _Walk:
         return did_you_mean(name, known) if self._suggestions >= 0 else ""
 
     def _report(self, path: Path, code: str, message: str) -> None:
-        self._problems.append(RuleProblem(path, Severity.WARNING, code, message))
+        self._problems.append(Finding(path, Severity.WARNING, code, message))
+
+
+# Not bound methods of a walk: it would be part of a cycle, which only a full collection frees.
+_SPECIAL: Final[Mapping[str, Callable[[_Walk, Json, Path], None]]] = {
+    REFERENCE: _Walk._reference,
+    "var": _Walk._var,
+    "missing": _Walk._missing,
+    "missing_some": _Walk._missing_some,
+    "starts_with": _Walk._text_comparison,
+    "ends_with": _Walk._text_comparison,
+    "sem_ver": _Walk._sem_ver,
+    "fractional": _Walk._fractional,
+}
 
 
 def _is_weight(value: Json) -> bool:

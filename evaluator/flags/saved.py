@@ -1,7 +1,8 @@
-"""A flag set as it is kept on disk: one line of JSON, a newline, and the set's canonical form with its provenance. Pure.
+"""A flag set as it is kept on disk: one line of JSON, a newline, and the set's canonical form with its
+provenance. Pure.
 
-The line is `{"context": {…}, "length": bytes, "saved_at": RFC 3339, "sha256": hex, "version": 1}`, its sum over `saved_at`, the
-context where there is one, and the document, each on a line of its own.
+The line is `{"context": {…}, "length": bytes, "saved_at": RFC 3339, "sha256": hex, "version": 1}`, its sum
+over `saved_at`, the context where there is one, and the document, each on a line of its own.
 """
 
 from __future__ import annotations
@@ -30,9 +31,7 @@ _VERSION: Final = 1
 _MAX_HEADER: Final = 1024 * 1024
 
 # A set of many documents, with held rules expanded, is larger than any document that a person writes.
-_BOUNDS: Final = Bounds(
-    document_bytes=MAX_BYTES, flags=2_000_000, depth=2 * DEPTH + 16, nodes=100_000_000
-)
+_BOUNDS: Final = Bounds(document_bytes=MAX_BYTES, flags=2_000_000, depth=2 * DEPTH + 16, nodes=100_000_000)
 
 
 @dataclass(frozen=True, slots=True)

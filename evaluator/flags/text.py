@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.operators import DEPTH, NODES
+from evaluator.flags.problems import Finding, Severity
 from evaluator.flags.visible import visible
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ QUOTED: Final = 60
 """The most characters of a document's own text that a message repeats."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z_$][\w$-]*", re.ASCII)
-_INTEGER: Final = re.compile(r"[-+]?\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +46,6 @@ class Bounds:
 DEFAULT: Final = Bounds()
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """An error of the text itself; a path tells which flag it spoils."""
-
-    path: Path
-    code: str
-    message: str
-    offset: int | None = None
-    """None where the whole file is meant."""
-
-
 class UnreadableError(Exception):
     """The document has no value at all; `offset` is None where no place can be named."""
 
@@ -65,9 +54,9 @@ class UnreadableError(Exception):
         self.code = code
         self.offset = offset
 
-    def fault(self) -> Fault:
-        """The same, as the one fault of a document without a value."""
-        return Fault((), self.code, str(self), self.offset)
+    def finding(self) -> Finding:
+        """The same, as the one finding of a document without a value."""
+        return Finding((), Severity.ERROR, self.code, str(self), offset=self.offset)
 
 
 EMPTY_DOCUMENT: Final = UnreadableError(
@@ -97,24 +86,9 @@ def decode(source: bytes) -> str:
         return source.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = source.count(b"\n", 0, error.start) + 1
-        message = (
-            f"byte 0x{source[error.start]:02x} on line {line} is not UTF-8; save the file as UTF-8"
-        )
+        message = f"byte 0x{source[error.start]:02x} on line {line} is not UTF-8; save the file as UTF-8"
         text = source[: error.start].decode("utf-8").removeprefix("\ufeff")
         raise UnreadableError("not-utf-8", message, len(text)) from None
-
-
-def number(literal: str) -> int | float | None:
-    """The number that a decimal literal stands for, or None where a 64-bit float cannot hold it, as flagd's must.
-
-    Integers that fit stay exact.
-    """
-    if len(literal) > 300 and (len(literal) > 4000 or abs(float(literal)) == float("inf")):
-        return None
-    if _INTEGER.fullmatch(literal):
-        return int(literal)
-    value = float(literal)
-    return None if value in (float("inf"), float("-inf")) else value
 
 
 def quoted(text: object) -> str:

@@ -1,7 +1,7 @@
 """YAML to a value, by the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema).
 
-libyaml turns text into events; everything above events is here, so nothing recurses and every bound holds before
-memory is spent: `on` and `no` are text, keys are text as written, aliases cost what they expand to.
+libyaml turns text into events; everything above events is here, so nothing recurses and every bound holds
+before memory is spent: `on` and `no` are text, keys are text as written, aliases cost what they expand to.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Final
 import yaml
 
 from evaluator.flags.json_text import duplicate_key, too_deep, too_many_nodes, unusable_number
-from evaluator.flags.text import EMPTY_DOCUMENT, Fault, Lines, UnreadableError, number, quoted
+from evaluator.flags.numbers import normal_number, read_number
+from evaluator.flags.problems import Finding, Severity
+from evaluator.flags.text import EMPTY_DOCUMENT, Lines, UnreadableError, quoted
 
 if TYPE_CHECKING:
     from evaluator.flags.model import Json
@@ -71,24 +73,20 @@ class YamlPlaces:
         return node.offset
 
 
-def read_yaml(text: str, bounds: Bounds) -> tuple[Json, tuple[Fault, ...], YamlPlaces]:
-    """The value, its faults and its places; raises `UnreadableError` where there is no value."""
+def read_yaml(text: str, bounds: Bounds) -> tuple[Json, tuple[Finding, ...], YamlPlaces]:
+    """The value, its findings and its places; raises `UnreadableError` where there is no value."""
     composer = _Composer(bounds, Lines(text))
     try:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             composer.take(event)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        words = " ".join(part for part in (error.context, error.problem) if part)
-        raise UnreadableError(
-            "broken-yaml", f"the YAML is broken here: {words}", mark.index if mark else None
-        ) from None
+        raise _broken(error, text) from None
     except yaml.YAMLError as error:
-        words = f"this is not YAML: {' '.join(str(error).split())}"
+        words = f"the YAML cannot be read: {' '.join(str(error).split())}"
         raise UnreadableError("broken-yaml", words) from None
     if composer.root is None:
         raise EMPTY_DOCUMENT
-    return composer.root.value, tuple(composer.faults), YamlPlaces(composer.root)
+    return composer.root.value, tuple(composer.findings), YamlPlaces(composer.root)
 
 
 @dataclass(slots=True)
@@ -105,7 +103,7 @@ class _Open:
 class _Composer:
     def __init__(self, bounds: Bounds, lines: Lines) -> None:
         self.root: _Node | None = None
-        self.faults: list[Fault] = []
+        self.findings: list[Finding] = []
         self._bounds = bounds
         self._lines = lines
         self._stack: list[_Open] = []
@@ -148,21 +146,19 @@ class _Composer:
 
     def _take_key(self, event: yaml.ScalarEvent, offset: int) -> None:
         if event.value == "<<" and event.implicit[0]:
-            message = "merge keys (<<) are not part of YAML 1.2; write the fields out"
-            self._fault("merge-key", message, offset, "<<")
+            message = "YAML 1.2 has no merge keys (<<); write the fields out"
+            self._find("merge-key", message, offset, "<<")
         self._stack[-1].key = (event.value, offset)
         if event.anchor is not None:
             self._anchors[event.anchor] = _Node(event.value, offset)
 
-    def _fault(self, code: str, message: str, offset: int, *steps: str | int) -> None:
+    def _find(self, code: str, message: str, offset: int, *steps: str | int) -> None:
         path = (*self._stack[-1].path, *steps) if steps else self._path()
-        self.faults.append(Fault(path, code, message, offset))
+        self.findings.append(Finding(path, Severity.ERROR, code, message, offset=offset))
 
     def _open(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent, offset: int) -> None:
         if self._expects_key():
-            raise UnreadableError(
-                "complex-key", "a key must be text, not a list or a mapping", offset
-            )
+            raise UnreadableError("complex-key", "a key must be text, not a list or a mapping", offset)
         if len(self._stack) >= self._bounds.depth:
             raise too_deep(self._bounds, offset)
         mapping = isinstance(event, yaml.MappingStartEvent)
@@ -202,7 +198,7 @@ class _Composer:
         key, offset = at
         if key in parent.members:
             first = self._lines.place(parent.members[key][0])
-            self.faults.append(duplicate_key(self._path(), key, first, offset))
+            self.findings.append(duplicate_key(self._path(), key, first, offset))
         parent.members[key] = (offset, node)
         parent.value[key] = node.value
 
@@ -211,7 +207,9 @@ class _Composer:
             raise UnreadableError("complex-key", "a key must be text, not an alias", offset)
         node = self._anchors.get(anchor or "")
         if node is None:
-            message = f"the alias {quoted(anchor)[1:-1]} has no finished anchor before it; define the anchor first"
+            message = (
+                f"the alias {quoted(anchor)[1:-1]} has no complete anchor before it; define the anchor first"
+            )
             raise UnreadableError("unknown-alias", message, offset)
         self._expanded += node.size
         if self._expanded > self._bounds.alias_nodes:
@@ -223,7 +221,7 @@ class _Composer:
 
     def _refuse_tag(self, tag: str | None, offset: int) -> None:
         message = f"the tag {quoted(tag)} has no meaning in JSON; remove it"
-        self._fault("unknown-tag", message, offset)
+        self._find("unknown-tag", message, offset)
 
     def _resolve(self, event: yaml.ScalarEvent) -> Json:
         text, tag, offset = event.value, event.tag, _offset(event)
@@ -238,7 +236,11 @@ class _Composer:
         if expected is None:
             self._refuse_tag(tag, offset)
         elif type(value) not in expected:
-            self._fault("unknown-tag", f"{quoted(text)} is not of the type its tag says", offset)
+            self._find(
+                "unknown-tag",
+                f"{quoted(text)} is not of the type that its tag names; correct one of the two",
+                offset,
+            )
         return value
 
     def _resolve_plain(self, text: str, offset: int) -> Json:
@@ -247,17 +249,27 @@ class _Composer:
         if text in _BOOL:
             return _BOOL[text]
         if _NOT_FINITE.fullmatch(text):
-            self.faults.append(unusable_number(self._path(), text, offset))
+            self.findings.append(unusable_number(self._path(), text, offset))
             return None
         if _DECIMAL.fullmatch(text):
-            value = number(text)
+            value = read_number(text)
         elif _OTHER_BASE.fullmatch(text):
-            value = int(text, 0) if len(text) <= 200 else None
+            value = normal_number(int(text, 0)) if len(text) <= 200 else None
         else:
             return text
         if value is None:
-            self.faults.append(unusable_number(self._path(), text, offset))
+            self.findings.append(unusable_number(self._path(), text, offset))
         return value
+
+
+def _broken(error: yaml.MarkedYAMLError, text: str) -> UnreadableError:
+    opened, mark = error.context_mark, error.problem_mark or error.context_mark
+    if opened is not None and mark is not None and mark.line > opened.line and text[opened.index] in "[{\"'":
+        # libyaml notices a missing end only where something follows that does not fit, often far below.
+        message = f"`{text[opened.index]}` is opened here and not closed"
+        return UnreadableError("broken-yaml", message, opened.index)
+    words = " ".join(part for part in (error.context, error.problem) if part)
+    return UnreadableError("broken-yaml", f"the YAML is broken here: {words}", mark.index if mark else None)
 
 
 def _offset(event: yaml.Event) -> int:

@@ -1,10 +1,10 @@
-"""HTTP's status codes in words, and the responses that say no more than that."""
+"""HTTP's status codes in words, and the responses that have nothing but them."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from evaluator.http.routes import Headers, Response
+from evaluator.http.messages import Headers, Response
 
 BODILESS: Final = frozenset({204, 304})
 """Their responses have no body, and no length of one."""

@@ -1,4 +1,6 @@
-"""Metrics of the condition that the evaluator is in: what it serves, each source's health, swaps, connections and streams."""
+"""Metrics of the condition that the evaluator is in: what it serves, each source's health, swaps, connections
+and streams.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ _STATES: Final = {
 
 
 class Lifetimes:
-    """How long SyncFlags streams were open, by why they ended. flagd also tells selector and provider, which clients choose freely."""
+    """How long SyncFlags streams were open, by why they ended. flagd also tells selector and provider, which
+    clients choose freely.
+    """
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[list[int], list[float]]] = {}
@@ -142,35 +146,29 @@ class Condition:
     def _sources(self) -> Iterator[Metric]:
         now, statuses = self._clock(), self._store.statuses
 
-        def by_source(
-            name: str, what: str, value: Callable[[SourceStatus], float | None]
-        ) -> Metric:
+        def by_source(name: str, what: str, value: Callable[[SourceStatus], float | None]) -> Metric:
             found = [((status.name,), value(status)) for status in statuses]
             return _gauge(name, what, ("source",), ((at, v) for at, v in found if v is not None))
 
         yield by_source(
             "flagstaff_source_up",
-            "1 while the source answers and what it holds is current; 0 while it is stale, or has delivered nothing.",
+            "1 while the source answers and what it holds is current; 0 while it is "
+            "stale, or has delivered nothing.",
             lambda status: float(status.digest is not None and status.stale is None),
         )
         yield _gauge(
             "flagstaff_source_state",
             "1 for the state that the source is in, 0 for the others.",
             ("source", "state"),
-            (
-                ((s.name, each.value), float(each is state(s)))
-                for s in statuses
-                for each in SourceState
-            ),
+            (((s.name, each.value), float(each is state(s))) for s in statuses for each in SourceState),
         )
         yield by_source(
             "flagstaff_source_from_disk",
-            "1 while what is served of the source is its last good set and it has not been read since the start.",
+            "1 while what is served of the source is its last good set and it has not "
+            "been read since the start.",
             lambda status: float(status.from_disk),
         )
-        yield by_source(
-            "flagstaff_source_flags", "Flags that the source holds.", lambda status: status.flags
-        )
+        yield by_source("flagstaff_source_flags", "Flags that the source holds.", lambda status: status.flags)
         yield by_source(
             "flagstaff_source_last_success_timestamp_seconds",
             "When what the source holds was last known to be current, in Unix time.",
@@ -206,9 +204,7 @@ class Condition:
         connections = [((port,), count()) for port, count in self._connections.items()]
         yield _gauge("flagstaff_connections", "Open connections.", ("port",), connections)
         streams = {kind: sum(each.streams for each in kept) for kind, kept in self._streams.items()}
-        yield _gauge(
-            "flagstaff_streams", "Open streams.", ("kind",), (((k,), n) for k, n in streams.items())
-        )
+        yield _gauge("flagstaff_streams", "Open streams.", ("kind",), (((k,), n) for k, n in streams.items()))
         if "sync" in streams:
             yield gauge(
                 "feature_flag_flagd_sync_active_streams",

@@ -6,24 +6,27 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from evaluator.flags.model import EMPTY
-from evaluator.http.routes import header
-from evaluator.server.counting import MOST_VALUES
+from evaluator.http.messages import header
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from evaluator.http.routes import Headers
+    from evaluator.http.messages import Headers
 
 Context: TypeAlias = dict[str, Any]
 
 MAX_DEPTH: Final = 64
 """Nested objects and arrays of a context: rules walk it by recursion."""
+MOST_VALUES: Final = 10_000
+"""Members of objects and elements of lists in one request: each costs a microsecond to read."""
 TOO_MANY: Final = f"the context has more than {MOST_VALUES:,} values"
 
 
 @dataclass(frozen=True, slots=True)
 class ContextSources:
-    """What is laid over the context that a client sends: a header wins over a fixed value, which wins over the client's."""
+    """What is laid over the context that a client sends: a header wins over a fixed value, which wins over
+    the client's.
+    """
 
     values: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     """By context key."""
@@ -41,8 +44,28 @@ class ContextSources:
         return context
 
 
+def too_many_in_json(text: bytes) -> bool:
+    """Whether the JSON `text` holds more than MOST_VALUES; for what is not JSON, anything."""
+    # A value takes at least two bytes.
+    if len(text) <= 2 * MOST_VALUES or _separators(text) <= MOST_VALUES:
+        return False
+    bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
+    # A value has at most two texts, its name and itself: more quotes than that need not be told apart.
+    pieces = bare.split(b'"', 4 * MOST_VALUES)
+    if len(pieces) > 4 * MOST_VALUES:
+        return True
+    outside = b"0".join(pieces[::2])
+    return _separators(outside) - outside.count(b"[]") - outside.count(b"{}") > MOST_VALUES
+
+
+def _separators(text: bytes) -> int:
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
 def read_too_deep(document: Any, text: bytes) -> bool:
-    """`too_deep` of the JSON `text` that `document` was read from. Without that many brackets it cannot be: most are never walked."""
+    """`too_deep` of the JSON `text` that `document` was read from. Without that many brackets it cannot be:
+    most are never walked.
+    """
     return text.count(b"{") + text.count(b"[") > MAX_DEPTH and too_deep(document)
 
 

@@ -1,8 +1,8 @@
 """EventStream: tells each subscriber which flags changed since it was last told.
 
-A subscriber is compared with what is served now, not fed a queue: while it cannot be written to nothing piles up, and once it can, it gets
-one change from what it saw to what is newest. Sets of many flags are compared in a thread, and many subscribers are told a few at a
-time: neither holds up the loop.
+A subscriber is compared with what is served now, not fed a queue: while it cannot be written to nothing piles
+up, and once it can, it gets one change from what it saw to what is newest. Sets of many flags are compared in
+a thread, and many subscribers are told a few at a time: neither holds up the loop.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from evaluator.exchange import let_go
 from evaluator.flags.diff import diff
 from evaluator.flags.model import FlagSet
-from evaluator.http.routes import Code, RpcError
+from evaluator.http.messages import Code, RpcError
 from evaluator.server.messages import encode_event
 from evaluator.server.selection import select
 from evaluator.server.turns import Turns
@@ -22,7 +22,7 @@ from evaluator.wire.countdown import Countdown
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from evaluator.http.routes import Call, MessageStream
+    from evaluator.http.messages import Call, MessageStream
     from evaluator.server.selection import Selection
     from evaluator.store import Snapshot, Store
     from evaluator.wire.countdown import Timers
@@ -57,7 +57,9 @@ class EventStreams:
         encode: EncodeEvent = encode_event,
         aside: Aside = in_place,
     ) -> None:
-        """A stream ends with DEADLINE_EXCEEDED after `deadline_seconds`; 0: never. encode: an event's type and content to bytes."""
+        """A stream ends with DEADLINE_EXCEEDED after `deadline_seconds`; 0: never. encode: an event's type
+        and content to bytes.
+        """
         self.store = store
         self._aside = aside
         self.ready = encode("provider_ready", {})
@@ -67,9 +69,7 @@ class EventStreams:
         self._turns: Turns[EventStream] = Turns(timers, self._forget_changes)
         self._closing = False
         self._changes: dict[tuple[int, int], _Change] = {}
-        self.silence: Countdown[EventStream] = Countdown(
-            timers, KEEP_ALIVE_SECONDS, EventStream.keep_alive
-        )
+        self.silence: Countdown[EventStream] = Countdown(timers, KEEP_ALIVE_SECONDS, EventStream.keep_alive)
         self._deadlines: Countdown[EventStream] | None = (
             Countdown(timers, deadline_seconds, EventStream.expire) if deadline_seconds else None
         )
@@ -104,7 +104,9 @@ class EventStreams:
             self._deadlines.forget(subscriber)
 
     def change(self, seen: FlagSet, current: FlagSet) -> _Change:
-        """The change that leads from `seen` to `current`, made once for all who saw the same; who it is not ready for is told again."""
+        """The change that leads from `seen` to `current`, made once for all who saw the same; who it is not
+        ready for is told again.
+        """
         key = id(seen), id(current)
         change = self._changes.get(key)
         if change is None:
@@ -168,7 +170,8 @@ class EventStream:
     def advance(self) -> None:
         """Send what is due, as far as the stream takes it."""
         if not self._greeted:
-            if not self._stream.writable:
+            if not self._stream.writable or not self._streams.store.known:
+                # A provider takes the first message for the word that flags can be had.
                 return
             self._greeted = True
             self._send(self._streams.ready)
@@ -194,8 +197,8 @@ class EventStream:
         self._end(Code.DEADLINE_EXCEEDED, "stream deadline exceeded")
 
     def shut_down(self) -> None:
-        """Say goodbye if it is heard, and end."""
-        if self._stream.writable:
+        """Say goodbye to a provider that was told of flags and reads, and end."""
+        if self._greeted and self._stream.writable:
             self._send(self._streams.goodbye)
         self._end(Code.OK, "")
 
@@ -220,7 +223,9 @@ def _nothing_more(_: bytes | None) -> None:
 
 
 def changed_flags(seen: FlagSet, current: FlagSet) -> dict[str, Any]:
-    """flagd's words for what happened to each flag, as a `configuration_change` holds them; empty where nothing did."""
+    """flagd's words for what happened to each flag, as a `configuration_change` holds them; empty where
+    nothing did.
+    """
     change = diff(seen, current)
     return {
         **{key: {"type": "write"} for key in change.added},

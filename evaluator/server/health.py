@@ -1,7 +1,8 @@
 """grpc.health.v1: whether flags are served, for probes and for clients that balance load by it.
 
-Messages by https://github.com/grpc/grpc-proto/blob/master/grpc/health/v1/health.proto: `HealthCheckRequest {string service = 1}` has
-the wire shape of protobuf's own StringValue, and `HealthCheckResponse {ServingStatus status = 1}` is two bytes.
+Messages by https://github.com/grpc/grpc-proto/blob/master/grpc/health/v1/health.proto: `HealthCheckRequest
+{string service = 1}` has the wire shape of protobuf's own StringValue, and `HealthCheckResponse
+{ServingStatus status = 1}` is two bytes.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 from google.protobuf.message import DecodeError
 from google.protobuf.wrappers_pb2 import StringValue
 
-from evaluator.http.routes import Code, Routes, RpcError
+from evaluator.http.messages import Code, RpcError
+from evaluator.http.routes import Routes
 
 if TYPE_CHECKING:
-    from evaluator.http.routes import Call, MessageStream
+    from evaluator.http.messages import Call, MessageStream
     from evaluator.store import Snapshot, Store
 
 SERVICE: Final = "grpc.health.v1.Health"
@@ -35,7 +37,9 @@ class ServingStatus(IntEnum):
 
 
 class Health:
-    """Serving once there are flags, until `close`; one for all ports of a process. Stale flags are served, hence SERVING."""
+    """Serving once there are flags, until `close`; one for all ports of a process. Stale flags are served,
+    hence SERVING.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -50,7 +54,9 @@ class Health:
         return ServingStatus.SERVING if served else ServingStatus.NOT_SERVING
 
     def watch(self, stream: MessageStream, *, known: bool) -> None:
-        """Tell `stream` the status of a service, `known` or not, now and whenever it changes, until either side ends it."""
+        """Tell `stream` the status of a service, `known` or not, now and whenever it changes, until either
+        side ends it.
+        """
         if self._closing:
             raise RpcError(Code.UNAVAILABLE, "shutting down")
         watch = _Watch(self, stream, known)
@@ -102,9 +108,11 @@ class _Watch:
 
 
 def routes(health: Health, *beside: Routes) -> Routes:
-    """The health service of a port that also answers `beside`, whose services it knows; to be merged with them.
+    """The health service of a port that also answers `beside`, whose services it knows; to be merged with
+    them.
 
-    Check of a service that the port has not is NOT_FOUND; Watch says SERVICE_UNKNOWN, and stays open, as a service may come.
+    Check of a service that the port has not is NOT_FOUND; Watch says SERVICE_UNKNOWN, and stays open, as a
+    service may come.
     """
     paths = [path for routes in beside for path in (*routes.unary, *routes.streams)]
     known = frozenset(("", SERVICE, *(path.split("/")[1] for path in paths)))

@@ -1,7 +1,8 @@
 """Messages of flagd.evaluation.v1 and v2 in protobuf's JSON mapping, as Connect clients send and read them.
 
-The mapping is https://protobuf.dev/programming-guides/json with flagd's options: fields that are zero are written, unknown ones
-are skipped. Written by hand: this is a call's cost, and protobuf's own encoder takes seven times as long.
+The mapping is https://protobuf.dev/programming-guides/json with flagd's options: fields that are zero are
+written, unknown ones are skipped. Written by hand: this is a call's cost, and protobuf's own encoder takes
+seven times as long.
 """
 
 from __future__ import annotations
@@ -11,17 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from evaluator.flags.canonical import normal
 from evaluator.flags.model import ABSENT
-from evaluator.http.routes import Code, RpcError
-from evaluator.resolve import FlagType
-from evaluator.server.context import MAX_DEPTH, TOO_MANY, read_too_deep
-from evaluator.server.counting import too_many_in_json
+from evaluator.http.messages import Code, RpcError
+from evaluator.resolution import FlagType
+from evaluator.server.context import MAX_DEPTH, TOO_MANY, read_too_deep, too_many_in_json
+from evaluator.server.values import json_value
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
-    from evaluator.resolve import Resolution
+    from evaluator.resolution import Resolution
     from evaluator.server.context import Context
 
 _ZERO: Final = {
@@ -29,8 +29,9 @@ _ZERO: Final = {
     FlagType.STRING: "",
     FlagType.INTEGER: "0",
     FlagType.FLOAT: 0,
+    FlagType.OBJECT: {},
 }
-"""What a field without presence says when nothing was put there; an object's has presence."""
+"""What v1 writes where there is no value."""
 _ANY_FIELD: Final = {
     FlagType.BOOLEAN: ("boolValue", False),
     FlagType.STRING: ("stringValue", ""),
@@ -59,16 +60,14 @@ def decode_bulk_request(message: bytes) -> Context:
     return _context(_document(message))
 
 
-def decode_large(
-    wanted: FlagType | None, message: bytes
-) -> Generator[None, None, tuple[str, Context]]:
-    """Either request, as `messages.decode_large` has it: what has no more than MOST_VALUES values is read at once."""
-    yield
-    return ("", decode_bulk_request(message)) if wanted is None else decode_request(wanted, message)
-
-
 def plain(context: Context) -> Context:
-    """What was decoded needs no more."""
+    """The context itself: JSON is decoded whole."""
+    return context
+
+
+def plain_in_steps(context: Context) -> Generator[None, None, Context]:
+    """`plain`, in the shape that the codec of protobuf needs."""
+    yield
     return context
 
 
@@ -81,12 +80,12 @@ def encode_answer(version: str, wanted: FlagType, resolution: Resolution) -> byt
     try:
         if resolution.value is not ABSENT:
             answer["value"] = _value(wanted, resolution.value)
-        elif version == "v1" and wanted in _ZERO:
+        elif version == "v1":
             answer["value"] = _ZERO[wanted]
         answer["reason"] = resolution.reason.value
         if resolution.variant is not None or version == "v1":
             answer["variant"] = resolution.variant or ""
-        answer["metadata"] = normal(dict(resolution.metadata))
+        answer["metadata"] = json_value(dict(resolution.metadata))
         return orjson.dumps(answer)
     except _UNENCODABLE as error:
         raise RpcError(Code.DATA_LOSS, "Error parsing input or configuration") from error
@@ -101,7 +100,7 @@ def encode_bulk_entry(key: str, kind: FlagType, resolution: Resolution) -> bytes
             "reason": resolution.reason.value,
             "variant": resolution.variant or "",
             field: value,
-            "metadata": normal(dict(resolution.metadata)),
+            "metadata": json_value(dict(resolution.metadata)),
         }
         return orjson.dumps(key) + b":" + orjson.dumps(entry)
     except _UNENCODABLE:
@@ -124,7 +123,7 @@ def _value(wanted: FlagType, value: Any) -> Any:
         return str(value)
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return normal(value)
+    return json_value(value)
 
 
 def _document(message: bytes) -> dict[str, Any]:

@@ -6,21 +6,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from evaluator.http.routes import Deferred, Response, Routes
+from evaluator.http.messages import Response
+from evaluator.http.routes import Routes
 from evaluator.server.introspection import source, staleness
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.http.routes import Headers, HttpHandler, Request
+    from evaluator.http.messages import Headers, Request, Streamed
+    from evaluator.http.routes import HttpHandler
     from evaluator.server.metrics import Metrics
+    from evaluator.server.offload import Offload
     from evaluator.store import Store
 
 JSON: Final[Headers] = (("content-type", "application/json"),)
 PROMETHEUS: Final[Headers] = (("content-type", "text/plain; version=0.0.4; charset=utf-8"),)
 
 
-def routes(store: Store, metrics: Metrics, clock: Callable[[], float]) -> Routes:
+def routes(store: Store, metrics: Metrics, offload: Offload, clock: Callable[[], float]) -> Routes:
     """`/healthz`, `/readyz` and `/metrics`, for GET and HEAD."""
 
     def healthz(_: Request) -> Response:
@@ -30,29 +33,29 @@ def routes(store: Store, metrics: Metrics, clock: Callable[[], float]) -> Routes
         status = 200 if is_ready(store) else 412
         return Response(status, orjson.dumps(readiness(store, clock())), JSON)
 
-    def scrape(_: Request) -> Deferred[Response]:
-        return Deferred(metrics.text()).then(lambda text: Response(200, text, PROMETHEUS))
+    def scrape(_: Request) -> Response | Streamed:
+        return offload.answer(PROMETHEUS, metrics.text)
 
     paths: dict[str, HttpHandler] = {"/healthz": healthz, "/readyz": readyz, "/metrics": scrape}
-    return Routes(
-        http={(method, path): run for path, run in paths.items() for method in ("GET", "HEAD")}
-    )
+    return Routes(http={(method, path): run for path, run in paths.items() for method in ("GET", "HEAD")})
 
 
 def is_ready(store: Store) -> bool:
-    """Whether a flag set is served and every source has delivered or failed; from then on for good, as stale flags are served.
+    """Whether a flag set is served and every source has delivered or failed; from then on for good, as stale
+    flags are served.
 
-    Until then the answer is flagd's 412: whoever waits for it would otherwise miss the flags of a source that takes longer.
+    Until then the answer is flagd's 412: whoever waits for it would otherwise miss the flags of a source that
+    takes longer.
     """
-    return store.snapshot is not None and all(
-        status.digest is not None or status.stale is not None for status in store.statuses
-    )
+    return store.known and store.settled
 
 
 def readiness(store: Store, now: float) -> dict[str, Any]:
-    """What is served and how current it is: `{"ready", "revision", "digest", "flags", "ageSeconds", "stale", "sources"}`.
+    """What is served and how current it is: `{"ready", "revision", "digest", "flags", "ageSeconds", "stale",
+    "sources"}`.
 
-    `stale` is null or `{"reason", "since"}`, that of the source that is stale for longest; times are Unix seconds.
+    `stale` is null or `{"reason", "since"}`, that of the source that is stale for longest; times are Unix
+    seconds.
     """
     snapshot = store.snapshot
     return {

@@ -1,12 +1,14 @@
-"""Protobuf messages of flagd.evaluation.v1 and v2, to and from plain values; `json_rpc` has the same functions for JSON.
+"""Protobuf messages of flagd.evaluation.v1 and v2, to and from plain values; `json_rpc` has the same
+functions for JSON.
 
-The message classes are the published ones (https://buf.build/open-feature/flagd). Both versions have the same requests, so v2's
-classes read them; they differ in `optional` on `value` and `variant` of an answer.
+The message classes are the published ones (https://buf.build/open-feature/flagd). Both versions have the same
+requests, so v2's classes read them; they differ in `optional` on `value` and `variant` of an answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError, EncodeError
@@ -14,17 +16,16 @@ from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v
 from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v2
 
 from evaluator.flags.model import ABSENT, EMPTY
-from evaluator.http.routes import Code, RpcError
-from evaluator.resolve import FlagType
-from evaluator.server.context import MAX_DEPTH, TOO_MANY
-from evaluator.server.counting import STRUCT, MalformedError, too_many_in_protobuf, turns
+from evaluator.http.messages import Code, RpcError
+from evaluator.resolution import FlagType
+from evaluator.server.context import MAX_DEPTH, MOST_VALUES, TOO_MANY
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
     from google.protobuf.struct_pb2 import ListValue, Struct, Value
 
-    from evaluator.resolve import Resolution
+    from evaluator.resolution import Resolution
     from evaluator.server.context import Context
 
 _REQUESTS: Final[Mapping[FlagType, Any]] = {
@@ -66,61 +67,42 @@ _UNENCODABLE: Final = (
     OverflowError,
     RecursionError,
 )
-_MALFORMED: Final = "malformed request"
 _TOO_DEEP: Final = f"context nests deeper than {MAX_DEPTH}"
-_CONTEXT: Final = {2: STRUCT}
-_BULK_CONTEXT: Final = {1: STRUCT}
+_STEP: Final = 256
+"""Values that `plain_in_steps` reads between two yields."""
 
 
 def decode_request(wanted: FlagType, message: bytes) -> tuple[str, Struct]:
     """(flag key, context still encoded) of a Resolve request; raises RpcError INVALID_ARGUMENT."""
-    try:
-        request = _REQUESTS[wanted].FromString(message)
-    except DecodeError as error:
-        raise RpcError(Code.INVALID_ARGUMENT, _MALFORMED) from error
+    request = _decode(_REQUESTS[wanted], message)
     return request.flag_key, request.context
 
 
 def decode_bulk_request(message: bytes) -> Struct:
     """The context of a ResolveAll request; raises RpcError INVALID_ARGUMENT."""
-    try:
-        context: Struct = v1.ResolveAllRequest.FromString(message).context
-    except DecodeError as error:
-        raise RpcError(Code.INVALID_ARGUMENT, _MALFORMED) from error
+    context: Struct = _decode(v1.ResolveAllRequest, message).context
     return context
 
 
-def decode_large(
-    wanted: FlagType | None, message: bytes
-) -> Generator[None, None, tuple[str, Context]]:
-    """(flag key, context as `plain` has it) of a request of any size, step by step; `wanted` None: a ResolveAll request.
-
-    Raises RpcError INVALID_ARGUMENT, also for more than MOST_VALUES values.
-    """
-    fields = _BULK_CONTEXT if wanted is None else _CONTEXT
+def _decode(kind: Any, message: bytes) -> Any:
     try:
-        too_many = yield from too_many_in_protobuf(message, fields)
-    except MalformedError as error:
-        raise RpcError(Code.INVALID_ARGUMENT, _MALFORMED) from error
-    if too_many:
-        raise RpcError(Code.INVALID_ARGUMENT, TOO_MANY)
-    if wanted is None:
-        key, context = "", decode_bulk_request(message)
-    else:
-        key, context = decode_request(wanted, message)
-    yield
-    return key, (yield from _object_steps(context, turns()))
+        return kind.FromString(message)
+    except DecodeError as error:
+        raise RpcError(Code.INVALID_ARGUMENT, "malformed request") from error
 
 
 def plain(struct: Struct) -> Context:
-    """A Struct as a dict. Its numbers are doubles, all of them; raises RpcError where it nests deeper than MAX_DEPTH."""
+    """A Struct as a dict. Its numbers are doubles, all of them; raises RpcError where it nests deeper than
+    MAX_DEPTH.
+    """
     return _object(struct, MAX_DEPTH)
 
 
 def _object(struct: Struct, depth: int) -> dict[str, Any]:
     if depth == 0:
         raise RpcError(Code.INVALID_ARGUMENT, _TOO_DEEP)
-    # Measured: iterating over keys costs half of items(), and most values are text, known by being no empty string.
+    # Measured: iterating over keys costs half of items(), and most values are text, known by being no empty
+    # string.
     fields = struct.fields
     return {key: fields[key].string_value or _value(fields[key], depth) for key in fields}
 
@@ -147,32 +129,43 @@ def _value(value: Value, depth: int) -> Any:
             return None
 
 
-def _object_steps(struct: Struct, turn: Iterator[bool]) -> Generator[None, None, dict[str, Any]]:
-    """`_object` of what was read from bytes: protobuf's own bound on nesting, 100 messages, is the stricter one."""
+def plain_in_steps(struct: Struct) -> Generator[None, None, Context]:
+    """`plain` of a large Struct that was read from bytes: yields every some hundred microseconds.
+
+    Raises RpcError INVALID_ARGUMENT for more than MOST_VALUES values. protobuf itself bounds the depth, at 100
+    nested messages.
+    """
+    return (yield from _object_in_steps(struct, count(1)))
+
+
+def _object_in_steps(struct: Struct, numbers: Iterator[int]) -> Generator[None, None, dict[str, Any]]:
     found, fields = {}, struct.fields
     for key in fields:
-        found[key] = yield from _value_steps(fields[key], turn)
+        found[key] = yield from _value_in_steps(fields[key], numbers)
     return found
 
 
-def _value_steps(value: Value, turn: Iterator[bool]) -> Generator[None, None, Any]:
-    if next(turn):
+def _value_in_steps(value: Value, numbers: Iterator[int]) -> Generator[None, None, Any]:
+    number = next(numbers)
+    if number > MOST_VALUES:
+        raise RpcError(Code.INVALID_ARGUMENT, TOO_MANY)
+    if number % _STEP == 0:
         yield
     kind = value.WhichOneof("kind")
     if kind == "struct_value":
-        return (yield from _object_steps(value.struct_value, turn))
+        return (yield from _object_in_steps(value.struct_value, numbers))
     if kind != "list_value":
         return _value(value, MAX_DEPTH)
     found = []
     for element in value.list_value.values:
-        found.append((yield from _value_steps(element, turn)))  # noqa: PERF401 - others have their turn in between
+        found.append((yield from _value_in_steps(element, numbers)))  # noqa: PERF401 - it yields in between
     return found
 
 
 def encode_answer(version: str, wanted: FlagType, resolution: Resolution) -> bytes:
     """A successful resolution as the response of `version` ("v1" or "v2").
 
-    Without a value, v2 leaves `value` and `variant` unset; v1 cannot say so and sends their zero values.
+    Without a value, v2 leaves `value` and `variant` unset, and v1 sends their zero values.
     Raises RpcError DATA_LOSS for a value that protobuf cannot hold.
     """
     response = _RESPONSES[version][wanted]()
@@ -182,6 +175,8 @@ def encode_answer(version: str, wanted: FlagType, resolution: Resolution) -> byt
     try:
         if resolution.value is not ABSENT:
             _put(response, "value", resolution.value)
+        elif version == "v1" and wanted is FlagType.OBJECT:
+            response.value.SetInParent()
         _put_struct(response.metadata, resolution.metadata)
         return _readable(response)
     except _UNENCODABLE as error:
@@ -221,7 +216,9 @@ def encode_event(kind: str, content: Mapping[str, Any]) -> bytes:
 
 
 def _readable(response: Any) -> bytes:
-    """Serialised, and read back once: protobuf writes what is nested deeper than the 100 levels that clients read."""
+    """Serialised, and read back once: protobuf writes what is nested deeper than the 100 levels that clients
+    read.
+    """
     message: bytes = response.SerializeToString()
     type(response).FromString(message)
     return message

@@ -1,37 +1,38 @@
-"""OFREP 0.3.0 (https://github.com/open-feature/protocol): one flag, or all of them with an ETag over the whole answer."""
+"""OFREP 0.3.0 (https://github.com/open-feature/protocol): one flag, or all of them with an ETag over the
+whole answer.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
 
 import orjson
 
 from evaluator.flags.model import ABSENT
-from evaluator.http.routes import Deferred, Response, Routes, at_once, header
-from evaluator.resolve import ErrorCode, resolve, resolve_all
+from evaluator.http.deferred import Deferred, at_once
+from evaluator.http.messages import Response, header
+from evaluator.http.routes import Routes
+from evaluator.resolution import ErrorCode
 from evaluator.server import ofrep_events
-from evaluator.server.context import TOO_MANY, read_too_deep
-from evaluator.server.counting import LARGE, too_many_in_json
-from evaluator.server.evaluation import BRIEF, FEW, STEP
-from evaluator.server.metrics import remember
+from evaluator.server.context import MOST_VALUES, TOO_MANY, read_too_deep, too_many_in_json
 from evaluator.server.selection import InvalidSelectorError, selection
+from evaluator.server.service import RETRY_SECONDS, NotReadyError, flags_per_step, is_large
+from evaluator.server.values import json_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping
+    from collections.abc import Callable, Generator
 
-    from evaluator.flags.model import Json
-    from evaluator.http.routes import Headers, HttpHandler, Request
-    from evaluator.resolve import Resolution, Resolver
-    from evaluator.server.context import ContextSources
-    from evaluator.server.metrics import Encoded, Metrics
+    from evaluator.http.messages import Headers, Request
+    from evaluator.http.routes import HttpHandler
+    from evaluator.resolution import Resolution
     from evaluator.server.ofrep_events import ChangeStreams
     from evaluator.server.selection import Selection
-    from evaluator.store import Snapshot, Store
+    from evaluator.server.service import EvaluationService
+    from evaluator.snapshot import Snapshot
 
 PREFIX: Final = "/ofrep/v1/evaluate/flags"
 JSON: Final[Headers] = (("content-type", "application/json"),)
@@ -43,6 +44,12 @@ ERRORS: Final = {
 }
 """flagd's HTTP status and text for each error of one flag."""
 
+_INVALID: Final = "Provider context is not valid"
+_UNENCODABLE: Final = (ValueError, TypeError, OverflowError, RecursionError)
+_ESCAPE: Final = re.compile(
+    rb"\\(?:ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|(ud[89a-f][0-9a-f]{2})|.)", re.IGNORECASE | re.DOTALL
+)
+"""An escape within a JSON text; the group is half of a surrogate pair that stands alone."""
 _ETAG: Final = re.compile(r'(?:W/)?("[^"]*")')
 
 
@@ -67,119 +74,88 @@ def routes(ofrep: Ofrep, changes: ChangeStreams | None) -> Routes:
 
 
 class Ofrep:
-    """Answers from the store's current snapshot; bodies of successful answers are encoded once."""
+    """OFREP's evaluations; bodies of successful answers are encoded once."""
 
-    def __init__(
-        self,
-        store: Store,
-        metrics: Metrics,
-        sources: ContextSources,
-        clock: Callable[[], float],
-        *,
-        resolver: Resolver = resolve,
-        changes: ChangeStreams | None = None,
-    ) -> None:
+    def __init__(self, service: EvaluationService, changes: ChangeStreams | None = None) -> None:
         """changes: what bulk answers advertise; None: nothing."""
-        self._store = store
+        self._service = service
         self._changes = changes
-        self._metrics = metrics
-        self._sources = sources
-        self._clock = clock
-        self._resolver = resolver
-        self._bodies: dict[Resolution, Encoded] = {}
-        self.close = store.subscribe(self._forget, self._forget)
 
     def single(self, request: Request) -> Response | Deferred[Response]:
         """POST …/flags/{key}."""
         key = request.path[len(PREFIX) + 1 :]
         if not key:
             return self.bulk(request)
-        if len(request.body) > LARGE:
-            return Deferred(_aside(partial(self._single, key), request))
+        if is_large(request.body):
+            return Deferred(_later(partial(self._single, key, request)))
         return self._single(key, request)
 
     def _single(self, key: str, request: Request) -> Response:
         try:
-            snapshot = selection_of(request).of(self._store)
-            context = self._sources.lay_over(read_context(request.body), request.headers)
+            snapshot = self._service.select(selection_of(request))
+            context = read_context(request.body)
+        except NotReadyError as error:
+            return _not_ready(str(error), key=key)
         except _BadRequest as error:
             return _json(400, {"key": key, "errorCode": error.code, "errorDetails": str(error)})
-        if snapshot is None:
-            return _json(404, _error_body(key, ErrorCode.FLAG_NOT_FOUND, {}))
-        resolution = self._resolver(snapshot.compiled, key, None, context, int(self._clock()))
-        body = self._body(self._bodies, key, resolution)
-        if resolution.error_code is None:
-            return Response(200, body, JSON)
-        return Response(ERRORS[_known(resolution.error_code)][0], body, JSON)
+        found = self._service.evaluate(snapshot, request.headers, key, lambda: context)
+        status, body = self._answer(snapshot, key, found)
+        return Response(status, body, JSON)
 
     def bulk(self, request: Request) -> Response | Deferred[Response]:
-        """POST …/flags: every flag, disabled and failing ones included."""
-        if len(request.body) > LARGE:
-            return Deferred(_aside(self._bulk, request))
-        return self._bulk(request)
+        """POST …/flags: every flag, disabled and failing ones included.
 
-    def _bulk(self, request: Request) -> Response | Deferred[Response]:
+        All answers are from the flags that were served when the request came.
+        """
         try:
             selected = selection_of(request)
-            context = self._sources.lay_over(read_context(request.body), request.headers)
+            snapshot = self._service.select(selected)
+        except NotReadyError as error:
+            return _not_ready(str(error))
         except _BadRequest as error:
             return _json(400, {"errorCode": error.code, "errorDetails": str(error)})
-        snapshot = selected.of(self._store)
+        steps = self._all(request, selected, snapshot)
+        return Deferred(steps) if is_large(request.body, len(snapshot.compiled)) else at_once(steps)
+
+    def _all(
+        self, request: Request, selected: Selection, snapshot: Snapshot
+    ) -> Generator[None, None, Response]:
+        yield
+        try:
+            context = read_context(request.body)
+        except _BadRequest as error:
+            return _json(400, {"errorCode": error.code, "errorDetails": str(error)})
         rest: dict[str, Any] = {"metadata": dict(selected.metadata)}
         if self._changes is not None:
             rest["eventStreams"] = self._changes.advertised(selected)
-        steps = self._all(request, snapshot, context, rest)
-        few = snapshot is None or len(snapshot.compiled) <= FEW
-        return at_once(steps) if few and len(request.body) <= BRIEF else Deferred(steps)
-
-    def _all(
-        self,
-        request: Request,
-        snapshot: Snapshot | None,
-        context: Mapping[str, Json],
-        rest: Mapping[str, Any],
-    ) -> Generator[None, None, Response]:
-        """All flags of what was served when it was asked for, whatever is served by the end."""
-        pieces, digest = [b'{"flags":['], hashlib.blake2b(b'{"flags":[', digest_size=16)
-        resolved: Iterator[tuple[str, Resolution]] = iter(())
-        if snapshot is not None:
-            resolved = resolve_all(snapshot.compiled, context, int(self._clock()))
-        bodies, between = self._bodies, b""
-        step = STEP if len(request.body) <= BRIEF else 1
-        while some := [self._body(bodies, key, found) for key, found in islice(resolved, step)]:
-            piece = between + b",".join(some)
-            pieces.append(piece)
-            digest.update(piece)
-            between = b","
-            yield
-        pieces.append(b"]," + orjson.dumps(rest)[1:])
-        digest.update(pieces[-1])
-        etag = f'"{digest.hexdigest()}"'
+        found = self._service.evaluate_all(snapshot, request.headers, context)
+        pieces, bodies, step = list[bytes](), snapshot.kept[self], flags_per_step(request.body)
+        for number, (key, resolution) in enumerate(found, 1):
+            _, body = bodies.get(resolution) or self._answer(snapshot, key, resolution)
+            pieces.append(body)
+            if number % step == 0:
+                yield
+        whole = b'{"flags":[%b],%b' % (b",".join(pieces), orjson.dumps(rest)[1:])
+        yield
+        etag = f'"{hashlib.blake2b(whole, digest_size=16).hexdigest()}"'
         if matches(header(request.headers, "if-none-match"), etag) and _agrees(request, snapshot):
             return Response(304, b"", (("etag", etag),))
-        return Response(200, b"".join(pieces), (*JSON, ("etag", etag)))
+        return Response(200, whole, (*JSON, ("etag", etag)))
 
-    def _body(self, bodies: dict[Resolution, Encoded], key: str, resolution: Resolution) -> bytes:
-        known = bodies.get(resolution)
-        if known is None:
-            known = (_encode(key, resolution), self._metrics.tally(key, resolution))
+    def _answer(self, snapshot: Snapshot, key: str, resolution: Resolution) -> tuple[int, bytes]:
+        """(HTTP status, body) of one flag."""
+        found: tuple[int, bytes] | None = snapshot.kept[self].get(resolution)
+        if found is None:
+            found = _encode(key, resolution)
             if resolution.error_code is None:
-                remember(bodies, resolution, known)
-        known[1].count += 1
-        return known[0]
-
-    def _forget(self, _: Snapshot) -> None:
-        # Anew, not emptied: an answer that is being made still fills the old one.
-        self._bodies = {}
+                snapshot.kept[self][resolution] = found
+        return found
 
 
-def _aside(
-    answer: Callable[[Request], Response | Deferred[Response]], request: Request
-) -> Generator[None, None, Response]:
-    """What `answer` says to a large request, once others have had their turn."""
+def _later(answer: Callable[[], Response]) -> Generator[None, None, Response]:
+    """What a large request is answered, once others have had their turn."""
     yield
-    found = answer(request)
-    return (yield from found.steps) if isinstance(found, Deferred) else found
+    return answer()
 
 
 def selection_of(request: Request) -> Selection:
@@ -191,21 +167,33 @@ def selection_of(request: Request) -> Selection:
 
 
 def read_context(body: bytes) -> dict[str, Any]:
-    """`context` of a request body. No body, no context, or one that is no object: an empty one, as flagd has it."""
+    """`context` of a request body; empty if there is no body, no context, or one that is no object, as flagd
+    has it.
+    """
     if not body:
         return {}
     if too_many_in_json(body):
         raise _BadRequest("INVALID_CONTEXT", TOO_MANY)
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise _BadRequest("INVALID_CONTEXT", "Provider context is not valid") from error
+    document = _loads(body)
     if document is None:
         return {}
     if not isinstance(document, dict) or read_too_deep(document, body):
-        raise _BadRequest("INVALID_CONTEXT", "Provider context is not valid")
+        raise _BadRequest("INVALID_CONTEXT", _INVALID)
     context = document.get("context")
     return context if isinstance(context, dict) else {}
+
+
+def _loads(body: bytes) -> Any:
+    try:
+        try:
+            return orjson.loads(body)
+        except orjson.JSONDecodeError:
+            # Half of a surrogate pair, from a text that was cut within an emoji: flagd reads U+FFFD.
+            if b"\\u" not in body or body.count(b"\\") > MOST_VALUES:
+                raise
+            return orjson.loads(_ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], body))
+    except orjson.JSONDecodeError as error:
+        raise _BadRequest("INVALID_CONTEXT", _INVALID) from error
 
 
 def matches(if_none_match: str | None, etag: str) -> bool:
@@ -215,31 +203,48 @@ def matches(if_none_match: str | None, etag: str) -> bool:
     return if_none_match.strip() == "*" or etag in _ETAG.findall(if_none_match)
 
 
-def _agrees(request: Request, snapshot: Snapshot | None) -> bool:
-    """Whether what an event told the client to fetch is what is served here; if not, ADR 0008 wants a full answer."""
+def _agrees(request: Request, snapshot: Snapshot) -> bool:
+    """Whether an event told the client to fetch what is served here; if not, ADR 0008 wants a full answer."""
     told = parse_qs(request.query).get("flagConfigEtag") if request.query else None
-    return told is None or (snapshot is not None and told[0].strip('"') == snapshot.digest)
+    return told is None or told[0].strip('"') == snapshot.digest
 
 
-def _encode(key: str, resolution: Resolution) -> bytes:
-    if resolution.error_code is not None:
-        return orjson.dumps(_error_body(key, resolution.error_code, dict(resolution.metadata)))
+def _encode(key: str, resolution: Resolution) -> tuple[int, bytes]:
+    code = resolution.error_code
+    try:
+        if code is None:
+            return 200, orjson.dumps(_success(key, resolution))
+        return _error(key, code, json_value(dict(resolution.metadata)))
+    except _UNENCODABLE:
+        # One flag that JSON cannot hold must not take down the others.
+        return _error(key, code or ErrorCode.PARSE_ERROR, {})
+
+
+def _success(key: str, resolution: Resolution) -> dict[str, Any]:
     body: dict[str, Any] = {"key": key, "reason": resolution.reason.value}
     if resolution.value is not ABSENT:
-        body["value"] = resolution.value
+        body["value"] = json_value(resolution.value)
     if resolution.variant is not None:
         body["variant"] = resolution.variant
-    body["metadata"] = dict(resolution.metadata)
-    return orjson.dumps(body)
+    body["metadata"] = json_value(dict(resolution.metadata))
+    return body
 
 
-def _known(code: ErrorCode) -> ErrorCode:
-    return code if code in ERRORS else ErrorCode.GENERAL
+def _error(key: str, code: ErrorCode, metadata: dict[str, Any]) -> tuple[int, bytes]:
+    status, details = ERRORS.get(code, ERRORS[ErrorCode.GENERAL])
+    body = {
+        "key": key,
+        "errorCode": code.value,
+        "errorDetails": details.format(key=key),
+        "metadata": metadata,
+    }
+    return status, orjson.dumps(body)
 
 
-def _error_body(key: str, code: ErrorCode, metadata: dict[str, Any]) -> dict[str, Any]:
-    details = ERRORS[_known(code)][1].format(key=key)
-    return {"key": key, "errorCode": code.value, "errorDetails": details, "metadata": metadata}
+def _not_ready(why: str, **more: str) -> Response:
+    """OFREP has no error code for it: OpenFeature's."""
+    body = orjson.dumps({**more, "errorCode": "PROVIDER_NOT_READY", "errorDetails": why})
+    return Response(503, body, (*JSON, ("retry-after", str(RETRY_SECONDS))))
 
 
 def _json(status: int, body: dict[str, Any]) -> Response:

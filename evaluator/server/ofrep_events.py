@@ -1,11 +1,12 @@
 """OFREP's event stream: tells clients that evaluated in bulk to do so again.
 
-`GET /ofrep/v1/sse` and `/ofrep/v1/sse/{selector}`, flagd's paths; the messages are those of OFREP's ADR 0008 and its
-openapi.yaml 0.3.0 (https://github.com/open-feature/protocol), the framing is
+`GET /ofrep/v1/sse` and `/ofrep/v1/sse/{selector}`, flagd's paths; the messages are those of OFREP's ADR 0008
+and its openapi.yaml 0.3.0 (https://github.com/open-feature/protocol), the framing is
 https://html.spec.whatwg.org/multipage/server-sent-events.html.
 
-An event's id is the digest of what it leads to: any replica, and any later process, knows from a client's last one whether the client
-missed something. Nothing is queued: who cannot be written to is told of what is newest once it can.
+An event's id is the digest of what it leads to: any replica, and any later process, knows from a client's
+last one whether the client missed something. Nothing is queued: who cannot be written to is told of what is
+newest once it can.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from urllib.parse import quote
 
 import orjson
 
-from evaluator.http.routes import Response, Streamed, header
+from evaluator.http.messages import Response, Streamed, header
 from evaluator.server.selection import InvalidSelectorError, parse
 from evaluator.server.turns import Turns
 from evaluator.wire.countdown import Countdown
 
 if TYPE_CHECKING:
-    from evaluator.http.routes import ByteStream, Headers, Request
+    from evaluator.http.messages import ByteStream, Headers, Request
     from evaluator.server.selection import Selection
     from evaluator.store import Snapshot, Store
     from evaluator.wire.countdown import Timers
@@ -46,11 +47,11 @@ class ChangeStreams:
     def __init__(
         self, store: Store, timers: Timers, *, public_url: str = "", inactivity_seconds: int = 120
     ) -> None:
-        """public_url: where clients reach this port, if not where they asked. inactivity_seconds: when they may leave an idle stream."""
+        """public_url: where clients reach this port, if not where they asked. inactivity_seconds: when they
+        may leave an idle stream.
+        """
         self.store = store
-        self.silence: Countdown[ChangeStream] = Countdown(
-            timers, KEEP_ALIVE_SECONDS, ChangeStream.keep_alive
-        )
+        self.silence: Countdown[ChangeStream] = Countdown(timers, KEEP_ALIVE_SECONDS, ChangeStream.keep_alive)
         self._origin = public_url.rstrip("/")
         self._inactivity_seconds = inactivity_seconds
         self._turns: Turns[ChangeStream] = Turns(timers)
@@ -129,7 +130,8 @@ class ChangeStream:
     def greet(self, retry_milliseconds: int) -> None:
         """Open with the time after which a client that lost us tries again.
 
-        Who does not say what it saw last is told to fetch at once: what it fetched before it came may be older.
+        Who does not say what it saw last is told to fetch at once: what it fetched before it came may be
+        older.
         """
         self._greeting = b"retry: %d\n\n" % retry_milliseconds
         self.advance()
@@ -137,7 +139,10 @@ class ChangeStream:
     def advance(self) -> None:
         """Send what is due, if it can be sent."""
         snapshot = self._selection.of(self._streams.store)
-        current = _NOTHING if snapshot is None else snapshot.digest
+        current: str | None = _NOTHING if snapshot is None else snapshot.digest
+        if not self._streams.store.known:
+            # Nothing is known yet: a client that fetched now would be refused.
+            current = self._seen
         if not self._stream.writable or (current == self._seen and not self._greeting):
             return
         event = b"" if current == self._seen else encode_event(snapshot)
@@ -162,7 +167,9 @@ class ChangeStream:
 
 
 def encode_event(snapshot: Snapshot | None) -> bytes:
-    """`refetchEvaluation`, with what leads to `snapshot`: a client gives `etag` and `lastModified` back in the query when it fetches."""
+    """`refetchEvaluation`, with what leads to `snapshot`: a client gives `etag` and `lastModified` back in
+    the query when it fetches.
+    """
     content: dict[str, Any] = {"type": "refetchEvaluation"}
     if snapshot is None:
         return b"id:\nevent: message\ndata: %b\n\n" % orjson.dumps(content)
@@ -174,6 +181,4 @@ def encode_event(snapshot: Snapshot | None) -> bytes:
 
 
 def _refusal(status: int, details: str) -> Response:
-    return Response(
-        status, orjson.dumps({"errorDetails": details}), (("content-type", "application/json"),)
-    )
+    return Response(status, orjson.dumps({"errorDetails": details}), (("content-type", "application/json"),))

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from evaluator.http.listener import Listener
-    from evaluator.http.tls import TlsFiles
+    from evaluator.http.server.listener import Listener
+    from evaluator.http.server.tls import TlsFiles
+
+
+_OPTIONS: Final = {
+    "grpc": "--port",
+    "ofrep": "--ofrep-port",
+    "management": "--management-port",
+    "sync": "--sync-port",
+}
+"""Which option sets a listener's port."""
+
+
+class PortError(OSError):
+    """A port cannot be listened on; the text says which, why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +39,23 @@ class Door:
     tls: TlsFiles | None = None
 
     async def open(self) -> int:
-        """The bound port; 0 for a Unix socket. Raises OSError."""
+        """The bound port; 0 for a Unix socket. Raises OSError, for a port PortError."""
         if self.socket_path:
             await self.listener.start_unix(self.socket_path, tls=self.tls)
             return 0
-        return await self.listener.start(self.host, self.port, tls=self.tls)
+        try:
+            return await self.listener.start(self.host, self.port, tls=self.tls)
+        except OSError as error:
+            raise PortError(self._explained(error)) from error
+
+    def _explained(self, error: OSError) -> str:
+        option = _OPTIONS.get(self.listener.name, "another option")
+        choose = f"choose another with {option}, or 0 for any free one"
+        if error.errno == errno.EADDRINUSE:
+            return f"port {self.port} is already in use; {choose}"
+        if error.errno == errno.EACCES:
+            return f"port {self.port} needs more rights than this process has; {choose}"
+        return f"cannot listen on {self.host}, port {self.port}: {error.strerror or error}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +100,8 @@ async def open_doors(
     drain_seconds: float,
     last: Callable[[], None] = lambda: None,
 ) -> Serving:
-    """Listen at all of them: evaluation, OFREP, management, sync, as Ports has them. closers, last: called at the end.
+    """Listen at all of them: evaluation, OFREP, management, sync, as Ports has them. closers, last: called at
+    the end.
 
     Raises OSError if one cannot be had, and leaves none open then.
     """

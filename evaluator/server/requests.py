@@ -1,8 +1,9 @@
 """How many requests there were, how long their handlers took, and how large the answers were.
 
-Handlers are wrapped, so the protocols below know nothing of it. A request costs a clock reading and an addition: after each scrape the
-first MEASURED of a series are measured one by one, and then one of STRIDE, which counts for all since the one before. So no request
-is left out of the count for longer than STRIDE - 1 others of its series, or the next scrape and one more.
+Handlers are wrapped, so the protocols below know nothing of it. A request costs a clock reading and an
+addition: after each scrape the first MEASURED of a series are measured one by one, and then one of STRIDE,
+which counts for all since the one before. So no request is left out of the count for longer than STRIDE - 1
+others of its series, or the next scrape and one more.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from evaluator.http.routes import Code, Deferred, Response, RpcError
+from evaluator.http.deferred import Deferred
+from evaluator.http.messages import Code, Response, RpcError
 from evaluator.server.families import histogram
 
 if TYPE_CHECKING:
@@ -20,21 +22,17 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from evaluator.http.routes import (
-        Answer,
-        Call,
-        HttpHandler,
-        Request,
-        Routes,
-        UnaryHandler,
-    )
+    from evaluator.http.messages import Call, Request
+    from evaluator.http.routes import Answer, HttpHandler, Routes, UnaryHandler
 
 MEASURED: Final = 4_096
 STRIDE: Final = 16
 
 FINE: Final = (5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3)
 COARSE: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""flagd's bounds for a request's duration (core/pkg/telemetry/metrics.go), in seconds; FINE is where our evaluations are."""
+"""flagd's bounds for a request's duration (core/pkg/telemetry/metrics.go), in seconds; FINE is where our
+evaluations are.
+"""
 SECONDS: Final = FINE + COARSE
 BYTES: Final = (1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)
 """flagd's bounds for a response's size."""
@@ -110,7 +108,9 @@ class Requests:
         self._series: dict[tuple[str, Outcome], Series] = {}
 
     def measured(self, routes: Routes, *, scheme: str = "http") -> Routes:
-        """The same routes, their unary calls and requests measured; streams are counted where they are kept."""
+        """The same routes, their unary calls and requests measured; streams are counted where
+        they are kept.
+        """
         return replace(
             routes,
             unary={p: self._rpc(scheme, "grpc", p, run) for p, run in routes.unary.items()},

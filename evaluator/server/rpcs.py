@@ -1,6 +1,8 @@
-"""Calls of a port of plain gRPC from their beginning to their end, unary ones and streams: what flagd's sync server tells of its own.
+"""Calls of a port of plain gRPC from their beginning to their end, unary ones and streams: what flagd's sync
+server tells of its own.
 
-flagd has it from otelgrpc (https://pkg.go.dev/go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc).
+flagd has it from otelgrpc
+(https://pkg.go.dev/go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc).
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from evaluator.http.routes import Code, Deferred
+from evaluator.http.deferred import Deferred
+from evaluator.http.messages import Code
 from evaluator.server.families import histogram
 from evaluator.server.requests import buckets, code_of
 
@@ -19,7 +22,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from evaluator.http.routes import Call, MessageStream, Routes, StreamHandler, UnaryHandler
+    from evaluator.http.messages import Call, MessageStream
+    from evaluator.http.routes import Routes, StreamHandler, UnaryHandler
 
 End: TypeAlias = "Callable[[Code], None]"
 Begin: TypeAlias = "Callable[[Call], End]"
@@ -60,9 +64,7 @@ def _unary(run: UnaryHandler, begin: Begin, call: Call, message: bytes) -> bytes
     return answer
 
 
-def _stream(
-    run: StreamHandler, begin: Begin, call: Call, message: bytes, stream: MessageStream
-) -> None:
+def _stream(run: StreamHandler, begin: Begin, call: Call, message: bytes, stream: MessageStream) -> None:
     followed = _Followed(stream, begin(call))
     try:
         run(call, message, followed)
@@ -147,9 +149,7 @@ class Durations:
 
     def families(self) -> Iterator[Metric]:
         """As it is now. Also called outside the loop, so it walks a copy."""
-        family = histogram(
-            "rpc_server_duration_milliseconds", "Duration of RPCs of the sync port.", LABELS
-        )
+        family = histogram("rpc_server_duration_milliseconds", "Duration of RPCs of the sync port.", LABELS)
         for (path, code), (counts, (total,)) in list(self._found.items()):
             labels = ("grpc", *named(path), str(int(code)))
             family.add_metric(labels, buckets(MILLISECONDS, counts), total)

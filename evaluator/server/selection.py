@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from evaluator.http.routes import Code, RpcError, header
+from evaluator.http.messages import Code, RpcError, header
 from evaluator.wire.messages import SELECTOR_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from evaluator.http.routes import Headers
+    from evaluator.http.messages import Headers
     from evaluator.store import SelectorKey, Snapshot, Store
 
 _FLAG_SET_ID: Final = "flagSetId"
@@ -56,9 +56,7 @@ def parse(text: str | None) -> Selection:
     if not equals:
         return Selection(_SOURCE, text)
     if key not in _KEYS:
-        raise InvalidSelectorError(
-            f'invalid selector key "{key}", valid keys: "{_FLAG_SET_ID}", "{_SOURCE}"'
-        )
+        raise InvalidSelectorError(f'invalid selector key "{key}", valid keys: "{_FLAG_SET_ID}", "{_SOURCE}"')
     return Selection(_KEYS[key], value)
 
 

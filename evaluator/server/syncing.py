@@ -1,8 +1,9 @@
 """What the sync port serves: the store's flag sets, by selector.
 
-There is no first message until a first flag set is served. A selector that finds nothing then gets an empty set, as from flagd, unless
-what it asks for may be on its way: while a source has delivered nothing yet, a new stream waits, for else a client that reconnects to a
-restarted evaluator would lose its flags for a moment. A stream that was sent flags is told when its selector finds them no more.
+There is no first message until a first flag set is served. A selector that finds nothing then gets an empty
+set, as from flagd, unless what it asks for may be on its way: while a source has delivered nothing yet, a new
+stream waits, for else a client that reconnects to a restarted evaluator would lose its flags for a moment. A
+stream that was sent flags is told when its selector finds them no more.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from evaluator.exchange import let_go
 from evaluator.flags.model import FlagSet
-from evaluator.http.routes import Code, RpcError
+from evaluator.http.messages import Code, RpcError
 from evaluator.server.selection import InvalidSelectorError, Selection, parse
 from evaluator.wire.encoding import encode
 from evaluator.wire.servicer import Missing, Payload
@@ -23,12 +24,14 @@ from evaluator.wire.servicer import Missing, Payload
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
-    from evaluator.http.routes import Call
+    from evaluator.http.messages import Call
     from evaluator.store import Snapshot, Store
     from evaluator.wire.servicer import Make, Tell
 
 _log = logging.getLogger(__name__)
 
+START_SECONDS: Final = 5.0
+"""How long after the start a source that neither delivers nor fails is waited for, as flagd does."""
 LARGE: Final = 50
 """Flags from which on a set is encoded in a thread: up to here it takes half a millisecond."""
 
@@ -51,7 +54,8 @@ class _Watched:
         self.delivered = 0
         """The latest asking whose answer was told: a thread that ends late tells nothing older."""
         self.quiet = False
-        """Whether all that is still to be told is that the same flags are stale now: no reason to send them."""
+        """Whether all that is still to be told is that the same flags are stale now: no reason to send them.
+        """
         self.served = False
         """Whether a flag set was ever told."""
 
@@ -74,21 +78,24 @@ class _Watched:
 
 
 class StoreBackend:
-    """Backend of the sync service over a store. All of it happens on the loop, but for the encoding of large sets."""
+    """Backend of the sync service over a store. All of it happens on the loop, but for the encoding of large
+    sets.
+    """
 
     def __init__(self, store: Store, context: Mapping[str, Any]) -> None:
-        """`context` is what in-process providers lay over each evaluation context; it may change in place, and goes with the next set."""
+        """`context` is what in-process providers lay over each evaluation context; it may change in place,
+        and goes with the next set.
+        """
         self._store = store
         self._context = context
         self._watched: dict[Selection, _Watched] = {}
         self._waiting: dict[Selection, None] = {}
         """Whose flag set is to be encoded in the thread, in turn."""
         self._encoding: asyncio.Task[None] | None = None
+        self._waits_for_sources = not store.settled
         self._stale = store.catalog.stale
         """Sources, as of the last telling."""
-        self._unsubscribe = store.subscribe(
-            self._on_change, partial(self._on_change, restated=True)
-        )
+        self._unsubscribe = store.subscribe(self._on_change, partial(self._on_change, restated=True))
 
     def topic(self, selector: str, call: Call) -> Hashable:
         """The selection; raises RpcError INVALID_ARGUMENT."""
@@ -117,6 +124,12 @@ class StoreBackend:
         self._refresh(selection, watched)
         return cancel
 
+    def stop_waiting(self) -> None:
+        """Send what is known, though a source may neither have delivered nor failed yet."""
+        if self._waits_for_sources:
+            self._waits_for_sources = False
+            self._refresh_all(quiet=False)
+
     def close(self) -> None:
         """Tell nobody anything more."""
         self._unsubscribe()
@@ -129,8 +142,13 @@ class StoreBackend:
         # Who came while a source was stale was sent flags that say so, whatever others are still.
         fresh_again = self._stale - self._store.catalog.stale
         self._stale = self._store.catalog.stale
+        settles = self._waits_for_sources and self._store.settled
+        self._waits_for_sources = self._waits_for_sources and not settles
+        self._refresh_all(quiet=restated and not fresh_again and not settles)
+
+    def _refresh_all(self, *, quiet: bool) -> None:
         for selection, watched in tuple(self._watched.items()):
-            self._refresh(selection, watched, quiet=restated and not fresh_again)
+            self._refresh(selection, watched, quiet=quiet)
 
     def _refresh(self, selection: Selection, watched: _Watched, *, quiet: bool = False) -> None:
         watched.ask(quiet=quiet)
@@ -146,7 +164,7 @@ class StoreBackend:
                 self._encoding = asyncio.get_running_loop().create_task(self._encode())
 
     def _find(self, selection: Selection, watched: _Watched) -> FlagSet | Missing:
-        if self._store.snapshot is None:
+        if not self._store.known or self._waits_for_sources:
             return NOT_YET
         snapshot = selection.of(self._store)
         if snapshot is not None:
@@ -171,9 +189,7 @@ class StoreBackend:
                         [found],
                     )
                     del found
-                    made = await asyncio.to_thread(
-                        _make_aside, flag_sets, context, watchers, watched.quiet
-                    )
+                    made = await asyncio.to_thread(_make_aside, flag_sets, context, watchers, watched.quiet)
                     watched.tell(asked, made)
         finally:
             self._encoding = None
@@ -185,7 +201,9 @@ def _make_aside(
     watchers: Mapping[object, tuple[Make, Tell]],
     quiet: bool,
 ) -> _Made:
-    """`_make` for the one set that is taken out of the list: if it was replaced meanwhile, it is freed here and not on the loop."""
+    """`_make` for the one set that is taken out of the list: if it was replaced meanwhile, it is freed here
+    and not on the loop.
+    """
     flag_set = flag_sets.pop()
     made = _make(flag_set, context, watchers, quiet)
     remains: list[object] = [*flag_set.flags.values()]
@@ -203,10 +221,7 @@ def _make(
     """The set in each watcher's messages; see `Payload.quiet`."""
     try:
         document = encode(flag_set)
-        return {
-            token: replace(make(document, context), quiet=quiet)
-            for token, (make, _) in watchers.items()
-        }
+        return {token: replace(make(document, context), quiet=quiet) for token, (make, _) in watchers.items()}
     except Exception:  # noqa: BLE001 - logged; what is served stays
         _log.exception("a flag set cannot be encoded for the sync port")
         return UNENCODABLE

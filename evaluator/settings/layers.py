@@ -1,4 +1,6 @@
-"""Where options are given: command line over environment over configuration file, each told apart in messages."""
+"""Where options are given: command line over environment over configuration file, each told apart in
+messages.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,9 @@ if TYPE_CHECKING:
 DEFAULT_FILE: Final = ".agent.yaml"
 _MOST_BYTES: Final = 4_000_000
 _LINKS: Final = ("tcp://", "udp://", "sctp://")
-"""Kubernetes sets FLAGD_PORT=tcp://… for a Service named flagd in each pod beside it, with FLAGD_SERVICE_HOST, FLAGD_PORT_8013_TCP and the like.
-None of them is meant for us."""
+"""Kubernetes sets FLAGD_PORT=tcp://… for a Service named flagd in each pod beside it, with
+FLAGD_SERVICE_HOST, FLAGD_PORT_8013_TCP and the like. None of them is meant for us.
+"""
 _NEVER_READ: Final = frozenset({"config"})
 """Options of the command line only."""
 
@@ -55,8 +58,7 @@ def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], list
             listed = option.kind is Kind.STRINGS
             found[option.name] = Given(variable, ([*values.words(text)],) if listed else (text,))
         elif option is None and _is_ours(variable):
-            hint = did_you_mean(variable, variables)
-            warnings.append(f"the variable {variable} is none that is read{hint}")
+            warnings.append(f"unknown variable {variable}{did_you_mean(variable, variables)}")
     return found, warnings
 
 
@@ -66,7 +68,8 @@ def _is_ours(variable: str) -> bool:
 
 
 def from_file(path: str, environ: Mapping[str, str]) -> tuple[dict[str, Given], list[str]]:
-    """The options of the file at `path`, else of $HOME/.agent.yaml if it is there; and warnings of unknown keys.
+    """The options of the file at `path`, else of $HOME/.agent.yaml if it is there; and warnings of unknown
+    keys.
 
     As viper has it, keys are in lower case at every depth, whatever the file has.
     """
@@ -78,8 +81,7 @@ def from_file(path: str, environ: Mapping[str, str]) -> tuple[dict[str, Given], 
     for key, value in _read(file).items():
         option = BY_NAME.get(key)
         if option is None or key in _NEVER_READ:
-            hint = did_you_mean(key, BY_NAME)
-            warnings.append(f"{file}: the key {shown(key)} is none that is read{hint}")
+            warnings.append(f"{file}: unknown key {shown(key)}{did_you_mean(key, BY_NAME)}")
         elif value is not None:
             found[key] = Given(f"{key} in {file}", (_worded(option, value),))
     return found, warnings

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from evaluator.flags.model import Bucketing
-from evaluator.http.cors import Cors
+from evaluator.http.server.cors import Cors
 from evaluator.settings import layers, values
-from evaluator.settings.model import InvalidSettingError, OtelSettings, PodName, Settings, TlsPaths
+from evaluator.settings.model import CORS_OFF, InvalidSettingError, OtelSettings, PodName, Settings, TlsPaths
 from evaluator.settings.options import BY_NAME, FOREIGN, POD, Kind, Option
-from evaluator.settings.sources import parse_sources, parse_uri
+from evaluator.settings.sources import parse_source, parse_sources, parse_uri
+from evaluator.sync.config import FILES, Provider
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,15 +52,15 @@ def load(flags: Mapping[str, Sequence[str]], environ: Mapping[str, str]) -> Load
     return Loaded(settings, tuple(warnings))
 
 
-def _settings(
-    given: Mapping[str, Given], environ: Mapping[str, str], warnings: list[str]
-) -> Settings:
+def _settings(given: Mapping[str, Given], environ: Mapping[str, str], warnings: list[str]) -> Settings:
     defaults = Settings()
     found: dict[str, Any] = {}
     for name, what in given.items():
         option = BY_NAME[name]
         _refuse(option, what)
-        if name in {"uri", "sources"} or (option.kind is Kind.CHOICE and what.values[-1] == ""):
+        if name in {"uri", "sources", "receipts-to"} or (
+            option.kind is Kind.CHOICE and what.values[-1] == ""
+        ):
             continue
         found[option.target if option.target != "-" else name] = _value(option, what)
     otel = _otel(found, environ)
@@ -71,6 +72,7 @@ def _settings(
         )
     authority = Path(found["client-ca-path"]) if found.get("client-ca-path") else None
     named = {field.name for field in fields(Settings)}
+    sources = _sources(given, warnings)
     settings = replace(
         defaults,
         **{name: value for name, value in found.items() if name in named},
@@ -79,7 +81,8 @@ def _settings(
         server_tls=_tls(found, "", authority),
         ofrep_tls=_tls(found, "ofrep-", authority),
         management_tls=_tls(found, "management-", None),
-        sources=_sources(given, warnings),
+        sources=sources,
+        receipts_to=_receipts_to(given, sources, warnings),
     )
     return _finished(settings, found)
 
@@ -111,9 +114,7 @@ def _value(option: Option, given: Given) -> Any:
 
 def _otel(found: dict[str, Any], environ: Mapping[str, str]) -> OtelSettings:
     foreign = {
-        field: values.line(environ[name], name)
-        for name, field in FOREIGN.items()
-        if environ.get(name)
+        field: values.line(environ[name], name) for name, field in FOREIGN.items() if environ.get(name)
     }
     merged = foreign | {name: value for name, value in found.items() if name.startswith(_OTEL)}
     return OtelSettings(**{name.removeprefix(_OTEL): value for name, value in merged.items()})
@@ -144,12 +145,31 @@ def _sources(given: Mapping[str, Given], warnings: list[str]) -> tuple[SourceCon
     return tuple(found)
 
 
+def _receipts_to(
+    given: Mapping[str, Given], sources: Sequence[SourceConfig], warnings: list[str]
+) -> SourceConfig | None:
+    what = given.get("receipts-to")
+    if what is None:
+        return None
+    endpoint = parse_source(what.values[-1], what.where, warnings)
+    if endpoint.provider is not Provider.GRPC:
+        raise InvalidSettingError(f"{what.where} must be a gRPC server, such as grpc://flagstaff-proxy:8015")
+    files = [each for each in sources if each.provider in FILES]
+    if len(files) != 1:
+        raise InvalidSettingError(
+            f"{what.where} needs exactly one source that is a file; there are {len(files)}"
+        )
+    return endpoint
+
+
 def _finished(settings: Settings, found: Mapping[str, Any]) -> Settings:
     headers = {name.lower(): key for name, key in settings.context_from_header.items()}
     try:
         Cors(settings.cors_origins)
     except ValueError as error:
         raise InvalidSettingError(f"--cors-origin: {error}") from None
+    if CORS_OFF in settings.cors_origins and len(settings.cors_origins) > 1:
+        raise InvalidSettingError(f"--cors-origin: {CORS_OFF} stands alone, or origins without it")
     return replace(
         settings,
         context_from_header=headers,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.model import EMPTY, Bucketing
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from evaluator.sync.config import SourceConfig
+
+
+CORS_OFF: Final = "off"
 
 
 class InvalidSettingError(ValueError):
@@ -78,6 +81,8 @@ class Settings:
     """A later one wins over an earlier one."""
     receipts: str = "on"
     """`on`: a gRPC source that takes receipts is told what is served of it; `off`: none is."""
+    receipts_to: SourceConfig | None = None
+    """A server of receipts that is told what is served of the one file source."""
     pod: PodName = field(default_factory=PodName)
     state_dir: Path | None = None
     """Where the last good flags of each source are kept; None: nowhere."""
@@ -85,7 +90,7 @@ class Settings:
     show_bucketing: bool = False
     """Name the generation of `fractional` in every answer's metadata."""
     cors_origins: tuple[str, ...] = ()
-    """Origins that a browser may ask from; empty or `*`: all, as flagd."""
+    """Origins that a browser may ask from; empty or `*`: all, as flagd; CORS_OFF alone: none."""
     context_values: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     """Laid over every evaluation context."""
     context_from_header: Mapping[str, str] = field(default_factory=lambda: EMPTY)
@@ -105,7 +110,7 @@ class Settings:
     """Whether a sync client may ping as often without a stream."""
     max_request_body: int = 1_000_000
     """Bytes; 0: no limit."""
-    max_request_header: int = 1_000_000
+    max_request_header: int = 65_536
     """Bytes of a header block, at least 1."""
     log_format: str = "console"
     log_level: str = "info"

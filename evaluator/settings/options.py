@@ -1,7 +1,8 @@
 """The one table of options: parser, environment, configuration file and documents all follow it.
 
-flagd's are those of https://flagd.dev/reference/flagd-cli/flagd_start/; each is accepted, or refused with the reason. A variable is
-the option's name in capitals after `FLAGD_`, or `FLAGSTAFF_` for an option that flagd does not have.
+flagd's are those of https://flagd.dev/reference/flagd-cli/flagd_start/; each is accepted, or refused with the
+reason. A variable is the option's name in capitals after `FLAGD_`, or `FLAGSTAFF_` for an option that flagd
+does not have.
 """
 
 from __future__ import annotations
@@ -70,61 +71,61 @@ def _gone(name: str, instead: str, short: str = "") -> Option:
 
 _LISTENING: Final = (
     Option(name="port", short="p", kind=Kind.WHOLE, bounds=_PORT, help="evaluation: gRPC, gRPC-Web, Connect"),
-    Option(name="management-port", short="m", kind=Kind.WHOLE, bounds=_PORT, help="health, readiness, metrics"),
-    Option(name="sync-port", short="g", kind=Kind.WHOLE, bounds=_PORT, help="flagd.sync.v1, for in-process providers"),
+    Option(name="management-port", short="m", kind=Kind.WHOLE, bounds=_PORT, help="health, readiness, " "metrics"),
+    Option(name="sync-port", short="g", kind=Kind.WHOLE, bounds=_PORT, help="flagd.sync.v1, for in-process " "providers"),
     Option(name="ofrep-port", short="r", kind=Kind.WHOLE, bounds=_PORT, help="OFREP"),
     Option(name="socket-path", short="d", kind=Kind.PATH, help="Unix socket in place of the evaluation port"),
     Option(name="sync-socket-path", short="e", kind=Kind.PATH, help="Unix socket in place of the sync port"),
-    Option(name="server-cert-path", short="c", kind=Kind.PATH, field="-", help="TLS certificate of evaluation and sync"),
+    Option(name="server-cert-path", short="c", kind=Kind.PATH, field="-", help="TLS certificate of evaluation and " "sync"),
     Option(name="server-key-path", short="k", kind=Kind.PATH, field="-", help="its key"),
-    Option(name="cors-origin", short="C", kind=Kind.STRINGS, field="cors_origins", help="origins that browsers may ask from; none or *: all"),
+    Option(name="cors-origin", short="C", kind=Kind.STRINGS, field="cors_origins", help="origins that browsers may ask from; unset or *: " "all; off: none"),
 )  # fmt: skip
 
 _FLAGS: Final = (
-    Option(name="uri", short="f", kind=Kind.STRINGS, field="-", help="where flags come from; repeat, a later one wins"),
-    Option(name="sources", short="s", kind=Kind.SOURCES, field="-", help="the same as a JSON array of objects, with all their fields"),
-    Option(name="context-value", short="X", kind=Kind.PAIRS, field="context_values", help="laid over every evaluation context"),
+    Option(name="uri", short="f", kind=Kind.STRINGS, field="-", help="where flags come from; repeat, a later one " "wins"),
+    Option(name="sources", short="s", kind=Kind.SOURCES, field="-", help="the same as a JSON array of objects, with all " "their fields"),
+    Option(name="context-value", short="X", kind=Kind.PAIRS, field="context_values", help="laid over every evaluation " "context"),
     Option(name="context-from-header", short="H", kind=Kind.PAIRS, help="context key by request header"),
     Option(
-        name="selector-fallback-key", field="-", choices=("source",), help="key of a selector that names none",
-        refusal="a selector without a key is a source's name, as in flagd since it dropped this; write selectors as key=value",
+        name="selector-fallback-key", field="-", choices=("source",), help="key of a selector that names " "none",
+        refusal="a selector without a key is a source's name, as in flagd since it " "dropped this; write selectors as key=value",
     ),
 )  # fmt: skip
 
 _STREAMS: Final = (
-    Option(name="stream-deadline", kind=Kind.DURATION, help="event and sync streams end after this; 0: never"),
+    Option(name="stream-deadline", kind=Kind.DURATION, help="event and sync streams end after this; 0: " "never"),
     Option(name="disable-sync-metadata", kind=Kind.SWITCH, help="GetMetadata of sync is unimplemented"),
     Option(
-        name="keep-alive-min-time", kind=Kind.DURATION, help="least time between a sync client's pings; 0: any",
+        name="keep-alive-min-time", kind=Kind.DURATION, help="least time between a sync client's pings; 0: " "any",
     ),
     Option(
-        name="keep-alive-permit-without-stream", kind=Kind.SWITCH, help="sync clients may ping without a stream",
+        name="keep-alive-permit-without-stream", kind=Kind.SWITCH, help="sync clients may ping without a " "stream",
     ),
     Option(
-        name="sync-http-port", kind=Kind.WHOLE, field="-", choices=("0",), help="flagd's port of GET /v1/flags",
+        name="sync-http-port", kind=Kind.WHOLE, field="-", choices=("0",), help="flagd's port of GET " "/v1/flags",
         refusal="GET /v1/flags is not offered; FetchAllFlags on --sync-port answers the same",
     ),
     Option(
-        name="sync-http-enabled", field="-", choices=("false",), help="GET /v1/flags on the sync port",
+        name="sync-http-enabled", kind=Kind.SWITCH, field="-", choices=("false",), help="GET /v1/flags on the sync port",
         refusal="GET /v1/flags is not offered; FetchAllFlags on --sync-port answers the same",
     ),
     Option(name="ofrep-sse-enabled", kind=Kind.SWITCH, help="OFREP's event stream"),
-    Option(name="ofrep-sse-inactivity-delay", kind=Kind.WHOLE, bounds=(1, 86_400), help="seconds after which clients close an idle event stream"),
+    Option(name="ofrep-sse-inactivity-delay", kind=Kind.WHOLE, bounds=(1, 86_400), help="seconds after which clients close an idle event " "stream"),
     Option(name="ofrep-sse-public-url", help="origin that clients find the event stream at"),
     Option(name="max-request-body", short="B", kind=Kind.WHOLE, help="bytes; 0: no limit"),
     Option(name="max-request-header", short="R", kind=Kind.WHOLE, help="bytes; 0: 1 MiB, Go's default"),
 )  # fmt: skip
 
 _TELLING: Final = (
-    Option(name="log-format", short="z", kind=Kind.CHOICE, choices=("console", "json"), help="form of the log on standard error"),
+    Option(name="log-format", short="z", kind=Kind.CHOICE, choices=("console", "json"), help="form of the log on standard " "error"),
     Option(name="debug", short="x", kind=Kind.SWITCH, field="-", help="the same as --log-level debug"),
-    Option(name="metrics-exporter", short="t", kind=Kind.CHOICE, choices=("prometheus", "otel"), help="otel: metrics are also sent to the collector"),
-    Option(name="otel-collector-uri", short="o", field="otel.collector_uri", help="where metrics and traces go by OTLP"),
-    Option(name="otel-cert-path", short="D", kind=Kind.PATH, field="otel.cert_path", help="client certificate for the collector"),
+    Option(name="metrics-exporter", short="t", kind=Kind.CHOICE, choices=("prometheus", "otel"), help="otel: metrics are also sent to the " "collector"),
+    Option(name="otel-collector-uri", short="o", field="otel.collector_uri", help="where metrics and traces go by " "OTLP"),
+    Option(name="otel-cert-path", short="D", kind=Kind.PATH, field="otel.cert_path", help="client certificate for the " "collector"),
     Option(name="otel-key-path", short="K", kind=Kind.PATH, field="otel.key_path", help="its key"),
-    Option(name="otel-ca-path", short="A", kind=Kind.PATH, field="otel.ca_path", help="authority of the collector's certificate"),
-    Option(name="otel-reload-interval", short="I", kind=Kind.DURATION, field="otel.reload_interval", help="how often these are read again"),
-    Option(name="config", kind=Kind.PATH, field="-", help="JSON or YAML file of options; default $HOME/.agent.yaml if it is there"),
+    Option(name="otel-ca-path", short="A", kind=Kind.PATH, field="otel.ca_path", help="authority of the collector's " "certificate"),
+    Option(name="otel-reload-interval", short="I", kind=Kind.DURATION, field="otel.reload_interval", help="how often these are read " "again"),
+    Option(name="config", kind=Kind.PATH, field="-", help="JSON or YAML file of options; default " "$HOME/.agent.yaml if it is there"),
 )  # fmt: skip
 
 _GONE: Final = (
@@ -138,17 +139,18 @@ _GONE: Final = (
 
 _OURS: Final = (
     Option(name="host", flagd=False, help="address that all ports listen on"),
-    Option(name="ofrep-socket-path", flagd=False, kind=Kind.PATH, help="Unix socket in place of the OFREP port"),
-    Option(name="ofrep-server-cert-path", flagd=False, kind=Kind.PATH, field="-", help="TLS certificate of OFREP"),
+    Option(name="ofrep-socket-path", flagd=False, kind=Kind.PATH, help="Unix socket in place of the OFREP " "port"),
+    Option(name="ofrep-server-cert-path", flagd=False, kind=Kind.PATH, field="-", help="TLS certificate of " "OFREP"),
     Option(name="ofrep-server-key-path", flagd=False, kind=Kind.PATH, field="-", help="its key"),
-    Option(name="management-server-cert-path", flagd=False, kind=Kind.PATH, field="-", help="TLS certificate of management"),
+    Option(name="management-server-cert-path", flagd=False, kind=Kind.PATH, field="-", help="TLS certificate of " "management"),
     Option(name="management-server-key-path", flagd=False, kind=Kind.PATH, field="-", help="its key"),
-    Option(name="client-ca-path", flagd=False, kind=Kind.PATH, field="-", help="authority of client certificates, which every TLS port but management then asks for"),
-    Option(name="state-dir", flagd=False, kind=Kind.PATH, help="keep the last good flags here, and start from them"),
-    Option(name="receipts", flagd=False, kind=Kind.CHOICE, choices=("on", "off"), help="tell gRPC sources that take receipts what is served of them"),
-    Option(name="bucketing", flagd=False, kind=Kind.CHOICE, choices=("v2", "v3"), help="generation of fractional for sets that do not pin their own"),
-    Option(name="show-bucketing", flagd=False, kind=Kind.SWITCH, help="name that generation in every answer's metadata"),
-    Option(name="log-level", flagd=False, kind=Kind.CHOICE, choices=("debug", "info", "warning", "error"), help="least level that is logged"),
+    Option(name="client-ca-path", flagd=False, kind=Kind.PATH, field="-", help="authority of client certificates, which every " "TLS port but management then asks for"),
+    Option(name="state-dir", flagd=False, kind=Kind.PATH, help="keep the last good flags here, and start from " "them"),
+    Option(name="receipts", flagd=False, kind=Kind.CHOICE, choices=("on", "off"), help="tell gRPC sources that take receipts what is " "served of them"),
+    Option(name="receipts-to", flagd=False, kind=Kind.SOURCES, help="gRPC server that is told what is served of the file, as a URI or a JSON object of --sources"),
+    Option(name="bucketing", flagd=False, kind=Kind.CHOICE, choices=("v2", "v3"), help="generation of fractional for sets that do not " "pin their own"),
+    Option(name="show-bucketing", flagd=False, kind=Kind.SWITCH, help="name that generation in every answer's " "metadata"),
+    Option(name="log-level", flagd=False, kind=Kind.CHOICE, choices=("debug", "info", "warning", "error"), help="least level that is " "logged"),
 )  # fmt: skip
 
 OPTIONS: Final = (*_LISTENING, *_FLAGS, *_STREAMS, *_TELLING, *_GONE, *_OURS)

@@ -1,4 +1,6 @@
-"""Where flags come from, as flagd is told it: `--uri` by prefix, `--sources` by field (flagd's syncbuilder and SourceConfig)."""
+"""Where flags come from, as flagd is told it: `--uri` by prefix, `--sources` by field (flagd's syncbuilder
+and SourceConfig).
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,7 @@ KUBERNETES: Final = (
     "the evaluator has no access to Kubernetes; take the flag set from the proxy instead, such as "
     '{"uri":"HOST:8015","provider":"grpc","selector":"NAMESPACE/NAME"}'
 )
-_FORMS: Final = (
-    "file:, http(s)://, grpc(s)://, envoy://, dns://, uds://, xds://, gs://, azblob:// or s3://"
-)
+_FORMS: Final = "file:, http(s)://, grpc(s)://, envoy://, dns://, uds://, xds://, gs://, azblob:// or s3://"
 _CUT: Final = {"file:": Provider.FILE, "grpc://": Provider.GRPC, "grpcs://": Provider.GRPC}
 """Prefixes that are no part of the source's name."""
 _KEPT: Final = {
@@ -120,13 +120,26 @@ def parse_uri(uri: str, where: str) -> SourceConfig:
 def parse_sources(given: object, where: str, warnings: list[str]) -> list[SourceConfig]:
     """The sources of a JSON array, as text or read already; a warning for each field that nothing reads."""
     if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except (ValueError, RecursionError) as error:
-            raise InvalidSettingError(f"{where} is no JSON: {error}") from None
+        given = _json(given, where)
     if not isinstance(given, list):
         raise InvalidSettingError(f"{where} is {shown(given)}: must be an array of sources")
     return [_source(item, f"{where}[{index}]", warnings) for index, item in enumerate(given)]
+
+
+def parse_source(given: object, where: str, warnings: list[str]) -> SourceConfig:
+    """One source: a URI, a JSON object as text, or an object read already."""
+    if not isinstance(given, str):
+        return _source(given, where, warnings)
+    if given.lstrip().startswith("{"):
+        return _source(_json(given, where), where, warnings)
+    return parse_uri(given, where)
+
+
+def _json(text: str, where: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidSettingError(f"{where} is not valid JSON: {error}") from None
 
 
 def _source(given: object, where: str, warnings: list[str]) -> SourceConfig:
@@ -168,10 +181,10 @@ def _fields(
     for key, value in given.items():
         name = by_case.get(key.lower())
         if name is None:
-            unread = f"{where}.{key} is no field that is read{did_you_mean(key, known)}"
+            unknown = f"unknown field {where}.{key}{did_you_mean(key, known)}"
             if warnings is None:
-                raise InvalidSettingError(unread)
-            warnings.append(unread)
+                raise InvalidSettingError(unknown)
+            warnings.append(unknown)
             continue
         field, read = known[name]
         if value is not None:

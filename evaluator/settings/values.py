@@ -1,7 +1,8 @@
 """How a value is read, be it an option's text, a variable's, or a value of the configuration file.
 
-pflag reads flagd's command line and viper's `cast` the rest, so lists, pairs, durations and switches are spelled as those two take
-them; where `cast` silently gives zero for what it cannot read, this says so instead.
+pflag reads flagd's command line and viper's `cast` the rest, so lists, pairs, durations and switches are
+spelled as those two take them; where `cast` silently gives zero for what it cannot read, this says so
+instead.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def duration(value: object, where: str) -> float:
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if not parts or "".join(map("".join, parts)) != text or seconds > _LONGEST:
         raise InvalidSettingError(
-            f"{where} is {shown(value)}: must be a duration such as 30s or 1h15m"
+            f"{where} is {shown(value)}, which is not a valid duration; use 10s, 5m or 1h15m"
         )
     return seconds
 
@@ -45,10 +46,7 @@ def whole(value: object, where: str, bounds: tuple[int, int]) -> int:
     """A whole number within `bounds`, both included."""
     lowest, highest = bounds
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
-    if (
-        not (text.isascii() and text.isdigit() and len(text) <= 20)
-        or not lowest <= int(text) <= highest
-    ):
+    if not (text.isascii() and text.isdigit() and len(text) <= 20) or not lowest <= int(text) <= highest:
         raise InvalidSettingError(
             f"{where} is {shown(value)}: must be a whole number from {lowest} to {highest}"
         )
@@ -78,7 +76,7 @@ def choice(value: object, where: str, choices: Sequence[str]) -> str:
 
 
 def strings(values: Iterable[object], where: str) -> tuple[str, ...]:
-    """Each value of an option given several times: a list, or texts parted by commas and quoted as in CSV."""
+    """Each value of an option given several times: a list, or texts separated by commas and quoted as in CSV."""
     found: list[str] = []
     for value in values:
         found += value if isinstance(value, list) else _parted(value, where)
@@ -86,12 +84,14 @@ def strings(values: Iterable[object], where: str) -> tuple[str, ...]:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """A variable's items: viper parts them at white space, pflag at commas; both are taken."""
+    """A variable's items: viper splits them at white space, pflag at commas; both are accepted."""
     return tuple(filter(None, re.split(r"[\s,]+", text)))
 
 
 def pairs(values: Iterable[object], where: str) -> dict[str, str]:
-    """`key=value` texts parted by commas, a JSON object as text, or a mapping; a later key wins over an earlier."""
+    """`key=value` texts separated by commas, a JSON object as text, or a mapping; a later key wins over an
+    earlier.
+    """
     found: dict[str, str] = {}
     for value in values:
         mapping = _mapping(value, where)
@@ -105,7 +105,7 @@ def pairs(values: Iterable[object], where: str) -> dict[str, str]:
             key, equals, rest = item.partition("=")
             if not (key and equals):
                 raise InvalidSettingError(
-                    f"{where} has {shown(item)}: must be key=value, parted by commas"
+                    f"{where} has {shown(item)}: must be key=value, separated by commas"
                 )
             found[key] = rest
     return found
@@ -116,9 +116,7 @@ def _mapping(value: object, where: str) -> dict[object, object] | None:
         try:
             value = json.loads(value)
         except ValueError:
-            raise InvalidSettingError(
-                f"{where} is no JSON object, though it begins as one"
-            ) from None
+            raise InvalidSettingError(f"{where} begins like a JSON object and is not valid JSON") from None
     if isinstance(value, dict):
         return value
     if isinstance(value, str):
@@ -140,4 +138,4 @@ def _parted(value: object, where: str) -> list[str]:
     try:
         return next(csv.reader([value], strict=True), [])
     except csv.Error as error:
-        raise InvalidSettingError(f"{where} is no list parted by commas: {error}") from None
+        raise InvalidSettingError(f"{where} is not a comma-separated list: {error}") from None

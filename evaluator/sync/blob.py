@@ -1,4 +1,6 @@
-"""An object in S3, Google Cloud Storage or Azure, asked for again and again; unchanged content is told by its ETag."""
+"""An object in S3, Google Cloud Storage or Azure, asked for again and again; unchanged content is told by its
+ETag.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,8 @@ class BlobSource:
 
 
 def open_store(config: SourceConfig) -> Any:
-    """The bucket of a source, with the credentials that the environment gives, as the vendors' own tools take them.
+    """The bucket of a source, with the credentials that the environment gives, as the vendors' own tools take
+    them.
 
     Raises InvalidSourceError.
     """
@@ -112,16 +115,12 @@ def open_store(config: SourceConfig) -> Any:
                 raise InvalidSourceError(
                     f"the source {config.name}: set AZURE_STORAGE_ACCOUNT to the account's name"
                 )
-            return AzureStore(
-                parts.netloc, account_name=account, client_options=client, retry_config=retry
-            )
+            return AzureStore(parts.netloc, account_name=account, client_options=client, retry_config=retry)
         return _s3(parts.netloc, given, client, retry)
     except (BaseError, ValueError) as error:
         if isinstance(error, InvalidSourceError):
             raise
-        raise InvalidSourceError(
-            f"the source {config.name}: {str(error).partition(chr(10))[0]}"
-        ) from None
+        raise InvalidSourceError(f"the source {config.name}: {str(error).partition(chr(10))[0]}") from None
 
 
 def _s3(bucket: str, given: dict[str, str], client: ClientConfig, retry: Any) -> S3Store:

@@ -1,4 +1,6 @@
-"""What one source is told: the fields of flagd's `--sources` (https://flagd.dev/reference/sync-configuration/) and some of ours."""
+"""What one source is told: the fields of flagd's `--sources`
+(https://flagd.dev/reference/sync-configuration/) and some of ours.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ MAX_INTERVAL: Final = 86_400
 
 
 class InvalidSourceError(ValueError):
-    """A source's configuration cannot be used; the text says what is wrong and what to write. It holds no secret."""
+    """A source's configuration cannot be used; the text says what is wrong and what to write. It holds no
+    secret.
+    """
 
 
 class Provider(StrEnum):

@@ -17,16 +17,16 @@ _MAX_SECRET: Final = 64 * 1024
 
 
 def authorization(config: SourceConfig) -> str | None:
-    """The value of `Authorization`, from the configuration, a token's file, or the URL. Blocks; raises SourceFault."""
+    """The value of `Authorization`, from the configuration, a token's file, or the URL. Blocks; raises
+    SourceFault.
+    """
     if config.auth_header:
         return config.auth_header
     if config.bearer_token_file:
         return f"Bearer {read_secret(Path(config.bearer_token_file))}"
     if config.bearer_token:
         return f"Bearer {config.bearer_token}"
-    information, at, _ = (
-        urlsplit(config.uri).netloc.rpartition("@") if "://" in config.uri else ("", "", "")
-    )
+    information, at, _ = urlsplit(config.uri).netloc.rpartition("@") if "://" in config.uri else ("", "", "")
     if not at:
         return None
     return f"Basic {base64.b64encode(unquote(information).encode()).decode()}"

@@ -1,9 +1,12 @@
-"""A file of definitions, or a folder of them, on this machine: replaced by rename, rewritten in place, or a mounted ConfigMap."""
+"""A file of definitions, or a folder of them, on this machine: replaced by rename, rewritten in place, or a
+mounted ConfigMap.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import stat
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from evaluator.flags.document import Format, format_of
@@ -18,17 +21,25 @@ if TYPE_CHECKING:
     from evaluator.sync.source import Heard
 
 POLL: Final = 1.0
-"""Seconds between looks, whatever inotify says: it is silent about what other machines write to a shared file system."""
+"""Seconds between looks, whatever inotify says: it is silent about what other machines write to a shared file
+system.
+"""
 _SETTLE: Final = 0.02
 """Seconds after an event: whoever writes in place opens, truncates and writes."""
 _LOOKS: Final = 2
-"""Looks after a change that read again: a second change within the clock's grain leaves no trace in the times."""
+"""Looks after a change that read again: a second change within the clock's grain leaves no trace in the
+times.
+"""
 _STILL: Final = 0.2
-"""Seconds that YAML which is written in place stays as it is before it is taken: cut at the end of a line it is a document, too."""
+"""Seconds that YAML which is written in place stays as it is before it is taken: cut at the end of a line it
+is a document, too.
+"""
 _FRESH: Final = 1.0
 """Seconds after its last change in which a file that we know nothing of may be under its writer's hands."""
 _GRAIN: Final = 10_000_000
-"""Nanoseconds: what the times of a file may tell apart. Writing sets both to one moment, a later rename that of its inode alone."""
+"""Nanoseconds: what the times of a file may tell apart. Writing sets both to one moment, a later rename that
+of its inode alone.
+"""
 _LONGEST_WRITING: Final = 5.0
 """Seconds after which whoever writes on and on is told of."""
 _MAX_FILES: Final = 1_000
@@ -115,7 +126,9 @@ class FileSource:
         return delivery
 
     def _settled(self, mark: Mark) -> tuple[Mark, Delivery] | None:
-        """What was there from before the reading until after it; None where that may be half of what is meant."""
+        """What was there from before the reading until after it; None where that may be half of what is
+        meant.
+        """
         for _ in range(_TRIES):
             if mark != self._unsettled and self._may_be_half(mark):
                 self._unsettled = mark
@@ -137,7 +150,9 @@ class FileSource:
         )
 
     def _is_being_written(self, seen: _FileMark, held: _FileMark | None) -> bool:
-        """Whether the file may be. What was renamed into another's place was whole before; what was made there may be half."""
+        """Whether the file may be. What was renamed into another's place was whole before; what was made
+        there may be half.
+        """
         if held is not None and (seen == held or seen[1:3] == held[1:3]):
             return seen != held
         *_, modified, changed = seen
@@ -151,28 +166,44 @@ class FileSource:
         """Raises OSError where nothing is there."""
         status = self._path.stat()
         if not self._path.is_dir():
-            return (_mark("", status),)
+            return (self._marked("", status),)
         names = sorted(
             name for name in os.listdir(self._path) if format_of(name) and not name.startswith(".")
         )
         if len(names) > _MAX_FILES:
-            raise SourceFault(
-                "TooLarge", f"{self.name}: its {len(names)} files are more than {_MAX_FILES}"
-            )
-        return tuple(_mark(name, (self._path / name).stat()) for name in names)
+            raise SourceFault("TooLarge", f"{self.name}: its {len(names)} files are more than {_MAX_FILES}")
+        return tuple(self._marked(name, (self._path / name).stat()) for name in names)
+
+    def _marked(self, name: str, status: os.stat_result) -> _FileMark:
+        """Raises SourceFault for what is not a file."""
+        if not stat.S_ISREG(status.st_mode):
+            where = f"{self.name}/{name}" if name else self.name
+            raise SourceFault("NotAFile", f"{where}: {no_file(status)}")
+        return _mark(name, status)
 
     def _read(self, mark: Mark) -> tuple[tuple[str, bytes], ...]:
         documents = []
         left = MAX_BYTES
         for name, *_ in mark:
             path = self._path / name if name else self._path
-            with path.open("rb") as file:
+            with open(path, "rb", opener=_without_waiting) as file:
                 content = file.read(left + 1)
             left -= len(content)
             if left < 0:
                 raise SourceFault("TooLarge", f"{self.name}: it is more than {MAX_BYTES} bytes")
             documents.append((str(path), content))
         return tuple(documents)
+
+
+def no_file(status: os.stat_result) -> str:
+    """What to say of something that is neither a file nor a folder."""
+    kind = "a FIFO" if stat.S_ISFIFO(status.st_mode) else "a socket or device"
+    return f"it is {kind}, which cannot be followed; use a regular file or a folder"
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    # Opening a FIFO would wait for its writer, and keep the process from ending.
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _mark(name: str, status: os.stat_result) -> _FileMark:

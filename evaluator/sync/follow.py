@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from evaluator.exchange import Exchange
-from evaluator.sync.follower import Contexts, Follower
+from evaluator.sync.follower import Follower
 from evaluator.sync.lastgood import Keeper, LastGood, sweep
 from evaluator.sync.retry import Backoff
 
@@ -38,11 +38,10 @@ class Followers:
         random: Callable[[], float] = _random,
         heap: Heap | None = None,
     ) -> None:
-        """`clock` is Unix seconds, `heap` the policy of a process that is ours alone. Last good sets are kept in `state_dir`, and nowhere where it is None."""
-        self.context: dict[str, Any] = {}
-        """What sources want in every evaluation context, the last source wins; changes in place, with the flags."""
+        """`clock` is Unix seconds, `heap` the policy of a process that is ours alone. Last good sets are kept
+        in `state_dir`, and nowhere where it is None.
+        """
         exchange = Exchange(store, clock, heap)
-        contexts = Contexts((source.name for source in sources), self.context)
         self._clock = clock
         self._state_dir = state_dir
         self._last_good: list[LastGood] = []
@@ -55,15 +54,16 @@ class Followers:
                 self._last_good.append(last_good)
                 keeper = Keeper(last_good, source.name, Backoff(random))
                 self._keepers.append(keeper)
-            follower = Follower(
-                source, exchange, contexts, clock=clock, backoff=Backoff(random), keeper=keeper
-            )
+            follower = Follower(source, exchange, clock=clock, backoff=Backoff(random), keeper=keeper)
             self._followers.append(follower)
 
-    async def run(self) -> None:
-        """Serve what is on disk, stale until its source answers, and follow every source until cancelled."""
+    async def restore(self) -> None:
+        """Serve the last good sets on disk, stale until their sources answer. Call it before `run`."""
         for follower in self._followers:
             await follower.restore()
+
+    async def run(self) -> None:
+        """Follow every source until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for follower in self._followers:
                 tasks.create_task(follower.run())
@@ -82,6 +82,4 @@ class Followers:
             log.warning("%s: what sources left there stays: %s", folder, error.strerror)
             return
         if removed:
-            log.info(
-                "%s: removed %d files of sources that are not followed any more", folder, removed
-            )
+            log.info("%s: removed %d files of sources that are not followed any more", folder, removed)

@@ -8,17 +8,18 @@ from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from evaluator.exchange import let_go
 from evaluator.flags.model import EMPTY
 from evaluator.flags.problems import Severity
 from evaluator.flags.saved import Saved
+from evaluator.store import Content, Fault, Report
 from evaluator.sync.accept import Accepted, Refused, accept, fingerprint
 from evaluator.sync.source import RENEWAL, Delivery, SourceFault, Unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from evaluator.exchange import Exchange
     from evaluator.flags.model import FlagSet, Json
@@ -34,27 +35,11 @@ _RESTAMP: Final = 600.0
 _NOT_READ: Final = "not read since the start; its last good set is served"
 _UNREAD: Final = "NotRead"
 _PROVEN: Final = 1.0
-"""Seconds after which a source that answers counts as well again: one that delivers and falls in turn is not asked faster and faster."""
+"""Seconds after which a source that answers counts as well again: one that delivers and falls in turn is not
+asked faster and faster.
+"""
 _TOLD: Final = 20
 """Problems of one delivery that are logged one by one."""
-
-
-class Contexts:
-    """What sources want in every evaluation context: theirs merged in place, the last source wins."""
-
-    def __init__(self, sources: Iterable[str], merged: dict[str, Any]) -> None:
-        self._each: dict[str, Mapping[str, Json]] = dict.fromkeys(sources, EMPTY)
-        self._merged = merged
-
-    def put(self, source: str, context: Mapping[str, Json]) -> bool:
-        """From here on this is what `source` wants; whether that is anything else."""
-        if self._each[source] == context:
-            return False
-        self._each[source] = context
-        self._merged.clear()
-        for each in self._each.values():
-            self._merged.update(each)
-        return True
 
 
 class Follower:
@@ -64,7 +49,6 @@ class Follower:
         self,
         source: SyncSource,
         exchange: Exchange,
-        contexts: Contexts,
         *,
         clock: Callable[[], float],
         backoff: Backoff,
@@ -73,7 +57,6 @@ class Follower:
         self._source = source
         self._exchange = exchange
         self._store = exchange.store
-        self._contexts = contexts
         self._clock = clock
         self._backoff = backoff
         self._keeper = keeper
@@ -100,11 +83,9 @@ class Follower:
         if saved is None:
             return
         self._accepted, self._context = saved.flag_set, saved.context
-        moment = saved.saved_at.timestamp()
-        self._store.mark_from_disk(moment, name)
-        self._store.mark_stale(_NOT_READ, moment, name, cause=_UNREAD)
-        along = partial(self._contexts.put, name, saved.context)
-        await self._exchange.put(saved.flag_set, source=name, along=along, fresh=False)
+        content = Content(saved.flag_set, context=saved.context)
+        at, fault = saved.saved_at.timestamp(), Fault(_NOT_READ, _UNREAD)
+        await self._exchange.apply(Report(name, at, content, fault, from_disk=True))
         self._log.info("the last good set of %s is served", saved.saved_at.isoformat())
 
     async def run(self) -> None:
@@ -117,7 +98,6 @@ class Follower:
                 async with aclosing(self._source.deliveries()) as deliveries:
                     async for heard in deliveries:
                         await self._hear(heard)
-                        await self._restate()
                         answered = True
             except SourceFault as told:
                 fault = told
@@ -125,28 +105,27 @@ class Follower:
                 self._log.exception("following it failed")
                 fault = SourceFault("Failed", f"following it failed: {type(error).__name__}")
             if fault.reason != RENEWAL:
-                self._stale(fault)
-                await self._restate()
+                await self._stale(fault)
             if answered and clock() - began > _PROVEN:
                 self._backoff.reset()
             await asyncio.sleep(self._backoff.pause())
 
     async def _hear(self, heard: Delivery | Unchanged | SourceFault) -> None:
         if isinstance(heard, SourceFault):
-            self._stale(heard)
+            await self._stale(heard)
         elif isinstance(heard, Delivery):
             self._untaken = heard
             await self._take(heard)
         elif self._untaken is not None:
             await self._take(self._untaken)
         else:
-            self._confirm()
+            await self._confirm()
 
     async def _take(self, delivery: Delivery) -> None:
         seen = await asyncio.to_thread(fingerprint, delivery)
         if seen == self._taken:
             self._untaken = None
-            self._confirm()
+            await self._confirm()
             return
         known = self._store.catalog.digest_of(self._source.name)
         judged = await self._exchange.read(partial(_judge, delivery, self._accepted, known))
@@ -154,57 +133,55 @@ class Follower:
         if not isinstance(judged, Accepted):
             self._taken, self._untaken = seen, None
             self._refusal = SourceFault("Invalid", judged.cause)
-            self._stale(self._refusal)
+            await self._stale(self._refusal)
             return
-        name = self._source.name
         if judged.held:
             self._log.warning(
                 "%d flags stay at their last good definition: %s",
                 len(judged.held),
                 ", ".join(judged.held[:_TOLD]),
             )
-        # With the set: an evaluation sees both or neither, and whoever is told of the set passes both on.
-        along = partial(self._contexts.put, name, delivery.context)
-        await self._exchange.put(judged.flag_set, source=name, digest=judged.digest, along=along)
-        self._accepted, self._context = judged.flag_set, delivery.context
+        content = Content(judged.flag_set, judged.digest, delivery.context)
+        await self._current(content)
+        self._accepted, self._context = judged.desired, delivery.context
         self._taken, self._untaken, self._refusal = seen, None, None
-        self._stamped = None
-        self._confirm()
+        self._save(anew=True)
 
-    def _confirm(self) -> None:
+    async def _confirm(self) -> None:
         """What the source holds is what it delivered last."""
         if self._refusal is not None:
-            self._stale(self._refusal)
+            await self._stale(self._refusal)
             return
-        now = self._clock()
-        self._store.mark_success(now, self._source.name)
+        await self._current()
+        self._save(anew=False)
+
+    async def _current(self, content: Content | None = None) -> None:
+        await self._exchange.apply(Report(self._source.name, self._clock(), content))
         if self._told is not None:
             self._told = None
             self._log.info("the source is current again")
+
+    def _save(self, *, anew: bool) -> None:
         if self._keeper is None or self._accepted is None:
             return
-        if self._stamped is None or not 0 <= now - self._stamped < _RESTAMP:
+        now = self._clock()
+        if anew or self._stamped is None or not 0 <= now - self._stamped < _RESTAMP:
             self._stamped = now
             moment = datetime.fromtimestamp(now, UTC)
             self._keeper.keep(Saved(self._accepted, moment, self._context))
 
-    def _stale(self, fault: SourceFault) -> None:
-        name = self._source.name
+    async def _stale(self, fault: SourceFault) -> None:
         told = f"{fault.reason}: {fault.message}"
-        self._store.mark_stale(told, self._clock(), name, cause=fault.reason)
+        report = Report(self._source.name, self._clock(), fault=Fault(told, fault.reason))
+        await self._exchange.apply(report)
         if told != self._told:
             self._told = told
             self._log.warning("the source is stale: %s", told)
 
-    async def _restate(self) -> None:
-        """Whoever is answered is told whether it is stale."""
-        try:
-            await self._exchange.restate(self._source.name)
-        except Exception:  # noqa: BLE001 - logged with its trace, and tried again
-            self._log.exception("answers do not say whether the source is stale")
-
     def _tell(self, problems: tuple[Problem, ...]) -> None:
-        """Warnings are for whoever writes the definitions, and other programs' definitions are full of them."""
+        """Warnings are for whoever writes the definitions, and other programs' definitions are
+        full of them.
+        """
         errors = [problem for problem in problems if problem.severity is Severity.ERROR]
         for problem in errors[:_TOLD]:
             self._log.warning("%s", problem)
@@ -217,8 +194,8 @@ class Follower:
 def _judge(delivery: Delivery, previous: FlagSet | None, known: str | None) -> Accepted | Refused:
     """What it comes to after `previous`, whose digest is `known`.
 
-    What says the same comes to that very set, or to its flags where only the set's metadata differs: who compares the two on the loop does so at
-    once, and what was made anew is freed here.
+    What says the same comes to that very set, or to its flags where only the set's metadata differs: who
+    compares the two on the loop does so at once, and what was made anew is freed here.
     """
     judged = accept(delivery, previous)
     if previous is None or not isinstance(judged, Accepted) or judged.digest != known:

@@ -56,16 +56,12 @@ class HttpSource:
 
     async def _ask(self, client: Client) -> Heard:
         try:
-            answer = await client.request(
-                Request(self._url, await self._headers(client), MAX_BYTES)
-            )
+            answer = await client.request(Request(self._url, await self._headers(client), MAX_BYTES))
         except SourceFault as fault:
             raise SourceFault(fault.reason, f"{self.name}: {fault.message}") from None
         self._asked_to_wait = 0.0
         if answer.status in _OVERLOADED:
-            self._asked_to_wait = wait_of(
-                answer.headers.get("Retry-After", ""), self._polls.clock()
-            )
+            self._asked_to_wait = wait_of(answer.headers.get("Retry-After", ""), self._polls.clock())
         if answer.status == 304 and self._polls.delivered:
             return UNCHANGED
         if not 200 <= answer.status < 300:
@@ -105,7 +101,9 @@ class HttpSource:
 
 
 def wait_of(retry_after: str, now: float) -> float:
-    """Seconds that a `Retry-After` asks for from `now`, in Unix seconds, as long as any pause at most; 0 for none (RFC 9110, 10.2.3)."""
+    """Seconds that a `Retry-After` asks for from `now`, in Unix seconds, as long as any pause at most; 0 for
+    none (RFC 9110, 10.2.3).
+    """
     if retry_after.isascii() and retry_after.isdigit():
         return min(CAP, float(retry_after[:9]))
     try:

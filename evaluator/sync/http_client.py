@@ -75,7 +75,9 @@ class _EncryptedPool(HTTPSConnectionPool):
 
 
 class Client:
-    """One source's requests, one after another, each in a thread that no exit waits for: looking up a name cannot be cut short."""
+    """One source's requests, one after another, each in a thread that no exit waits for: looking up a name
+    cannot be cut short.
+    """
 
     def __init__(self, config: SourceConfig) -> None:
         """Raises SourceFault for certificates that cannot be loaded. Blocks."""
@@ -201,9 +203,7 @@ def _pool(config: SourceConfig) -> urllib3.PoolManager:
         if config.client_cert_path:
             context.load_cert_chain(config.client_cert_path, config.client_key_path)
     except (OSError, ssl.SSLError) as error:
-        raise SourceFault(
-            "Credentials", f"certificates cannot be loaded: {_cause(error)}"
-        ) from None
+        raise SourceFault("Credentials", f"certificates cannot be loaded: {_cause(error)}") from None
     parts = urlsplit(config.uri)
     pool: urllib3.PoolManager
     proxy = urllib.request.getproxies().get(parts.scheme)

@@ -36,16 +36,21 @@ class LastGood:
         self.path = folder / f"{name}.flags"
 
     def load(self) -> Saved | None:
-        """What was saved last; None where nothing was, or it is damaged (set aside then, and logged). Raises OSError."""
+        """What was saved last; None where nothing was, or it is damaged (set aside then, and logged). Raises
+        OSError.
+        """
         return durable.load(self.path, MAX_BYTES, decode)
 
     def save(self, saved: Saved) -> None:
-        """Replace what is on disk. Raises OSError with the old in place, ValueError for a set that is too large."""
+        """Replace what is on disk. Raises OSError with the old in place, ValueError for a set that is too
+        large.
+        """
         durable.save(self.path, encode(saved))
 
 
 def sweep(folder: Path, followed: Collection[LastGood], now: float) -> int:
-    """Remove what sources left that are not among those, and have not been for long; how many files. `now` is Unix seconds.
+    """Remove what sources left that are not among those, and have not been for long; how many files. `now` is
+    Unix seconds.
 
     Raises OSError.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -10,15 +11,14 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from evaluator.sync.config import BLOBS, FILES, Provider
-from evaluator.sync.file import FileSource
+from evaluator.sync.config import BLOBS, FILES, InvalidSourceError, Provider
+from evaluator.sync.file import FileSource, no_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from evaluator.sync.config import SourceConfig
-    from evaluator.sync.receipts import Receipts
-    from evaluator.sync.source import SyncSource
+    from evaluator.sync.source import Companion, SyncSource
 
 _random: Final = secrets.SystemRandom().random
 
@@ -33,21 +33,24 @@ def open_sources(
     *,
     clock: Callable[[], float],
     random: Callable[[], float] = _random,
-    receipts: Receipts | None = None,
+    companion: Callable[[str, str], Companion] | None = None,
 ) -> tuple[SyncSource, ...]:
     """A source for each, in order, each under a name of its own; nothing is asked of any yet.
 
-    `clock` is Unix seconds, `random` numbers from 0 to 1; `receipts` are sent to whoever takes them. What a kind of source needs is only loaded where there is one.
-    Raises InvalidSourceError.
+    `clock` is Unix seconds, `random` numbers from 0 to 1; `companion` makes, of a source's name and selector,
+    what talks with a gRPC peer beside the stream. What a
+    kind of source needs is only loaded where there is one. Raises InvalidSourceError.
     """
     return tuple(
-        _open(name, identity, config, clock, random, receipts)
+        _open(name, identity, config, clock, random, companion)
         for name, identity, config in zip(names(configs), identities(configs), configs, strict=True)
     )
 
 
 def names(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
-    """Each source's name: its URI without secrets, with its selector or number where that alone is another's, too."""
+    """Each source's name: its URI without secrets, with its selector or number where that alone is another's,
+    too.
+    """
     found: dict[str, None] = {}
     for config in configs:
         name = config.name
@@ -61,9 +64,11 @@ def names(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
 
 
 def identities(configs: Sequence[SourceConfig]) -> tuple[str, ...]:
-    """What tells each source's content from any other's, from one start to the next: a sum over all that may decide what it answers.
+    """What tells each source's content from any other's, from one start to the next: a sum over all that may
+    decide what it answers.
 
-    Credentials are left out, so that a new token finds the flags of the old one, unless nothing else tells two sources apart.
+    Credentials are left out, so that a new token finds the flags of the old one, unless nothing else tells
+    two sources apart.
     """
     plain = [_sum(_asked(config)) for config in configs]
     found: dict[str, None] = {}
@@ -101,22 +106,29 @@ def _sum(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
+def _open_file(name: str, identity: str, config: SourceConfig, clock: Callable[[], float]) -> SyncSource:
+    path, watch = Path(config.uri).expanduser(), config.provider is not Provider.FILEINFO
+    with contextlib.suppress(OSError):
+        if not (path.is_dir() or path.is_file()) and path.exists():
+            raise InvalidSourceError(f"file:{name}: {no_file(path.stat())}")
+    return FileSource(name, identity, path, clock, watch=watch)
+
+
 def _open(
     name: str,
     identity: str,
     config: SourceConfig,
     clock: Callable[[], float],
     random: Callable[[], float],
-    receipts: Receipts | None,
+    companion: Callable[[str, str], Companion] | None,
 ) -> SyncSource:
     if config.provider in FILES:
-        watch = config.provider is not Provider.FILEINFO
-        return FileSource(name, identity, Path(config.uri).expanduser(), clock, watch=watch)
+        return _open_file(name, identity, config, clock)
     if config.provider is Provider.GRPC:
         from evaluator.sync.grpc import GrpcSource  # noqa: PLC0415
 
-        reporter = None if receipts is None else receipts.of(name, config.selector)
-        return GrpcSource(name, identity, config, reporter=reporter)
+        beside = None if companion is None else companion(name, config.selector)
+        return GrpcSource(name, identity, config, companion=beside)
     from evaluator.sync.polls import Polls  # noqa: PLC0415
     from evaluator.sync.schedule import Schedule  # noqa: PLC0415
 

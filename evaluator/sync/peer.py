@@ -12,9 +12,8 @@ from evaluator.sync.config import InvalidSourceError
 from evaluator.sync.source import Delivery, SourceFault
 
 if TYPE_CHECKING:
-    from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
-
     from evaluator.sync.config import SourceConfig
+    from evaluator.wire import sync_pb2
 
 _MAX_DETAILS: Final = 200
 _ENVOY: Final = "write envoy://host:port/service"
@@ -31,7 +30,9 @@ _REASONS: Final = {
     "UNIMPLEMENTED": "Refused",
 }
 SAID: Final = frozenset(_REASONS.values()) - {"Busy", "Refused"}
-"""What a peer can say of flags that it does not send: that there are none, that it cannot say, that they are bad, or not for us."""
+"""What a peer can say of flags that it does not send: that there are none, that it cannot say, that they are
+bad, or not for us.
+"""
 
 
 def fault(peer: str, code: str, details: str) -> SourceFault:
@@ -42,7 +43,9 @@ def fault(peer: str, code: str, details: str) -> SourceFault:
 
 
 def delivered(peer: str, message: sync_pb2.SyncFlagsResponse) -> Delivery:
-    """What a peer sent. Raises SourceFault for a context that is no JSON: it has a number that is none, or nests without end."""
+    """What a peer sent. Raises SourceFault for a context that is no JSON: it has a number that is none, or
+    nests without end.
+    """
     try:
         context = MessageToDict(message.sync_context) if message.HasField("sync_context") else EMPTY
     except (ValueError, RecursionError):
@@ -52,7 +55,8 @@ def delivered(peer: str, message: sync_pb2.SyncFlagsResponse) -> Delivery:
 
 
 def target(config: SourceConfig) -> tuple[str, list[tuple[str, Any]]]:
-    """What gRPC dials, and its channel options. `envoy://HOST:PORT/SERVICE` dials the proxy and asks for the service.
+    """What gRPC dials, and its channel options. `envoy://HOST:PORT/SERVICE` dials the proxy and asks for the
+    service.
 
     Raises InvalidSourceError.
     """

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 class Polls:
-    """When to ask next, and what was delivered last: told by its ETag to the peer, by its content to whoever follows."""
+    """When to ask next, and what was delivered last: told by its ETag to the peer, by its content to whoever
+    follows.
+    """
 
     def __init__(self, schedule: Schedule, clock: Callable[[], float]) -> None:
         """`clock` is Unix seconds."""

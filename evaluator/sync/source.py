@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
     from evaluator.flags.model import Json
+    from evaluator.wire.delivery import Ask
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """What one source may deliver at once: looked at before it is read."""
@@ -38,11 +39,15 @@ UNCHANGED: Final = Unchanged()
 
 
 RENEWAL: Final = "Renewal"
-"""The reason of a peer that ended a stream because it had lasted long enough: nothing is wrong, and it is to be opened again."""
+"""The reason of a peer that ended a stream because it had lasted long enough: nothing is wrong, and it is to
+be opened again.
+"""
 
 
 class SourceFault(Exception):
-    """A source could not be read; `reason` is CamelCase and stable, `message` is for people and holds no secret."""
+    """A source could not be read; `reason` is CamelCase and stable, `message` is for people and holds no
+    secret.
+    """
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -51,6 +56,22 @@ class SourceFault(Exception):
 
 
 Heard: TypeAlias = Delivery | Unchanged | SourceFault
+
+
+class Companion(Protocol):
+    """Whoever talks with a source's peer on the connection of its stream."""
+
+    async def run(self, ask: Ask) -> None:
+        """Talk on a connection that was opened now, until cancelled or there is nothing to say."""
+        ...
+
+    async def leave(self, ask: Ask) -> None:
+        """Say goodbye. Never raises, and takes a second at most."""
+        ...
+
+    def taken_within(self, seconds: float) -> bool:
+        """Whether the peer answered so lately."""
+        ...
 
 
 class SyncSource(Protocol):
@@ -69,7 +90,8 @@ class SyncSource(Protocol):
     def deliveries(self) -> AsyncGenerator[Heard, None]:
         """What the source says, from now on: first of all what it has.
 
-        A fault that is yielded is followed by more, one that is raised (SourceFault) ends it: call again, after a pause
-        that grows. Called again, an unchanged content may be told as Unchanged. Ends in no other way.
+        A fault that is yielded is followed by more, one that is raised (SourceFault) ends it: call again,
+        after a pause that grows. Called again, an unchanged content may be told as Unchanged. Ends in no
+        other way.
         """
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evaluator.targeting.compile import Rule, compile_rule
-from evaluator.targeting.site import Context, Path, Trace
+from evaluator.targeting.frame import STEPS, Context, Frame, Path, Trace
 from evaluator.targeting.values import RuleError
 
-__all__ = ["Context", "Path", "Rule", "RuleError", "Trace", "compile_rule"]
+__all__ = ["STEPS", "Context", "Frame", "Path", "Rule", "RuleError", "Trace", "compile_rule"]

@@ -17,6 +17,10 @@ MOST_WEIGHT: Final = 2_147_483_647
 """Of one bucket and of all together."""
 
 
+_LEAST_WEIGHT: Final = -(2**63)
+"""Below it flagd finds a weight invalid; above, a negative one counts as 0."""
+
+
 @dataclass(frozen=True, slots=True)
 class Buckets:
     """Results by cumulative weight."""
@@ -24,11 +28,8 @@ class Buckets:
     results: tuple[Json, ...]
     ends: tuple[int, ...]
     """Where each result's range ends, exclusively; an empty range repeats the end before it."""
-
-    @property
-    def total(self) -> int:
-        """The sum of all weights, at least 1."""
-        return self.ends[-1]
+    total: int
+    """The sum of all weights, at least 1."""
 
     def result(self, bucket: int) -> Json:
         """The result that owns `bucket`, 0 <= bucket < total."""
@@ -36,17 +37,21 @@ class Buckets:
 
 
 def bucket_of(hashed: str | bytes, total: int) -> int:
-    """The bucket, 0 <= bucket < total, of a text (hashed as UTF-8) or of bytes: murmur3 x86 32, seed 0, scaled."""
+    """The bucket, 0 <= bucket < total, of a text (hashed as UTF-8) or of bytes: murmur3 x86 32, seed 0,
+    scaled.
+    """
     try:
         # Encoded here: given a lone surrogate, mmh3 itself crashes the process.
         raw = hashed.encode() if isinstance(hashed, str) else hashed
     except UnicodeEncodeError:
         raise RuleError("fractional is given text that is no Unicode") from None
-    return mmh3.hash(raw, 0, False) * total >> 32
+    return mmh3.mmh3_32_uintdigest(raw) * total >> 32
 
 
 def read_buckets(entries: list[Json]) -> Buckets | None:
-    """Read evaluated `[result, weight]` entries; None where flagd finds them invalid or nothing has weight."""
+    """Read evaluated `[result, weight]` entries; None where flagd finds them invalid or nothing
+    has weight.
+    """
     results, ends, total = [], [], 0
     for entry in entries:
         if not isinstance(entry, list) or not entry or isinstance(entry[0], list | dict):
@@ -57,7 +62,7 @@ def read_buckets(entries: list[Json]) -> Buckets | None:
         total += weight
         results.append(entry[0])
         ends.append(total)
-    return Buckets(tuple(results), tuple(ends)) if 0 < total <= MOST_WEIGHT else None
+    return Buckets(tuple(results), tuple(ends), total) if 0 < total <= MOST_WEIGHT else None
 
 
 def _weight(value: Json) -> int | None:
@@ -66,6 +71,6 @@ def _weight(value: Json) -> int | None:
         return 1
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if value > MOST_WEIGHT or value != value // 1:
+    if not _LEAST_WEIGHT <= value <= MOST_WEIGHT or value != value // 1:
         return None
     return max(0, int(value))

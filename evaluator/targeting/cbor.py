@@ -10,6 +10,7 @@ from evaluator.targeting.values import RuleError, real
 
 if TYPE_CHECKING:
     from evaluator.flags.model import Json
+    from evaluator.targeting.frame import Frame
 
 MOST_ITEMS: Final = 10_000
 """Values within one encoded value; a bucketing value is a key, not a document."""
@@ -18,15 +19,20 @@ DEEPEST: Final = 64
 _LEAST_INTEGER, _MOST_INTEGER = -(2**63), 2**64 - 1
 
 
-def encode(value: Json) -> bytes:
+def encode(value: Json, frame: Frame | None = None) -> bytes:
     """Encode one JSON value; RuleError where it is too large or deep, or no Unicode.
 
-    Integral floats within 64 bits become integers, -0.0 included; integers beyond become floats; floats take the
-    shortest width that keeps them; keys are sorted by their encoded bytes.
+    Every number is read as a float64 first, so that an integer that came as one and an integer that came as a
+    float (as over gRPC) are encoded alike. Whole ones within 64 bits become integers, -0.0 included; the others
+    take the shortest float that keeps them. Keys are sorted by their encoded bytes. frame: is charged a step
+    for each value within, and one for every 512 bytes.
     """
     out: list[bytes] = []
     _encode(value, out, 0)
-    return b"".join(out)
+    encoded = b"".join(out)
+    if frame is not None:
+        frame.charge(len(out) + (len(encoded) >> 9))
+    return encoded
 
 
 def _encode(value: Json, out: list[bytes], depth: int) -> None:
@@ -59,9 +65,10 @@ def encode_text(value: str) -> bytes:
 
 
 def _number(value: float) -> bytes:
-    whole = value if isinstance(value, int) else int(value) if math.isfinite(value) else None
-    if whole is None or whole != value or not _LEAST_INTEGER <= whole <= _MOST_INTEGER:
-        return _float(real(value))
+    number = real(value)
+    whole = int(number) if math.isfinite(number) else None
+    if whole is None or whole != number or not _LEAST_INTEGER <= whole <= _MOST_INTEGER:
+        return _float(number)
     return _head(0, whole) if whole >= 0 else _head(1, -1 - whole)
 
 

@@ -6,20 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from evaluator.targeting.fractional import fractional
+from evaluator.targeting.frame import STEPS, Context, Evaluate, Frame, Trace
 from evaluator.targeting.logic import LOGIC
 from evaluator.targeting.loops import LOOPS
 from evaluator.targeting.operators import EAGER
-from evaluator.targeting.site import (
-    STEPS,
-    Context,
-    Evaluate,
-    Plan,
-    Site,
-    Trace,
-    constant,
-    failing,
-    is_static,
-)
+from evaluator.targeting.requirements import reads_flagd
+from evaluator.targeting.scope import CompileOptions, CompileScope, constant, failing, is_static
 from evaluator.targeting.variables import missing, missing_some, variable
 
 if TYPE_CHECKING:
@@ -30,7 +22,7 @@ if TYPE_CHECKING:
 DEEPEST: Final = 200
 """Lists and objects within each other; a parser that admits rules has a stricter bound of its own."""
 
-OPERATORS: Final[dict[str, Callable[[Json, Site], Evaluate]]] = {
+OPERATORS: Final[dict[str, Callable[[Json, CompileScope], Evaluate]]] = {
     "var": variable,
     "missing": missing,
     "missing_some": missing_some,
@@ -39,44 +31,33 @@ OPERATORS: Final[dict[str, Callable[[Json, Site], Evaluate]]] = {
     **LOOPS,
     **EAGER,
 }
-"""Every operator of flagd's engine. Each compiler takes the operator's raw arguments and its place."""
-
-_REPORT_THEMSELVES: Final = frozenset({"var", "fractional"})
+"""Every operator of flagd's engine. Each compiler takes the operator's raw arguments and its place; what it
+returns reports its result to the frame's trace, if there is one.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A compiled rule; call it with an evaluation context (a dict) for its result. Raises RuleError."""
+    """A compiled rule. It holds nothing that an evaluation changes, so threads may share it."""
 
-    run: Callable[[Context], Json]
+    run: Evaluate
+    """Called with the evaluation context and a new Frame. Raises RuleError."""
     reads_flagd: bool
     """The context must hold `$flagd`: {"flagKey": str, "timestamp": Unix seconds}."""
 
-    def __call__(self, context: Context) -> Json:
-        """Evaluate; the same as `run`."""
-        return self.run(context)
+    def __call__(self, context: Context, trace: Trace | None = None) -> Json:
+        """Evaluate with an evaluation context (a dict); operators report to `trace`. Raises RuleError."""
+        frame = Frame()
+        frame.steps_left, frame.trace = STEPS, trace
+        return self.run(context, frame)
 
 
-def compile_rule(
-    rule: Json, *, bucketing: Bucketing, flag_key: str, trace: Trace | None = None
-) -> Rule:
-    """Compile `rule`, its `$ref`s expanded. Never fails: what is wrong is a RuleError once it is evaluated.
-
-    With a `trace`, every operator that is evaluated reports to it.
-    """
+def compile_rule(rule: Json, *, bucketing: Bucketing, flag_key: str) -> Rule:
+    """Compile `rule`, its `$ref`s expanded. Never fails: what is wrong is a RuleError once it is evaluated."""
     if _too_deep(rule):
         return Rule(failing(f"the rule is nested deeper than {DEEPEST}"), reads_flagd=False)
-    site = Site(Plan(_build, flag_key, bucketing, trace))
-    root = _build(rule, site)
-    if not site.needs.meter:
-        return Rule(root, site.needs.flagd)
-    meter = site.meter
-
-    def metered(context: Context) -> Json:
-        meter.left = STEPS
-        return root(context)
-
-    return Rule(metered, site.needs.flagd)
+    scope = CompileScope(CompileOptions(_build, flag_key, bucketing))
+    return Rule(_build(rule, scope), reads_flagd(rule))
 
 
 def _too_deep(rule: Json) -> bool:
@@ -93,22 +74,18 @@ def _too_deep(rule: Json) -> bool:
     return True
 
 
-def _build(node: Json, site: Site) -> Evaluate:
+def _build(node: Json, scope: CompileScope) -> Evaluate:
     if isinstance(node, dict):
-        return _operator(node, site) if len(node) == 1 else constant(node)
+        return _operator(node, scope) if len(node) == 1 else constant(node)
     if not isinstance(node, list) or is_static(node):
         return constant(node)
-    parts = tuple(site.child(item, index) for index, item in enumerate(node))
-    return lambda argument: [part(argument) for part in parts]
+    parts = tuple(scope.child(item, index) for index, item in enumerate(node))
+    return lambda data, frame: [part(data, frame) for part in parts]
 
 
-def _operator(node: dict[str, Json], site: Site) -> Evaluate:
+def _operator(node: dict[str, Json], scope: CompileScope) -> Evaluate:
     ((name, values),) = node.items()
     compiler = OPERATORS.get(name)
     if compiler is None:
         return failing(f"unknown operator {name!r}")
-    place = site.at(name)
-    evaluate = compiler(values, place)
-    if site.trace is None or name in _REPORT_THEMSELVES:
-        return evaluate
-    return lambda argument: place.report(evaluate(argument))
+    return compiler(values, scope.at(name))

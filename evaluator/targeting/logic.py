@@ -4,218 +4,202 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evaluator.targeting.site import Evaluate, Site, constant, failing, inert, is_static
+from evaluator.targeting.frame import Evaluate, refuse_rule
+from evaluator.targeting.scope import constant, failing, is_static
 from evaluator.targeting.values import RuleError, equals, less, strictly_equals
+from evaluator.targeting.variables import top_level_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.flags.model import Json
+    from evaluator.targeting.frame import Frame
+    from evaluator.targeting.scope import CompileScope
 
 
-def conditional(values: Json, site: Site) -> Evaluate:
+def conditional(values: Json, scope: CompileScope) -> Evaluate:
     """Compile `if`: pairs of condition and result, then perhaps a last result."""
     if not isinstance(values, list):
         return failing("if needs a list")
-    conditions = [
-        site.child(node, 2 * i) for i, node in enumerate(values[: len(values) // 2 * 2 : 2])
-    ]
-    results = [_result(node, 2 * i + 1, site) for i, node in enumerate(values[1::2])]
-    last = _result(values[-1], len(values) - 1, site) if len(values) % 2 else constant(None)
-    if len(conditions) == 1 and site.trace is None:
-        return _single(conditions[0], values, results[0], last)
-    pairs = tuple(zip(conditions, results, strict=True))
+    parts = [scope.child(node, index) for index, node in enumerate(values)]
+    last = parts.pop() if len(parts) % 2 else constant(None)
+    pairs = tuple(zip(parts[::2], parts[1::2], strict=True))
+    path = scope.path
+    if len(pairs) == 1 and all(is_static(node) for node in values[1:]):
+        return _choice(pairs[0][0], values[1], values[2] if len(values) == 3 else None, scope)
 
-    def choose(argument: Json) -> Json:
+    def choose(data: Json, frame: Frame) -> Json:
         for condition, result in pairs:
-            if condition(argument):
-                return result(argument)
-        return last(argument)
+            if condition(data, frame):
+                value = result(data, frame)
+                break
+        else:
+            value = last(data, frame)
+        if value.__class__ is dict:
+            refuse_rule(value)
+        return value if frame.trace is None else frame.report(path, value)
 
     return choose
 
 
-def _single(condition: Evaluate, values: list[Json], result: Evaluate, last: Evaluate) -> Evaluate:
-    if all(is_static(node) for node in values[1:]):
-        yes, no = values[1], values[2] if len(values) == 3 else None
-        return lambda argument: yes if condition(argument) else no
-    return lambda argument: result(argument) if condition(argument) else last(argument)
+def _choice(condition: Evaluate, yes: Json, no: Json, scope: CompileScope) -> Evaluate:
+    path = scope.path
+
+    def choose(data: Json, frame: Frame) -> Json:
+        value = yes if condition(data, frame) else no
+        return value if frame.trace is None else frame.report(path, value)
+
+    return choose
 
 
-def _result(node: Json, index: int, site: Site) -> Evaluate:
-    evaluate = site.child(node, index)
-    if is_static(node):
-        return evaluate
-
-    def result(argument: Json) -> Json:
-        value = evaluate(argument)
-        return inert(value) if value.__class__ is dict else value
-
-    return result
-
-
-def conjunction(values: Json, site: Site) -> Evaluate:
+def conjunction(values: Json, scope: CompileScope) -> Evaluate:
     """Compile `and`: the first false value, or the last."""
     if not isinstance(values, list):
         return failing("and needs a list")
-    parts = tuple(site.child(node, index) for index, node in enumerate(values))
-    if len(parts) == 2:
-        left, right = parts
-        return lambda argument: left(argument) and right(argument)
+    parts = tuple(scope.child(node, index) for index, node in enumerate(values))
+    path = scope.path
 
-    def every(argument: Json) -> Json:
+    def every(data: Json, frame: Frame) -> Json:
         value = None
         for part in parts:
-            value = part(argument)
+            value = part(data, frame)
             if not value:
-                return value
-        return value
+                break
+        return value if frame.trace is None else frame.report(path, value)
 
     return every
 
 
-def disjunction(values: Json, site: Site) -> Evaluate:
+def disjunction(values: Json, scope: CompileScope) -> Evaluate:
     """Compile `or`: the first true value, or the last."""
     if not isinstance(values, list):
         return failing("or needs a list")
-    parts = tuple(site.child(node, index) for index, node in enumerate(values))
-    if len(parts) == 2:
-        left, right = parts
-        return lambda argument: left(argument) or right(argument)
+    parts = tuple(scope.child(node, index) for index, node in enumerate(values))
+    path = scope.path
 
-    def some(argument: Json) -> Json:
+    def some(data: Json, frame: Frame) -> Json:
         value = None
         for part in parts:
-            value = part(argument)
+            value = part(data, frame)
             if value:
-                return value
-        return value
+                break
+        return value if frame.trace is None else frame.report(path, value)
 
     return some
 
 
-def negation(values: Json, site: Site) -> Evaluate:
-    """Compile `!`: of a list, its first element counts; an empty list is false."""
-    truth = affirmation(values, site)
-    return lambda argument: not truth(argument)
+def truth(*, negated: bool) -> Callable[[Json, CompileScope], Evaluate]:
+    """Make a compiler for `!` or `!!`: of a list its first element counts; an empty list is false."""
+
+    def compile_truth(values: Json, scope: CompileScope) -> Evaluate:
+        if not isinstance(values, list) or not values or not all(is_static(node) for node in values[1:]):
+            return _truth_of_first(scope.child(values), scope, negated=negated)
+        first, path = scope.child(values[0], 0), scope.path
+
+        def holds(data: Json, frame: Frame) -> Json:
+            value = bool(first(data, frame)) is not negated
+            return value if frame.trace is None else frame.report(path, value)
+
+        return holds
+
+    return compile_truth
 
 
-def affirmation(values: Json, site: Site) -> Evaluate:
-    """Compile `!!`."""
-    if isinstance(values, list) and values and site.trace is None:
-        rest = values[1:]
-        if all(is_static(node) for node in rest):
-            first = site.child(values[0], 0)
-            return lambda argument: bool(first(argument))
-    evaluate = site.child(values)
+def _truth_of_first(arguments_of: Evaluate, scope: CompileScope, *, negated: bool) -> Evaluate:
+    path = scope.path
 
-    def truth(argument: Json) -> bool:
-        value = evaluate(argument)
-        return bool(value[0] if isinstance(value, list) and value else value)
+    def holds(data: Json, frame: Frame) -> Json:
+        arguments = arguments_of(data, frame)
+        first = arguments[0] if isinstance(arguments, list) and arguments else arguments
+        value = bool(first) is not negated
+        return value if frame.trace is None else frame.report(path, value)
 
-    return truth
+    return holds
 
 
-def equality(values: Json, site: Site) -> Evaluate:
+def equality(values: Json, scope: CompileScope) -> Evaluate:
     """Compile `==`; a variable beside a text is the rule that most flags have."""
-    if site.trace is None and isinstance(values, list) and len(values) == 2:
+    if isinstance(values, list) and len(values) == 2:
         for known, other, index in ((values[1], values[0], 0), (values[0], values[1], 1)):
-            if isinstance(known, str):
-                return _equal_to(known, other, site, index)
-    return compared(equals)(values, site)
+            if isinstance(known, str) and isinstance(other, dict) and len(other) == 1 and "var" in other:
+                name = top_level_name(other["var"], scope)
+                if name is not None:
+                    return _variable_equals(name, known, scope, index)
+    return _EQUALS(values, scope)
 
 
-def _equal_to(known: str, other: Json, site: Site, index: int) -> Evaluate:
-    if isinstance(other, dict) and len(other) == 1 and not site.in_body:
-        name = other.get("var")
-        if isinstance(name, str) and name and "." not in name and name != "$flagd":
+def _variable_equals(name: str, known: str, scope: CompileScope, index: int) -> Evaluate:
+    """`==` and the `var` in it at once; both report."""
+    path, variable_path = scope.path, (*scope.path, index, "var")
 
-            def is_known(context: Json) -> bool:
-                value = context.get(name)
-                return value == known if value.__class__ is str else equals(value, known)
+    def is_known(context: Json, frame: Frame) -> Json:
+        value = context.get(name)
+        equal = value == known if value.__class__ is str else equals(value, known)
+        if frame.trace is None:
+            return equal
+        frame.report(variable_path, value, name=name)
+        return frame.report(path, equal)
 
-            return is_known
-    evaluate = site.child(other, index)
-    return lambda argument: equals(evaluate(argument), known)
+    return is_known
 
 
 def compared(
-    holds: Callable[[Json, Json], bool], *, negated: bool = False
-) -> Callable[[Json, Site], Evaluate]:
-    """Make a compiler for a comparison of the first two arguments; fewer are an error."""
+    holds: Callable[[Json, Json], bool],
+    *,
+    negated: bool = False,
+    ranges: bool = False,
+    bare: bool = False,
+) -> Callable[[Json, CompileScope], Evaluate]:
+    """Make a compiler for a comparison of the first two arguments. With fewer it does not hold.
 
-    def compile_comparison(values: Json, site: Site) -> Evaluate:
+    ranges: of exactly three arguments, the second and third must compare, too. bare: arguments that are no list
+    count as too few; else they are an error.
+    """
+
+    def compile_comparison(values: Json, scope: CompileScope) -> Evaluate:
+        path = scope.path
         if isinstance(values, list) and len(values) == 2:
-            left, right = site.child(values[0], 0), site.child(values[1], 1)
-            if negated:
-                return lambda argument: not holds(left(argument), right(argument))
-            return lambda argument: holds(left(argument), right(argument))
-        arguments_of = site.child(values)
+            left, right = scope.child(values[0], 0), scope.child(values[1], 1)
 
-        def compare(argument: Json) -> bool:
-            first, second, *_ = _at_least_two(arguments_of(argument))
-            return holds(first, second) is not negated
+            def compare(data: Json, frame: Frame) -> Json:
+                value = holds(left(data, frame), right(data, frame)) is not negated
+                return value if frame.trace is None else frame.report(path, value)
 
-        return compare
+            return compare
+        arguments_of = scope.child(values)
+
+        def compare_arguments(data: Json, frame: Frame) -> Json:
+            arguments = arguments_of(data, frame)
+            if not isinstance(arguments, list):
+                if not bare:
+                    raise RuleError("a comparison needs a list of arguments")
+                arguments = []
+            value = len(arguments) > 1 and holds(arguments[0], arguments[1])
+            if value and ranges and len(arguments) == 3:
+                value = holds(arguments[1], arguments[2])
+            value = value is not negated
+            return value if frame.trace is None else frame.report(path, value)
+
+        return compare_arguments
 
     return compile_comparison
 
 
-def strict(*, negated: bool) -> Callable[[Json, Site], Evaluate]:
-    """Make a compiler for `===` or `!==`: with fewer than two arguments nothing is equal."""
+_EQUALS = compared(equals)
 
-    def compile_strict(values: Json, site: Site) -> Evaluate:
-        arguments_of = site.child(values)
-
-        def compare(argument: Json) -> bool:
-            arguments = arguments_of(argument)
-            if not isinstance(arguments, list) or len(arguments) < 2:
-                return negated
-            return strictly_equals(arguments[0], arguments[1]) is not negated
-
-        return compare
-
-    return compile_strict
-
-
-def ordered(holds: Callable[[Json, Json], bool]) -> Callable[[Json, Site], Evaluate]:
-    """Make a compiler for an ordering of two arguments, or of three, which means between."""
-    pair = compared(holds)
-
-    def compile_order(values: Json, site: Site) -> Evaluate:
-        if isinstance(values, list) and len(values) == 2:
-            return pair(values, site)
-        arguments_of = site.child(values)
-
-        def compare(argument: Json) -> bool:
-            arguments = _at_least_two(arguments_of(argument))
-            low, middle = arguments[:2]
-            return holds(low, middle) and (len(arguments) != 3 or holds(middle, arguments[2]))
-
-        return compare
-
-    return compile_order
-
-
-def _at_least_two(arguments: Json) -> list[Json]:
-    if not isinstance(arguments, list) or len(arguments) < 2:
-        raise RuleError("a comparison needs two arguments")
-    return arguments
-
-
-LOGIC: dict[str, Callable[[Json, Site], Evaluate]] = {
+LOGIC: dict[str, Callable[[Json, CompileScope], Evaluate]] = {
     "if": conditional,
     "?:": conditional,
     "and": conjunction,
     "or": disjunction,
-    "!": negation,
-    "!!": affirmation,
+    "!": truth(negated=True),
+    "!!": truth(negated=False),
     "==": equality,
     "!=": compared(equals, negated=True),
-    "===": strict(negated=False),
-    "!==": strict(negated=True),
-    "<": ordered(less),
-    "<=": ordered(lambda left, right: less(left, right) or equals(left, right)),
-    ">": ordered(lambda left, right: less(right, left)),
-    ">=": ordered(lambda left, right: less(right, left) or equals(left, right)),
+    "===": compared(strictly_equals, bare=True),
+    "!==": compared(strictly_equals, negated=True, bare=True),
+    "<": compared(less, ranges=True),
+    "<=": compared(lambda left, right: less(left, right) or equals(left, right), ranges=True),
+    ">": compared(lambda left, right: less(right, left), ranges=True),
+    ">=": compared(lambda left, right: less(right, left) or equals(left, right), ranges=True),
 }

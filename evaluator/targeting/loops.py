@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from evaluator.targeting.site import Evaluate, Scope, Site, constant, failing
+from evaluator.targeting.frame import Element, Evaluate
+from evaluator.targeting.scope import constant, failing
 from evaluator.targeting.values import RuleError, is_number, number, real, text
 from evaluator.targeting.variables import variable
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.flags.model import Json
+    from evaluator.targeting.frame import Frame
+    from evaluator.targeting.scope import CompileScope
 
 _Solvers: TypeAlias = "Callable[[tuple[Json, ...], Json, Json], tuple[Json, ...]]"
 """(solvers so far, outer value, element) → the solvers of the body."""
@@ -22,15 +25,15 @@ def _size(node: Json) -> int:
     return 1 + sum(_size(child) for child in children)
 
 
-def _subject(node: Json, site: Site) -> Evaluate:
+def _subject(node: Json, scope: CompileScope) -> Evaluate:
     """The list that is run over: a literal one is taken as it stands, other literals count as none."""
     if isinstance(node, list):
         return constant(node)
     if not isinstance(node, dict):
         return constant(None)
     if len(node) == 1 and "var" in node:
-        return variable(node["var"], site.at(0, "var"), subject=True)
-    return site.child(node, 0)
+        return variable(node["var"], scope.at(0, "var"), subject=True)
+    return scope.child(node, 0)
 
 
 def _elements(subject: Json) -> list[Json]:
@@ -39,19 +42,15 @@ def _elements(subject: Json) -> list[Json]:
     return subject
 
 
-def _data(argument: Json) -> Json:
-    return argument.data if isinstance(argument, Scope) else argument
+def _solved(solvers_of: _Solvers) -> Callable[[Json, Json], Element]:
+    """Make what pairs an element with the values to substitute into the body."""
 
+    def element_of(argument: Json, element: Json) -> Element:
+        if isinstance(argument, Element):
+            return Element(element, solvers_of(argument.solvers, argument.data, element))
+        return Element(element, solvers_of((), argument, element))
 
-def _solved(solvers_of: _Solvers) -> Callable[[Json, Json], Scope]:
-    """Make what builds the scope of one element."""
-
-    def scope_of(argument: Json, element: Json) -> Scope:
-        if isinstance(argument, Scope):
-            return Scope(element, solvers_of(argument.solvers, argument.data, element))
-        return Scope(element, solvers_of((), argument, element))
-
-    return scope_of
+    return element_of
 
 
 _by_outer = _solved(lambda solvers, outer, _: (*solvers, outer))
@@ -61,80 +60,86 @@ _by_both = _solved(lambda solvers, outer, element: (*solvers, outer, element))
 
 def _inner(argument: Json, element: Json) -> Json:
     """The argument of a body that is not substituted: `map`, `reduce`."""
-    return Scope(element, argument.solvers) if isinstance(argument, Scope) else element
+    return Element(element, argument.solvers) if isinstance(argument, Element) else element
 
 
-def _condition(node: Json, site: Site) -> Evaluate:
-    """The body of `all`, `none`, `some`: it must be an object."""
+def _condition(node: Json, scope: CompileScope, *, substituted: bool) -> Evaluate:
+    """The body of `all`, `none`, `some` and `reduce`: it must be an object."""
     if not isinstance(node, dict):
-        return failing("a condition in a loop must be a rule")
+        return failing("the rule of a loop must be an object")
     if len(node) == 1 and "var" in node:
-        return variable(node["var"], site.element(1, "var", scoped=True), condition=True)
-    return site.body(node, 1, scoped=True)
+        return variable(node["var"], scope.element(1, "var", substituted=substituted), condition=True)
+    return scope.body(node, 1, substituted=substituted)
 
 
-def filtered(values: Json, site: Site) -> Evaluate:
+def _too_few(result: Json, scope: CompileScope) -> Evaluate:
+    """With too few arguments the engine gives a value without evaluating any."""
+    path = scope.path
+    return lambda _data, frame: frame.report(path, result)
+
+
+def filtered(values: Json, scope: CompileScope) -> Evaluate:
     """Compile `filter`."""
-    if not isinstance(values, list) or len(values) < 2:
-        return failing("filter needs a list and a rule")
-    subject_of, meter = _subject(values[0], site), site.metered()
-    body, cost = site.body(values[1], 1, scoped=True), _size(values[1])
+    if not isinstance(values, list):
+        return failing("filter needs a list of arguments")
+    if len(values) < 2:
+        return _too_few([], scope)
+    subject_of, path = _subject(values[0], scope), scope.path
+    body, cost = scope.body(values[1], 1, substituted=True), _size(values[1])
 
-    def keep(argument: Json) -> Json:
-        subject = subject_of(argument)
+    def keep(argument: Json, frame: Frame) -> Json:
+        subject = subject_of(argument, frame)
         kept = []
         for element in () if subject is None else _elements(subject):
-            meter.charge(cost)
-            if body(_by_outer(argument, element)):
+            frame.charge(cost)
+            if body(_by_outer(argument, element), frame):
                 kept.append(element)
-        return kept
+        return frame.report(path, kept)
 
     return keep
 
 
-def mapped(values: Json, site: Site) -> Evaluate:
+def mapped(values: Json, scope: CompileScope) -> Evaluate:
     """Compile `map`."""
-    if not isinstance(values, list) or len(values) < 2:
-        return failing("map needs a list and a rule")
-    subject_of, meter = _subject(values[0], site), site.metered()
-    body = site.body(values[1], 1, scoped=site.scoped)
-    cost = _size(values[1])
+    if not isinstance(values, list):
+        return failing("map needs a list of arguments")
+    if len(values) < 2:
+        return _too_few([], scope)
+    subject_of, path = _subject(values[0], scope), scope.path
+    body, cost = scope.body(values[1], 1, substituted=scope.substituted), _size(values[1])
 
-    def transform(argument: Json) -> Json:
-        subject = subject_of(argument)
+    def transform(argument: Json, frame: Frame) -> Json:
+        subject = subject_of(argument, frame)
         results = []
         for element in () if subject is None else _elements(subject):
-            meter.charge(cost)
-            results.append(body(_inner(argument, element)))
-        return results
+            frame.charge(cost)
+            results.append(body(_inner(argument, element), frame))
+        return frame.report(path, results)
 
     return transform
 
 
-def reduced(values: Json, site: Site) -> Evaluate:
+def reduced(values: Json, scope: CompileScope) -> Evaluate:
     """Compile `reduce`: what the accumulator starts as, it stays: a boolean, a number or text."""
-    if not isinstance(values, list) or len(values) < 3:
-        return failing("reduce needs a list, a rule and a first value")
-    subject_of, meter = _subject(values[0], site), site.metered()
-    start = site.child(values[2], 2) if isinstance(values[2], dict) else constant(values[2])
-    body = (
-        site.body(values[1], 1, scoped=site.scoped)
-        if isinstance(values[1], dict)
-        else failing("reduce needs a rule")
-    )
-    cost = _size(values[1])
+    if not isinstance(values, list):
+        return failing("reduce needs a list of arguments")
+    if len(values) < 3:
+        return _too_few(0.0, scope)
+    subject_of, path = _subject(values[0], scope), scope.path
+    start = scope.child(values[2], 2) if isinstance(values[2], dict) else constant(values[2])
+    body, cost = _condition(values[1], scope, substituted=scope.substituted), _size(values[1])
 
-    def accumulate(argument: Json) -> Json:
-        accumulator, name, convert = _accumulator(start(argument))
-        subject = subject_of(argument)
+    def accumulate(argument: Json, frame: Frame) -> Json:
+        accumulator, name, convert = _accumulator(start(argument, frame))
+        subject = subject_of(argument, frame)
         if subject is None:
-            return 0.0
+            return frame.report(path, 0.0)
         for element in _elements(subject):
-            meter.charge(cost)
+            frame.charge(cost)
             if element is not None:
-                frame = {"current": element, "accumulator": accumulator, "valueType": name}
-                accumulator = convert(body(_inner(argument, frame)))
-        return accumulator
+                data = {"current": element, "accumulator": accumulator, "valueType": name}
+                accumulator = convert(body(_inner(argument, data), frame))
+        return frame.report(path, accumulator)
 
     return accumulate
 
@@ -150,37 +155,37 @@ def _accumulator(start: Json) -> tuple[Json, str, Callable[[Json], Json]]:
 
 
 def quantified(
-    scope_of: Callable[[Json, Json], Scope], *, stops_at: bool, then: bool, empty: bool
-) -> Callable[[Json, Site], Evaluate]:
+    element_of: Callable[[Json, Json], Element], *, stops_at: bool, then: bool, empty: bool
+) -> Callable[[Json, CompileScope], Evaluate]:
     """Make a compiler for `all`, `none` or `some`.
 
-    scope_of: who substitutes into the condition. stops_at: the outcome of an element that settles it. then: the
-    answer if one did. empty: the answer where there is nothing to ask.
+    element_of: who substitutes into the condition. stops_at: the outcome of an element that decides. then: the
+    answer if one did. empty: the answer where the list is empty, null or another false value.
     """
 
-    def compile_quantifier(values: Json, site: Site) -> Evaluate:
+    def compile_quantifier(values: Json, scope: CompileScope) -> Evaluate:
         if not isinstance(values, list) or not values:
             return failing("a loop needs a list and a rule")
-        subject_of, meter = _subject(values[0], site), site.metered()
-        body = _condition(values[1] if len(values) > 1 else None, site)
+        subject_of, path = _subject(values[0], scope), scope.path
+        body = _condition(values[1] if len(values) > 1 else None, scope, substituted=True)
         cost = _size(values[1:])
 
-        def ask(argument: Json) -> bool:
-            subject = subject_of(argument)
+        def ask(argument: Json, frame: Frame) -> Json:
+            subject = subject_of(argument, frame)
             if not subject:
-                return empty
+                return frame.report(path, empty)
             for element in _elements(subject):
-                meter.charge(cost)
-                if bool(body(scope_of(argument, element))) is stops_at:
-                    return then
-            return not then
+                frame.charge(cost)
+                if bool(body(element_of(argument, element), frame)) is stops_at:
+                    return frame.report(path, then)
+            return frame.report(path, not then)
 
         return ask
 
     return compile_quantifier
 
 
-LOOPS: dict[str, Callable[[Json, Site], Evaluate]] = {
+LOOPS: dict[str, Callable[[Json, CompileScope], Evaluate]] = {
     "filter": filtered,
     "map": mapped,
     "reduce": reduced,

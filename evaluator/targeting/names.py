@@ -1,4 +1,6 @@
-"""From what a rule gives to the variant it names, the way flagd does: through JSON text without its quotes."""
+"""From what a rule gives to the variant it names, the way flagd does: through JSON text without
+its quotes.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ _ESCAPES: Final = str.maketrans(
     {chr(code): f"\\u{code:04x}" for code in (*range(32), 0x2028, 0x2029, *map(ord, "<>&"))}
     | {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f", "\\": "\\\\", '"': "\\"}
 )
-"""Go's `encoding/json` escapes; of an escaped quote only the backslash is left, since flagd removes all quotes."""
+"""Go's `encoding/json` escapes; of an escaped quote only the backslash is left, since flagd removes all
+quotes.
+"""
 
 
 def variant_name(result: Json) -> str | None:
@@ -50,3 +54,15 @@ def _refuse_infinities(result: Json) -> None:
             pending.extend(value)
         elif isinstance(value, float) and not math.isfinite(value):
             raise RuleError("the rule came to a number that JSON cannot hold")
+
+
+def texts_in(rule: Json) -> frozenset[str]:
+    """The texts that stand in `rule` as values, names of operators and keys of objects aside."""
+    found, pending = set(), [rule]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, str):
+            found.add(node)
+        elif isinstance(node, dict | list):
+            pending.extend(node.values() if isinstance(node, dict) else node)
+    return frozenset(found)

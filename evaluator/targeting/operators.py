@@ -1,11 +1,13 @@
-"""Operators that see only their evaluated arguments: arithmetic, text, lists, `set`, and flagd's comparisons of text and version."""
+"""Operators that see only their evaluated arguments: arithmetic, text, lists, `set`, and flagd's comparisons
+of text and version.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, Final
 
-from evaluator.targeting.site import Evaluate, Meter, Site, inert, is_static
+from evaluator.targeting.frame import Evaluate, Frame, refuse_rule
 from evaluator.targeting.values import (
     WHITE_SPACE,
     RuleError,
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.flags.model import Json
+    from evaluator.targeting.scope import CompileScope
 
 MOST_TEXT: Final = 1 << 20
 """Characters that one operator may put together."""
@@ -52,6 +55,8 @@ def _extreme(choose: Callable[[list[float]], float]) -> Callable[[Json], Json]:
 def _sum(values: Json) -> Json:
     if not isinstance(values, list):
         return number(values)
+    if len(values) == 1:
+        return number(values[0])
     total = 0.0
     for value in values:
         total += number(value)
@@ -103,9 +108,7 @@ def _remainder(values: Json) -> Json:
 
 
 def _absolute(values: Json) -> Json:
-    if isinstance(values, list):
-        return abs(number(values[0])) if values else 0.0
-    return abs(number(values))
+    return abs(number(_first(values, 1)[0] if isinstance(values, list) else values))
 
 
 def _cat(values: Json) -> Json:
@@ -160,14 +163,10 @@ def _in(values: Json) -> Json:
 def _is_element(needle: Json, element: Json) -> bool:
     """An element that is a list is a range, from its first to its second."""
     if isinstance(element, list):
-        value = number(needle)
-        if not element:
-            raise RuleError("a range needs two bounds")
-        if value < number(element[0]):
-            return False
         if len(element) < 2:
             raise RuleError("a range needs two bounds")
-        return number(element[1]) >= value
+        value = number(needle)
+        return value >= number(element[0]) and number(element[1]) >= value
     if is_number(needle):
         return number(element) == real(needle)
     return _same(needle, element)
@@ -201,7 +200,7 @@ def _containing(holds: Callable[[list[bool]], bool], *, otherwise: bool) -> Call
 
 
 def _token(value: Json) -> tuple[str, Json]:
-    return kind(value), value
+    return kind(value), real(value) if is_number(value) else value
 
 
 def _set(values: Json) -> Json:
@@ -216,17 +215,18 @@ def _set(values: Json) -> Json:
     return {**target, name: value}
 
 
-def _compile_set(values: Json, site: Site) -> Evaluate:
+def _compile_set(values: Json, scope: CompileScope) -> Evaluate:
     """`set` runs its third argument as a rule once more."""
-    arguments_of, meter = site.child(values), site.metered()
+    arguments_of, path = scope.child(values), scope.path
 
-    def evaluate(argument: Json) -> Json:
-        arguments = arguments_of(argument)
-        _charge(meter, arguments)
+    def evaluate(data: Json, frame: Frame) -> Json:
+        arguments = arguments_of(data, frame)
+        _charge(frame, arguments)
         if isinstance(arguments, list) and len(arguments) > 2 and isinstance(arguments[0], dict):
-            meter.visit(list(arguments[0]))
-            inert(arguments[2], meter)
-        return _set(arguments)
+            frame.charge_reading(list(arguments[0]))
+            refuse_rule(arguments[2], frame)
+        result = _set(arguments)
+        return result if frame.trace is None else frame.report(path, result)
 
     return evaluate
 
@@ -243,79 +243,83 @@ def _beside(holds: Callable[[str, str], bool]) -> Callable[[Json], Json]:
 
 def _eager(
     operate: Callable[[Json], Json], *, grows: bool = False, scans: bool = True
-) -> Callable[[Json, Site], Evaluate]:
+) -> Callable[[Json, CompileScope], Evaluate]:
     """Make a compiler for an operator that looks at its evaluated arguments.
 
-    grows: its result can be longer than each argument, so that is counted too. scans: it reads arguments through.
+    grows: its result can be longer than each argument, so that is counted too. scans: it reads arguments
+    through.
     """
 
-    def compile_eager(values: Json, site: Site) -> Evaluate:
-        arguments_of = site.child(values)
-        if not scans and not site.in_body:
-            return lambda argument: operate(arguments_of(argument))
-        meter = site.metered()
+    def compile_eager(values: Json, scope: CompileScope) -> Evaluate:
+        arguments_of, path = scope.child(values), scope.path
+        charges = scans or scope.in_body
 
-        def evaluate(argument: Json) -> Json:
-            arguments = arguments_of(argument)
-            _charge(meter, arguments)
+        def evaluate(data: Json, frame: Frame) -> Json:
+            arguments = arguments_of(data, frame)
+            if charges:
+                _charge(frame, arguments)
             result = operate(arguments)
             if grows:
-                meter.visit(result)
-            return result
+                frame.charge_reading(result)
+            return result if frame.trace is None else frame.report(path, result)
 
         return evaluate
 
     return compile_eager
 
 
-def _charge(meter: Meter, arguments: Json) -> None:
-    meter.visit(arguments)
+def _charge(frame: Frame, arguments: Json) -> None:
+    frame.charge_reading(arguments)
     if isinstance(arguments, list):
         for argument in arguments[:3]:
-            meter.visit(argument)
+            frame.charge_reading(argument)
 
 
-def _compile_cat(values: Json, site: Site) -> Evaluate:
+def _compile_cat(values: Json, scope: CompileScope) -> Evaluate:
     """`cat` of texts is a join; anything else goes the long way."""
-    if not isinstance(values, list) or len(values) < 2 or site.in_body:
-        return _eager(_cat, grows=True)(values, site)
-    parts = tuple(site.child(node, index) for index, node in enumerate(values))
-    meter = site.metered()
+    if not isinstance(values, list) or len(values) < 2 or scope.in_body:
+        return _eager(_cat, grows=True)(values, scope)
+    parts, path = tuple(scope.child(node, index) for index, node in enumerate(values)), scope.path
 
-    def join(argument: Json) -> Json:
-        found = [part(argument) for part in parts]
+    def join(data: Json, frame: Frame) -> Json:
+        found = [part(data, frame) for part in parts]
         try:
             joined = "".join(found)
         except TypeError:
             joined = _cat(found)
         if len(joined) > MOST_TEXT:
             raise RuleError(_TOO_LONG)
-        meter.visit(joined)
+        frame.charge_reading(joined)
         # Python's own trimming is quicker, and wider: what it leaves alone, the other does too.
-        return joined if joined.strip() is joined else joined.strip(WHITE_SPACE)
+        result = joined if joined.strip() is joined else joined.strip(WHITE_SPACE)
+        return result if frame.trace is None else frame.report(path, result)
 
     return join
 
 
-def _compile_in(values: Json, site: Site) -> Evaluate:
+def _compile_in(values: Json, scope: CompileScope) -> Evaluate:
     """`in` a literal list of texts is a look-up; the needle may still be anything."""
-    if isinstance(values, list) and len(values) > 1 and site.trace is None and is_static(values[1]):
-        literal = values[1]
-        if isinstance(literal, list) and all(isinstance(item, str) for item in literal):
-            members = frozenset(literal)
-            needle_of = site.child(values[0], 0)
+    if not isinstance(values, list) or len(values) != 2 or not _is_texts(values[1]):
+        return _eager(_in)(values, scope)
+    literal, members = values[1], frozenset(values[1])
+    needle_of, path = scope.child(values[0], 0), scope.path
 
-            def is_member(argument: Json) -> bool:
-                needle = needle_of(argument)
-                if needle.__class__ is str:
-                    return needle in members
-                return is_number(needle) and any(_is_element(needle, item) for item in literal)
+    def is_member(data: Json, frame: Frame) -> Json:
+        needle = needle_of(data, frame)
+        if needle.__class__ is str:
+            found = needle in members
+        else:
+            found = is_number(needle) and any(_is_element(needle, item) for item in literal)
+        return found if frame.trace is None else frame.report(path, found)
 
-            return is_member if len(values) == 2 else _eager(_in)(values, site)
-    return _eager(_in)(values, site)
+    return is_member
 
 
-EAGER: dict[str, Callable[[Json, Site], Evaluate]] = {
+def _is_texts(node: Json) -> bool:
+    return isinstance(node, list) and all(isinstance(item, str) for item in node)
+
+
+EAGER: dict[str, Callable[[Json, CompileScope], Evaluate]] = {
     "max": _eager(_extreme(max)),
     "min": _eager(_extreme(min)),
     "+": _eager(_sum),

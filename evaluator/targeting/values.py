@@ -1,8 +1,8 @@
 """How flagd's engine reads JSON values: as a number, as text, as equal, as less.
 
-The engine is Go's `diegoholiveira/jsonlogic` 3.9, where every number is a float64. It has two readings of a number:
-its own (`number`), which refuses null and booleans and takes unreadable text for 0, and JavaScript's (`js_number`).
-Truth needs no function here: of JSON's values, Python and the engine hold the same ones false.
+The engine is Go's `diegoholiveira/jsonlogic` 3.9, where every number is a float64. It has two readings of a
+number: its own (`number`), which refuses null and booleans and takes unreadable text for 0, and JavaScript's
+(`js_number`). Truth needs no function here: of JSON's values, Python and the engine hold the same ones false.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ _DECIMAL = re.compile(
     r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf(?:inity)?)|nan",
     re.IGNORECASE,
 )
-_HEXADECIMAL = re.compile(
-    r"[+-]?0x(?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)p[+-]?[0-9]+", re.IGNORECASE
-)
+_HEXADECIMAL = re.compile(r"[+-]?0x(?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)p[+-]?[0-9]+", re.IGNORECASE)
 
 
 class RuleError(Exception):
@@ -46,7 +44,9 @@ def is_number(value: Json) -> bool:
 
 
 def parse_float(text: str) -> float | None:
-    """Read `text` as Go's ParseFloat does, or None; out of range is an infinity. RuleError beyond MOST_DIGITS."""
+    """Read `text` as Go's ParseFloat does, or None; out of range is an infinity. RuleError beyond
+    MOST_DIGITS.
+    """
     if len(text) > MOST_DIGITS:
         raise RuleError("a text is too long to be read as a number")
     if _DECIMAL.fullmatch(text):
@@ -74,7 +74,8 @@ def number(value: Json) -> float:
     if type(value) is int:
         return real(value)
     if isinstance(value, str):
-        return parse_float(value) or 0.0
+        parsed = parse_float(value)
+        return 0.0 if parsed is None else parsed
     raise RuleError(f"expected a number, found {kind(value)}")
 
 

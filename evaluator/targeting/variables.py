@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from evaluator.targeting.site import Evaluate, Scope, Site, failing, inert, is_static
+from evaluator.targeting.frame import Evaluate, data_of, refuse_rule
+from evaluator.targeting.scope import failing, is_static
 from evaluator.targeting.values import RuleError, is_number, number, text, whole
 
 if TYPE_CHECKING:
-    from evaluator.flags.model import Json
+    from collections.abc import Callable
 
-FLAGD = "$flagd"
+    from evaluator.flags.model import Json
+    from evaluator.targeting.frame import Element, Frame
+    from evaluator.targeting.scope import CompileScope
+
+FLAGD: Final = "$flagd"
 
 
 def walk(value: Json, parts: tuple[str, ...], default: Json = None) -> Json:
-    """Follow `parts` from `value`; `default` where the way ends or finds null. Text indexes a list as the number it reads as."""
+    """Follow `parts` from `value`; `default` where the way ends or finds null. Text indexes a list as the
+    number it reads as.
+    """
     for part in parts:
         if isinstance(value, dict):
             value = value.get(part)
@@ -40,9 +47,11 @@ def look_up(name: Json, data: Json) -> Json:
         name = name[0]
         if not isinstance(name, str):
             raise RuleError("the name of a variable must be text")
+    elif name == "":
+        return data
     elif is_number(name):
         name = text(name)
-    if data is None and name != "":
+    if data is None:
         return default
     if not isinstance(name, str):
         raise RuleError("the name of a variable must be text")
@@ -54,120 +63,145 @@ def split(name: str) -> tuple[str, ...]:
     return tuple(part for part in name.split(".") if part)
 
 
+def top_level_name(values: Json, scope: CompileScope) -> str | None:
+    """The name if `var` with these arguments reads just one key of the evaluation context."""
+    name = values[0] if isinstance(values, list) and len(values) == 1 else values
+    if isinstance(name, str) and split(name) == (name,) and name != FLAGD and not scope.in_body:
+        return name
+    return None
+
+
 def variable(
-    values: Json, site: Site, *, subject: bool = False, condition: bool = False
+    values: Json, scope: CompileScope, *, subject: bool = False, condition: bool = False
 ) -> Evaluate:
     """Compile `var`.
 
-    subject: the list that a loop runs over, whose elements are not evaluated. condition: the whole body of `all`,
-    `none` or `some`, which must still be a rule after substitution.
+    subject: the list that a loop runs over, whose elements are not evaluated; another value that is substituted
+    for it counts as no list. condition: the whole body of `all`, `none`, `some` or `reduce`, which must still be a
+    rule after substitution.
     """
-    if site.scoped:
-        return _scoped(values, site, subject=subject, condition=condition)
+    if scope.substituted:
+        return _substituted(values, scope, subject=subject, condition=condition)
+    key = top_level_name(values, scope)
+    if key is not None:
+        return _top_level(key, scope)
+    path, shown = scope.path, _shown(values)
     if is_static(values):
-        plain = _static(values, site)
-    else:
-        site.needs.flagd |= not site.in_body
-        name_of, meter = site.child(values), site.metered()
+        read = _reader(values, scope)
 
-        def plain(data: Json) -> Json:
-            name = name_of(data)
-            meter.name(name[0] if isinstance(name, list) and name else name)
-            return look_up(name, data)
+        def found(data: Json, frame: Frame) -> Json:
+            value = read(data)
+            return value if frame.trace is None else frame.report(path, value, name=shown)
 
-    if site.trace is None:
-        return plain
-    return lambda data: site.report(plain(data), name=_shown(values))
+        return found
+    name_of = scope.child(values)
+
+    def computed(data: Json, frame: Frame) -> Json:
+        name = name_of(data, frame)
+        frame.charge_name(name[0] if isinstance(name, list) and name else name)
+        value = look_up(name, data)
+        return value if frame.trace is None else frame.report(path, value, name=shown)
+
+    return computed
 
 
-def _static(values: Json, site: Site) -> Evaluate:
+def _top_level(key: str, scope: CompileScope) -> Evaluate:
+    path = scope.path
+
+    def found(context: Json, frame: Frame) -> Json:
+        value = context.get(key)
+        return value if frame.trace is None else frame.report(path, value, name=key)
+
+    return found
+
+
+def _reader(values: Json, scope: CompileScope) -> Callable[[Json], Json]:
+    """Read a literal name, with a default or without; names of the evaluation context are split once."""
     name = values[0] if isinstance(values, list) and values else values
     parts = split(name) if isinstance(name, str) else ()
-    if not isinstance(name, str) or not parts or site.in_body:
-        site.needs.flagd |= not site.in_body
+    if not parts or scope.in_body:
         return lambda data: look_up(values, data)
+    if parts == (FLAGD, "flagKey"):
+        flag_key = scope.options.flag_key
+        return lambda _: flag_key
     default = values[1] if isinstance(values, list) and len(values) == 2 else None
     first, rest = parts[0], parts[1:]
-    if first == FLAGD:
-        if rest == ("flagKey",):
-            return lambda _: site.flag_key
-        site.needs.flagd = True
-    if rest or default is not None:
-        return lambda data: (
-            walk(data.get(first), rest, default) if rest else _or(data, first, default)
-        )
-    return lambda data: data.get(first)
+
+    def read(context: Json) -> Json:
+        value = context.get(first)
+        return default if value is None else walk(value, rest, default)
+
+    return read
 
 
-def _or(data: Json, key: str, default: Json) -> Json:
-    value = data.get(key)
-    return default if value is None else value
-
-
-def _scoped(values: Json, site: Site, *, subject: bool, condition: bool) -> Evaluate:
-    """Within a substituted body: the solvers are asked first, then the element. A name's own expression is never substituted."""
+def _substituted(values: Json, scope: CompileScope, *, subject: bool, condition: bool) -> Evaluate:
+    """Within a substituted body: the solvers are asked first, then the element. A name's own expression is
+    never substituted.
+    """
     kept = isinstance(values, str) and (not values or values.startswith("."))
-    meter = site.metered()
-    name_of = site.body(values, scoped=False)
+    name_of = scope.body(values, substituted=False)
+    path, shown = scope.path, _shown(values)
 
-    def scoped(scope: Scope) -> Json:
-        if not kept:
-            for solver in scope.solvers:
-                value = look_up(name_of(solver), solver)
-                if value is not None:
-                    if condition and not isinstance(value, dict):
-                        raise RuleError("a condition in a loop must be a rule, not a variable")
-                    return site.report(
-                        value if subject else inert(value, meter), name=_shown(values)
-                    )
-        value = look_up(name_of(scope.data), scope.data)
-        return site.report(value, name=_shown(values))
+    def found(element: Element, frame: Frame) -> Json:
+        for solver in () if kept else element.solvers:
+            value = look_up(name_of(solver, frame), solver)
+            if value is not None:
+                if condition and not isinstance(value, dict):
+                    raise RuleError("a condition in a loop must be a rule, not a variable")
+                refuse_rule(value, None if subject else frame)
+                if subject and not isinstance(value, list | dict):
+                    value = None
+                break
+        else:
+            value = look_up(name_of(element.data, frame), element.data)
+        return value if frame.trace is None else frame.report(path, value, name=shown)
 
-    return scoped
+    return found
 
 
 def _shown(values: Json) -> Json:
     return values[0] if isinstance(values, list) and values else values
 
 
-def _data(argument: Json) -> Json:
-    return argument.data if isinstance(argument, Scope) else argument
-
-
-def missing(values: Json, site: Site) -> Evaluate:
+def missing(values: Json, scope: CompileScope) -> Evaluate:
     """Compile `missing`: those of the names that the context lacks."""
-    site.needs.flagd |= not site.in_body
-    names_of = site.child(values)
-    meter = site.metered()
+    names_of, path = scope.child(values), scope.path
 
-    def lacking(argument: Json) -> Json:
-        names = names_of(argument)
+    def lacking(argument: Json, frame: Frame) -> Json:
+        names = names_of(argument, frame)
         names = [names] if isinstance(names, str) else names
         if not isinstance(names, list):
             raise RuleError("missing needs names")
-        data = _data(argument)
-        return [name for name in names if look_up(meter.name(name), data) is None]
+        absent = _absent(names, data_of(argument), frame)
+        return absent if frame.trace is None else frame.report(path, absent)
 
     return lacking
 
 
-def missing_some(values: Json, site: Site) -> Evaluate:
+def missing_some(values: Json, scope: CompileScope) -> Evaluate:
     """Compile `missing_some`: the missing names, or none if enough are there."""
     if not isinstance(values, list | dict):
         return failing("missing_some needs a number and names")
-    site.needs.flagd |= not site.in_body
-    arguments_of = site.child(values)
-    meter = site.metered()
+    arguments_of, path = scope.child(values), scope.path
 
-    def lacking(argument: Json) -> Json:
-        arguments = arguments_of(argument)
+    def lacking(argument: Json, frame: Frame) -> Json:
+        arguments = arguments_of(argument, frame)
         if not isinstance(arguments, list) or len(arguments) < 2:
             raise RuleError("missing_some needs a number and names")
         enough, names = whole(number(arguments[0])), arguments[1]
         if not isinstance(names, list):
             raise RuleError("missing_some needs names")
-        data = _data(argument)
-        absent = [name for name in names if look_up(meter.name(name), data) is None]
-        return absent if enough > len(names) - len(absent) else []
+        absent = _absent(names, data_of(argument), frame)
+        absent = absent if enough > len(names) - len(absent) else []
+        return absent if frame.trace is None else frame.report(path, absent)
 
     return lacking
+
+
+def _absent(names: list[Json], data: Json, frame: Frame) -> list[Json]:
+    absent = []
+    for name in names:
+        frame.charge_name(name)
+        if look_up(name, data) is None:
+            absent.append(name)
+    return absent

@@ -30,7 +30,8 @@ def open_session(
         return None
     if settings.protocol not in ("", "grpc"):
         raise InvalidSettingError(
-            f"OTEL_EXPORTER_OTLP_PROTOCOL is {settings.protocol!r}: OTLP is sent by gRPC only; unset it, or set grpc"
+            f"OTEL_EXPORTER_OTLP_PROTOCOL is {settings.protocol!r}: OTLP is sent by gRPC "
+            "only; unset it, or set grpc"
         )
     try:
         from evaluator.telemetry.session import Session  # noqa: PLC0415 - imports the SDK

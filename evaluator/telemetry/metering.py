@@ -1,7 +1,8 @@
 """Our metrics in OpenTelemetry's terms, with flagd's names.
 
-Counted is once, for Prometheus; here the families of a scrape become the SDK's data points, histograms included, for which the SDK has no
-instrument that is observed. Everything is cumulative since the start, as flagd's is.
+Counted is once, for Prometheus; here the families of a scrape become the SDK's data points, histograms
+included, for which the SDK has no instrument that is observed. Everything is cumulative since the start, as
+flagd's is.
 """
 
 from __future__ import annotations
@@ -116,8 +117,7 @@ class Metering:
             count=int(parts["count"]),
             sum=parts["sum"],
             bucket_counts=[
-                int(now_ - before)
-                for before, now_ in zip([0.0, *cumulative], cumulative, strict=False)
+                int(now_ - before) for before, now_ in zip([0.0, *cumulative], cumulative, strict=False)
             ],
             explicit_bounds=[float(bound) for bound in bounds if bound != "+Inf"],
             # Not known: what is measured is kept as counts between bounds.

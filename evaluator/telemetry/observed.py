@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from evaluator.resolve import Resolver, resolve
 from evaluator.server import rpcs
 from evaluator.server.metrics import Metrics
 from evaluator.telemetry import open_session
@@ -12,6 +11,7 @@ from evaluator.telemetry import open_session
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from evaluator.evaluate import Observer
     from evaluator.http.routes import Routes
     from evaluator.settings import Settings
     from evaluator.store import Store
@@ -28,9 +28,9 @@ class Observed:
         self.metrics = Metrics(store, clock)
         sent = self.metrics if settings.metrics_exporter == "otel" else None
         self._session = open_session(settings.otel, sent, clock)
-        self.resolver: Resolver = resolve
+        self.observers: list[Observer] = [self.metrics.count]
         if self._session is not None:
-            self.resolver = self._session.tracing.resolve
+            self.observers.append(self._session.tracing.describe)
             self._session.tracing.follow(store)
 
     def routes(self, routes: Routes, *, secure: bool) -> Routes:
@@ -41,11 +41,7 @@ class Observed:
     def rpcs(self, routes: Routes) -> Routes:
         """The same routes of plain gRPC, watched with their streams."""
         measured = rpcs.watched(routes, self.metrics.rpcs.begin)
-        return (
-            measured
-            if self._session is None
-            else rpcs.watched(measured, self._session.tracing.begin)
-        )
+        return measured if self._session is None else rpcs.watched(measured, self._session.tracing.begin)
 
     def close(self) -> None:
         """Send what is left; blocks for up to FAREWELL_SECONDS, so not on the loop."""

@@ -32,11 +32,11 @@ logger = logging.getLogger(__name__)
 
 
 class Session:
-    """Sends until it is closed, from threads of its own: a collector that is slow or gone costs the loop nothing."""
+    """Sends until it is closed, from threads of its own: a collector that is slow or gone costs the loop
+    nothing.
+    """
 
-    def __init__(
-        self, settings: OtelSettings, metrics: Metrics | None, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, settings: OtelSettings, metrics: Metrics | None, clock: Callable[[], float]) -> None:
         """Raises InvalidSettingError for certificates that cannot be read."""
         collector = Collector(settings)
         described = resource()

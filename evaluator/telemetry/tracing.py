@@ -1,7 +1,8 @@
-"""A span for each evaluation, in the trace of whoever asked (W3C `traceparent`, or what OTEL_PROPAGATORS says).
+"""A span for each evaluation, in the trace of whoever asked (W3C `traceparent`, or what OTEL_PROPAGATORS
+says).
 
-Names are flagd's, attributes OpenTelemetry's for feature flags (https://opentelemetry.io/docs/specs/semconv/feature-flags/). An
-evaluation context is in no span.
+Names are flagd's, attributes OpenTelemetry's for feature flags
+(https://opentelemetry.io/docs/specs/semconv/feature-flags/). An evaluation context is in no span.
 """
 
 from __future__ import annotations
@@ -13,29 +14,21 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from opentelemetry import propagate
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-from evaluator.flags.catalog import FLAG_SET_ID
-from evaluator.http.routes import Code, Deferred
-from evaluator.resolve import resolve
+from evaluator.http.deferred import Deferred
+from evaluator.http.messages import Code
 from evaluator.server.metrics import PROVIDER
 from evaluator.server.requests import code_of, status_of, template
 from evaluator.server.rpcs import named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from opentelemetry.trace import TracerProvider
 
-    from evaluator.flags.model import Json
-    from evaluator.http.routes import (
-        Answer,
-        Call,
-        Headers,
-        HttpHandler,
-        Request,
-        Routes,
-        UnaryHandler,
-    )
-    from evaluator.resolve import CompiledFlagSet, FlagType, Resolution
+    from evaluator.evaluate import Query
+    from evaluator.http.messages import Call, Headers, Request
+    from evaluator.http.routes import Answer, HttpHandler, Routes, UnaryHandler
+    from evaluator.resolution import Resolution
     from evaluator.server.rpcs import End
     from evaluator.store import Snapshot, Store
 
@@ -46,7 +39,9 @@ R = TypeVar("R")
 
 
 class Tracing:
-    """Wraps routes, and the resolving within them. Handlers run one after the other, so there is one span at a time."""
+    """Wraps routes, and describes the evaluations within them. Handlers run one after the other, so there is
+    one span at a time.
+    """
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
@@ -62,7 +57,9 @@ class Tracing:
         )
 
     def begin(self, call: Call) -> End:
-        """A span for one call of plain gRPC, with otelgrpc's name and attributes; a stream's lasts as long as the stream."""
+        """A span for one call of plain gRPC, with otelgrpc's name and attributes; a stream's lasts as long as
+        the stream.
+        """
         service, method = named(call.path)
         span = self._provider.get_tracer("otelgrpc").start_span(
             f"{service}/{method}",
@@ -85,19 +82,12 @@ class Tracing:
 
         store.subscribe(served)
 
-    def resolve(
-        self,
-        flags: CompiledFlagSet,
-        key: str,
-        wanted: FlagType | None,
-        context: Mapping[str, Json],
-        now: int,
-    ) -> Resolution:
-        """A `Resolver` that tells the current span what was resolved."""
-        resolution = resolve(flags, key, wanted, context, now)
-        if self._span is not None and self._span.is_recording():
-            self._span.set_attributes(described(key, resolution))
-        return resolution
+    def describe(self, query: Query, key: str, resolution: Resolution) -> None:
+        """Describe the evaluation of one flag in the current span: an `Observer`. Those of bulk answers would
+        overwrite each other.
+        """
+        if query.key is not None and self._span is not None and self._span.is_recording():
+            self._span.set_attributes(described(query, key, resolution))
 
     def _rpc(self, path: str, run: UnaryHandler) -> UnaryHandler:
         service, method = named(path)
@@ -113,9 +103,7 @@ class Tracing:
                 _end(span, code_of(error))
                 raise
             if isinstance(answer, Deferred):
-                return answer.watched(
-                    lambda _: _end(span, Code.OK), lambda error: _end(span, code_of(error))
-                )
+                return answer.watched(lambda _: _end(span, Code.OK), lambda error: _end(span, code_of(error)))
             _end(span, Code.OK)
             return answer
 
@@ -170,7 +158,7 @@ def parent(headers: Headers) -> Any:
     return propagate.extract(dict(headers))
 
 
-def described(key: str, resolution: Resolution) -> dict[str, str]:
+def described(query: Query, key: str, resolution: Resolution) -> dict[str, str]:
     """An evaluation as attributes."""
     found = {
         "feature_flag.key": key,
@@ -179,8 +167,8 @@ def described(key: str, resolution: Resolution) -> dict[str, str]:
     }
     if resolution.variant is not None:
         found["feature_flag.result.variant"] = resolution.variant
-    if isinstance(own := resolution.metadata.get(FLAG_SET_ID), str):
-        found["feature_flag.set.id"] = own
+    if (flag_set_id := query.flag_set_id(resolution)) is not None:
+        found["feature_flag.set.id"] = flag_set_id
     if resolution.error_code is not None:
         found["error.type"] = resolution.error_code.value.lower()
         found["feature_flag.error.message"] = resolution.error_message

@@ -1,9 +1,12 @@
-"""Names of `flagstaff.delivery.v1`, and a member as both ends know it. The messages are in delivery.proto."""
+"""Names of `flagstaff.delivery.v1`, how it is called, and a member as both ends know it. The messages are in
+delivery.proto.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from evaluator.wire.delivery_pb2 import Member
 
@@ -15,6 +18,18 @@ REPORT: Final = SERVICE + "Report"
 LEAVE: Final = SERVICE + "Leave"
 MARK: Final = "flagstaff-receipts"
 """Header of a sync stream whose subscriber sends receipts: it is not to be counted as one that does not."""
+
+
+class AskFailed(Exception):
+    """The server did not answer, or refused; the text says what it said."""
+
+
+class NotOffered(AskFailed):
+    """The server has no such service."""
+
+
+Ask: TypeAlias = Callable[[str, bytes], Awaitable[bytes]]
+"""(RPC path, request) -> response. Raises AskFailed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,17 @@
 
     {"flags": {KEY: {"state", "variants", "defaultVariant", "targeting"?, "metadata"?}}, "metadata"?}
 
-Each flag stands alone, as in flagd (flagd/pkg/service/flag-sync): references are expanded, the set's metadata is under the flag's own,
-and a flag without a default variant has `""`. The same content has the same bytes: keys are sorted, numbers are spelled as in a digest.
+Each flag stands alone, as in flagd (flagd/pkg/service/flag-sync): references are expanded, the set's metadata
+is under the flag's own, and a flag without a default variant has `""`. The same content has the same bytes:
+keys are sorted, numbers are spelled as in a digest.
 
 Two things differ from flagd's, and no published provider can tell:
 
 * `source`, which flagd puts into each flag, is left out. Nobody reads it (flagd overwrites it, providers drop it), and it would tell a
   subscriber where flags are kept.
 * The top-level `metadata` holds the set's own `flagstaff.dev/…` keys (revision, digest, the generation of `fractional`), if it has any,
-  so that an evaluator of ours knows them of the set. Other receivers lay set metadata under each flag's, where these keys are already.
+  so that an evaluator of ours knows them of the set. Other receivers lay set metadata under each flag's,
+  where these keys are already.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from evaluator.flags.canonical import normal
 from evaluator.flags.catalog import fold
 from evaluator.flags.model import ABSENT, PROVENANCE_PREFIX
+from evaluator.flags.numbers import normal
 
 if TYPE_CHECKING:
     from evaluator.flags.model import Flag, FlagSet, Json
@@ -30,12 +32,14 @@ _NO_DEFAULT: Final = ""
 
 
 def encode(flag_set: FlagSet) -> bytes:
-    """The document, in UTF-8 without white space. A set without flags is `{"flags":{}}`: whoever gets it has no flags any more.
+    """The document, in UTF-8 without white space. A set without flags is `{"flags":{}}`: whoever gets it has
+    no flags any more.
 
     A rule that cannot be expanded within bounds becomes one that is a PARSE_ERROR everywhere.
     Raises ValueError for a number that is no finite float64; the parser admits none.
     """
-    # A flag at a time: one call over a large set would keep every other thread from running for as long as it takes.
+    # A flag at a time: one call over a large set would keep every other thread from running for as long as it
+    # takes.
     flags = b",".join(
         _text(key) + b":" + _text(_definition(flag)) for key, flag in sorted(fold(flag_set).items())
     )

@@ -1,11 +1,12 @@
-"""Latest value wins: many topics, each with one newest value and any number of subscribers. Pure: no I/O, no clock.
+"""Latest value wins: many topics, each with one newest value and any number of subscribers. Pure: no I/O, no
+clock.
 
-A subscriber is not fed a queue but compared with what is newest. While it cannot be written to nothing piles up for it; once it can, it
-gets the newest value, and those in between were never made for it. So no update is lost, nobody is told an older value after a newer
-one, and nobody waits for anybody.
+A subscriber is not fed a queue but compared with what is newest. While it cannot be written to nothing piles
+up for it; once it can, it gets the newest value, and those in between were never made for it. So no update is
+lost, nobody is told an older value after a newer one, and nobody waits for anybody.
 
-A change goes out in slices, each a call of the scheduler, and topics take turns within them: a broadcast to ten thousand streams lets
-other work in between, and a large topic does not keep a small one waiting.
+A change goes out in slices, each a call of the scheduler, and topics take turns within them: a broadcast to
+ten thousand streams lets other work in between, and a large topic does not keep a small one waiting.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
 SLICE: Final = 64
-"""Steps from one call of the scheduler to the next; a visit is one, and so is each STEP_BYTES that it sends."""
+"""Steps from one call of the scheduler to the next; a visit is one, and so is each STEP_BYTES that it sends.
+"""
 SHARE: Final = 16
 """Steps that a topic has before another takes its turn."""
 STEP_BYTES: Final = 32_768
@@ -54,7 +56,9 @@ class Subscriber(Protocol):
 
 
 class _Mark:
-    """Which value a subscriber saw last. It does not hold the payload, which would live on for the slowest reader."""
+    """Which value a subscriber saw last. It does not hold the payload, which would live on for the slowest
+    reader.
+    """
 
     __slots__ = ("content", "number")
 
@@ -92,11 +96,15 @@ class _Topic:
         self.due: deque[Subscription] = deque()
         """Those still to be visited, in turn."""
         self.changed = False
-        """Everyone is to be visited; put into `due` at the topic's next turn, so that a burst of changes costs one pass."""
+        """Everyone is to be visited; put into `due` at the topic's next turn, so that a burst of changes
+        costs one pass.
+        """
         self.queued = False
 
     def line_up(self, subscription: Subscription) -> None:
-        """Visit it once all who wait have been; who waits keeps its place, or a flood of changes would starve the last."""
+        """Visit it once all who wait have been; who waits keeps its place, or a flood of changes would starve
+        the last.
+        """
         if not subscription._due:
             subscription._due = True
             self.due.append(subscription)
@@ -154,15 +162,19 @@ class Hub:
     def publish(
         self, key: Hashable, payload: bytes, content: bytes | None = None, *, quiet: bool = False
     ) -> None:
-        """`payload` is the newest value of the topic; it is encoded, and the same bytes go to all. An equal one changes nothing.
+        """`payload` is the newest value of the topic; it is encoded, and the same bytes go to all. An equal
+        one changes nothing.
 
-        `content` is its `digest`, from a caller that made it off the loop: of a megabyte it takes a millisecond. A `quiet` one is for those
-        who are told something anyway, as who subscribes is; nobody is told just because of it.
+        `content` is its `digest`, from a caller that made it off the loop: of a megabyte it takes a
+        millisecond. A `quiet` one is for those who are told something anyway, as who subscribes is; nobody is
+        told just because of it.
         """
         self._change(key, digest(payload) if content is None else content, payload, quiet=quiet)
 
     def retract(self, key: Hashable, reason: object = None) -> None:
-        """The topic has no value, for `reason`. Subscribers are told, late ones too, and stay: a value may come (again)."""
+        """The topic has no value, for `reason`. Subscribers are told, late ones too, and stay: a value may
+        come (again).
+        """
         self._change(key, _Retraction(reason), b"")
 
     def drop(self, key: Hashable) -> None:
@@ -173,7 +185,9 @@ class Hub:
             self._tidy(topic)
 
     def subscribe(self, key: Hashable, subscriber: Subscriber) -> Subscription:
-        """Offer the topic's values to `subscriber`, the current one at once; the topic need not have one yet."""
+        """Offer the topic's values to `subscriber`, the current one at once; the topic need not
+        have one yet.
+        """
         topic = self._topics.get(key)
         if topic is None:
             topic = self._topics[key] = _Topic(key)
@@ -198,9 +212,7 @@ class Hub:
         if topic is not None:
             self._visit(topic, subscription)
 
-    def _change(
-        self, key: Hashable, content: object, payload: bytes, *, quiet: bool = False
-    ) -> None:
+    def _change(self, key: Hashable, content: object, payload: bytes, *, quiet: bool = False) -> None:
         topic = self._topics.get(key)
         if topic is None:
             topic = self._topics[key] = _Topic(key)

@@ -1,7 +1,8 @@
-"""Protobuf messages of flagd.sync.v1 and of sync.v1, its deprecated predecessor (https://buf.build/open-feature/flagd).
+"""Protobuf messages of flagd.sync.v1 and of sync.v1, its deprecated predecessor
+(https://buf.build/open-feature/flagd).
 
-They differ in what is beside the flags: flagd.sync.v1 has `sync_context`, which in-process providers lay over each evaluation context;
-sync.v1 has `state`, always ALL, since a message is always the whole set.
+They differ in what is beside the flags: flagd.sync.v1 has `sync_context`, which in-process providers lay over
+each evaluation context; sync.v1 has `state`, always ALL, since a message is always the whole set.
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
-from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2 as v1
-from openfeature.schemas.protobuf.sync.v1 import sync_service_pb2 as old
 
-from evaluator.http.routes import Code, RpcError
+from evaluator.http.messages import Code, RpcError
+from evaluator.wire import sync_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 SELECTOR_HEADER: Final = "flagd-selector"
-"""Says which flags a request is about, on every protocol of flagd's; here it wins over the request's own `selector`."""
+"""Says which flags a request is about, on every protocol of flagd's; here it wins over the request's own
+`selector`.
+"""
 
 SERVICE: Final = "/flagd.sync.v1.FlagSyncService/"
 OLD_SERVICE: Final = "/sync.v1.FlagSyncService/"
@@ -36,30 +38,26 @@ class SyncRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Method:
-    """A way to ask for flags: how its request is read, and how an answer is written. A thread may write."""
+    """A way to ask for flags, and how an answer is written. A thread may write."""
 
     path: str
     lasting: bool
     """One message after another, or one alone."""
-    read: Callable[[bytes], SyncRequest]
-    """Raises RpcError INVALID_ARGUMENT."""
     write: Callable[[bytes, Mapping[str, Any]], bytes]
     """(the flags' JSON document, the synchronised context) to a message."""
 
 
-def _reader(kind: Any) -> Callable[[bytes], SyncRequest]:
-    def read(message: bytes) -> SyncRequest:
-        try:
-            request = kind.FromString(message)
-        except DecodeError as error:
-            raise RpcError(Code.INVALID_ARGUMENT, "malformed request") from error
-        return SyncRequest(request.provider_id, request.selector)
-
-    return read
+def read_request(message: bytes) -> SyncRequest:
+    """The request of each of these methods. Raises RpcError INVALID_ARGUMENT."""
+    try:
+        request = sync_pb2.SyncFlagsRequest.FromString(message)
+    except DecodeError as error:
+        raise RpcError(Code.INVALID_ARGUMENT, "malformed request") from error
+    return SyncRequest(request.provider_id, request.selector)
 
 
 def _write_update(flags: bytes, context: Mapping[str, Any]) -> bytes:
-    message = v1.SyncFlagsResponse(flag_configuration=flags.decode())
+    message = sync_pb2.SyncFlagsResponse(flag_configuration=flags.decode())
     # Present even if empty: stock providers then need no call of GetMetadata to be sure.
     message.sync_context.SetInParent()
     message.sync_context.update(context)
@@ -67,26 +65,26 @@ def _write_update(flags: bytes, context: Mapping[str, Any]) -> bytes:
 
 
 def _write_old_update(flags: bytes, _: Mapping[str, Any]) -> bytes:
-    message = old.SyncFlagsResponse(flag_configuration=flags.decode(), state=old.SYNC_STATE_ALL)
+    message = sync_pb2.OldSyncFlagsResponse(flag_configuration=flags.decode(), state=sync_pb2.SYNC_STATE_ALL)
     return message.SerializeToString(deterministic=True)
 
 
 def _write_all(flags: bytes, _: Mapping[str, Any]) -> bytes:
     """Both versions' FetchAllFlagsResponse, which are the same on the wire."""
-    return v1.FetchAllFlagsResponse(flag_configuration=flags.decode()).SerializeToString()
+    return sync_pb2.FetchAllFlagsResponse(flag_configuration=flags.decode()).SerializeToString()
 
 
 def encode_metadata(context: Mapping[str, Any]) -> bytes:
     """A GetMetadataResponse."""
-    message = v1.GetMetadataResponse()
+    message = sync_pb2.GetMetadataResponse()
     message.metadata.SetInParent()
     message.metadata.update(context)
     return message.SerializeToString(deterministic=True)
 
 
 METHODS: Final = (
-    Method(SERVICE + "SyncFlags", True, _reader(v1.SyncFlagsRequest), _write_update),
-    Method(SERVICE + "FetchAllFlags", False, _reader(v1.FetchAllFlagsRequest), _write_all),
-    Method(OLD_SERVICE + "SyncFlags", True, _reader(old.SyncFlagsRequest), _write_old_update),
-    Method(OLD_SERVICE + "FetchAllFlags", False, _reader(old.FetchAllFlagsRequest), _write_all),
+    Method(SERVICE + "SyncFlags", True, _write_update),
+    Method(SERVICE + "FetchAllFlags", False, _write_all),
+    Method(OLD_SERVICE + "SyncFlags", True, _write_old_update),
+    Method(OLD_SERVICE + "FetchAllFlags", False, _write_all),
 )

@@ -1,7 +1,8 @@
 """flagd.sync.v1 and sync.v1: streams of whole flag sets, for in-process providers and other evaluators.
 
-A stream gets the newest flag set at once if there is one, else as soon as there is; then each that differs. It never gets an empty set
-for want of one. The messages of a topic are made once for all its streams, and only while there are any.
+A stream gets the newest flag set at once if there is one, else as soon as there is; then each that differs.
+It never gets an empty set for want of one. The messages of a topic are made once for all its streams, and
+only while there are any.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from evaluator.http.routes import Code, Routes, RpcError, header
+from evaluator.http.messages import Code, RpcError, header
+from evaluator.http.routes import Routes
 from evaluator.wire.countdown import Countdown
 from evaluator.wire.hub import digest
-from evaluator.wire.messages import GET_METADATA, METHODS, SELECTOR_HEADER, encode_metadata
+from evaluator.wire.messages import GET_METADATA, METHODS, SELECTOR_HEADER, encode_metadata, read_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
-    from evaluator.http.routes import Call, MessageStream, StreamHandler
+    from evaluator.http.messages import Call, MessageStream
+    from evaluator.http.routes import StreamHandler
     from evaluator.wire.countdown import Timers
     from evaluator.wire.hub import Hub, Subscription
     from evaluator.wire.messages import Method
@@ -51,17 +54,22 @@ class Missing:
     message: str
     """What FetchAllFlags is answered."""
     ends_streams: bool = False
-    """Whether streams that were sent a flag set end with it, too. If not they stay, at what they have, for the flag set that comes next.
+    """Whether streams that were sent a flag set end with it, too. If not they stay, at what they have, for
+    the flag set that comes next.
 
     Those that were sent nothing stay in any case: what they wait for may come.
     """
 
 
 class Make(Protocol):
-    """Makes payloads. Hashable; equal ones make equal payloads, so that a backend may keep what it made for others."""
+    """Makes payloads. Hashable; equal ones make equal payloads, so that a backend may keep what it made for
+    others.
+    """
 
     def __call__(self, document: bytes, context: Mapping[str, Any], /) -> Payload:
-        """A flag set's JSON document and the context to a payload; takes time in proportion, and a thread may do it."""
+        """A flag set's JSON document and the context to a payload; takes time in proportion, and a thread may
+        do it.
+        """
 
     def __hash__(self) -> int:
         """By what is made."""
@@ -74,13 +82,16 @@ class Backend(Protocol):
     """Where flag sets come from: the store of an evaluator, or what a proxy watches."""
 
     def topic(self, selector: str, call: Call) -> Hashable:
-        """What `selector` stands for, "" for no selector; it need not exist yet. Raises RpcError for one that is invalid or forbidden."""
+        """What `selector` stands for, "" for no selector; it need not exist yet. Raises RpcError for one that
+        is invalid or forbidden.
+        """
 
     def context(self) -> Mapping[str, Any]:
         """The synchronised context: JSON values by context key."""
 
     def watch(self, topic: Hashable, make: Make, tell: Tell) -> Callable[[], None]:
-        """Make and tell the topic's flag set, now or soon, and at each change, until the returned function is called.
+        """Make and tell the topic's flag set, now or soon, and at each change, until the returned function is
+        called.
 
         On the loop, latest value wins: what a newer one overtakes need not be told, and never is after it.
         """
@@ -127,7 +138,8 @@ class SyncService:
         metadata: bool = True,
         ended: Callable[[str, float], None] = lambda _reason, _seconds: None,
     ) -> None:
-        """deadline_seconds: streams end with DEADLINE_EXCEEDED then; 0: never. metadata: whether GetMetadata is answered.
+        """deadline_seconds: streams end with DEADLINE_EXCEEDED then; 0: never. metadata: whether GetMetadata
+        is answered.
 
         ended: told of each SyncFlags stream that ended why, in flagd's words, and how long it was open.
         """
@@ -147,7 +159,9 @@ class SyncService:
         )
 
     def routes(self) -> Routes:
-        """Both services. FetchAllFlags is a stream of one message, alike on the wire: a large set is not made in a call."""
+        """Both services. FetchAllFlags is a stream of one message, alike on the wire: a large set is not made
+        in a call.
+        """
         return Routes(
             unary={GET_METADATA: self.get_metadata},
             streams={method.path: self.handler(method) for method in METHODS},
@@ -169,7 +183,9 @@ class SyncService:
         self.shed(self.hub.streams)
 
     def shed(self, most: int) -> int:
-        """Take no new streams from now on, and end up to `most` of those that are open with UNAVAILABLE; how many are left."""
+        """Take no new streams from now on, and end up to `most` of those that are open with UNAVAILABLE; how
+        many are left.
+        """
         self._closing = True
         for subscription in islice(self.hub.subscriptions(), most):
             if isinstance(subscription.subscriber, _Stream):
@@ -186,17 +202,13 @@ class SyncService:
     def _open(self, method: Method, call: Call, message: bytes, stream: MessageStream) -> None:
         if self._closing:
             raise RpcError(Code.UNAVAILABLE, "shutting down")
-        request = method.read(message)
+        request = read_request(message)
         asked = header(call.headers, SELECTOR_HEADER)
         topic = self._backend.topic(request.selector if asked is None else asked, call)
         key = _Key(method, topic)
-        subscriber = _Stream(
-            self, key, stream, self.visits.entered(call, topic, lasting=method.lasting)
-        )
+        subscriber = _Stream(self, key, stream, self.visits.entered(call, topic, lasting=method.lasting))
         if key not in self._watches:
-            self._watches[key] = self._backend.watch(
-                topic, _Maker(method), partial(self._tell, key)
-            )
+            self._watches[key] = self._backend.watch(topic, _Maker(method), partial(self._tell, key))
         if method.lasting:
             self.streams += 1
             if self._deadlines is not None:
@@ -249,9 +261,7 @@ class _Stream:
         "visit",
     )
 
-    def __init__(
-        self, service: SyncService, key: _Key, stream: MessageStream, visit: object
-    ) -> None:
+    def __init__(self, service: SyncService, key: _Key, stream: MessageStream, visit: object) -> None:
         self.key = key
         self.visit = visit
         self.since = service.timers.time()

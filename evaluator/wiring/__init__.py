@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import resource
 import secrets
@@ -12,38 +13,43 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from evaluator.exchange import Exchange
+from evaluator import durable
 from evaluator.heap import Heap
+from evaluator.history import History
 from evaluator.server.ports import Ports, Serving
-from evaluator.settings import InvalidSettingError, Settings, from_env
+from evaluator.settings import InvalidSettingError, Settings
 from evaluator.store import Store
-from evaluator.sync.config import InvalidSourceError
+from evaluator.sync.config import FILES, InvalidSourceError
 from evaluator.sync.follow import Followers
 from evaluator.sync.opening import open_sources
 from evaluator.wiring.serving import serve, unix_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
+    from evaluator.receipts.endpoint import Endpoint
+    from evaluator.receipts.reporter import Receipts
     from evaluator.store import Snapshot
-    from evaluator.sync.receipts import Receipts
+    from evaluator.sync.source import SyncSource
 
-__all__ = [
-    "Exchange", "Heap", "InvalidSettingError", "Ports", "Serving", "Settings", "Store", "from_env", "run", "serve",
-]  # fmt: skip
+__all__ = ["Ports", "Serving", "run", "serve"]
 
 _SWITCH_SECONDS: Final = 0.001
-"""How long the loop waits for a thread that reads or compiles a flag set, each time it has slept: Python's own 5 ms would be most
-of an evaluation's latency meanwhile. For a process that is the evaluator's alone."""
+"""How long the loop waits for a thread that reads or compiles a flag set, each time it has slept: Python's
+own 5 ms would be most of an evaluation's latency meanwhile. For a process that is the evaluator's alone.
+"""
 
 log = logging.getLogger(__name__)
 
 
 async def run(settings: Settings, *, clock: Callable[[], float] = unix_time) -> None:
-    """Open the ports, follow the sources, and return once SIGTERM or SIGINT came and requests in flight have ended.
+    """Serve last good sets, open the ports, follow the sources, and return once SIGTERM or SIGINT came and
+    requests in flight have ended.
 
-    A source that is down is no reason not to serve. Raises OSError for a port, socket or certificate that cannot be had, and
-    InvalidSettingError for a source that cannot be followed on this installation.
+    A source that is down is no reason not to serve. Raises OSError for a port, socket, certificate or state
+    folder that cannot be had, and InvalidSettingError for a source that cannot be followed on this
+    installation.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     allow_connections()
@@ -51,9 +57,17 @@ async def run(settings: Settings, *, clock: Callable[[], float] = unix_time) -> 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    with _locked(settings.state_dir):
+        await _run(settings, stop, clock)
+
+
+async def _run(settings: Settings, stop: asyncio.Event, clock: Callable[[], float]) -> None:
     receipts = _receipts(settings, clock)
     try:
-        sources = open_sources(settings.sources, clock=clock, receipts=receipts)
+        sources = open_sources(
+            settings.sources, clock=clock, companion=None if receipts is None else receipts.of
+        )
+        endpoint = _endpoint(settings, sources, receipts)
     except InvalidSourceError as error:
         raise InvalidSettingError(str(error)) from None
     store = Store(
@@ -65,15 +79,20 @@ async def run(settings: Settings, *, clock: Callable[[], float] = unix_time) -> 
     if receipts is not None:
         receipts.follow(store)
     followers = Followers(sources, store, clock=clock, state_dir=settings.state_dir, heap=Heap())
-    serving = await serve(store, settings, clock=clock, context=followers.context)
+    history = await _history(settings, store)
+    # Before the ports are open: no client may get FLAG_NOT_FOUND for a flag that is on disk.
+    await followers.restore()
+    serving = await serve(store, settings, clock=clock, context=store.context, history=history)
     log.info("listening", extra=asdict(serving.ports))
-    following = asyncio.create_task(followers.run())
+    following = asyncio.create_task(_follow(followers, endpoint, history))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((following, stopping), return_when=asyncio.FIRST_COMPLETED)
-    log.info("stopping")
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        # A second signal ends the process at once.
+        # A second signal ends the process at once, and without a traceback.
         loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_DFL)
+    log.info("stopping")
     stopping.cancel()
     following.cancel()
     await serving.stop()
@@ -82,20 +101,71 @@ async def run(settings: Settings, *, clock: Callable[[], float] = unix_time) -> 
         raise failure
 
 
+async def _follow(*parts: Followers | Endpoint | History | None) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for part in parts:
+            if part is not None:
+                tasks.create_task(part.run())
+
+
+async def _history(settings: Settings, store: Store) -> History | None:
+    """What was served before, in the state folder; recorded from here on."""
+    if settings.state_dir is None:
+        return None
+    history = History(settings.state_dir / "versions")
+    try:
+        await asyncio.to_thread(history.load)
+    except OSError as error:
+        log.warning("%s: earlier versions cannot be read: %s", settings.state_dir, error.strerror)
+    store.subscribe(history.record)
+    return history
+
+
+def _endpoint(
+    settings: Settings, sources: Sequence[SyncSource], receipts: Receipts | None
+) -> Endpoint | None:
+    """Who is told what is served of the file."""
+    config = settings.receipts_to
+    if config is None or receipts is None:
+        return None
+    from evaluator.receipts.endpoint import Endpoint  # noqa: PLC0415 - loads grpcio
+
+    named = zip(sources, settings.sources, strict=True)
+    (file,) = (source.name for source, each in named if each.provider in FILES)
+    return Endpoint(config, receipts.of(file, config.selector))
+
+
+@contextlib.contextmanager
+def _locked(state_dir: Path | None) -> Iterator[None]:
+    """Keep the state folder for this process. A folder that cannot be locked is used all the same."""
+    with contextlib.ExitStack() as held:
+        if state_dir is not None:
+            try:
+                held.enter_context(durable.lock_folder(state_dir))
+            except durable.FolderInUseError:
+                raise
+            except OSError as error:
+                log.warning("%s: the state folder cannot be locked: %s", state_dir, error.strerror)
+        yield
+
+
 def allow_connections() -> None:
-    """Raise how many files we may open to what we are allowed, as Go does for flagd: shells and systemd begin with 1,024."""
+    """Raise how many files we may open to what we are allowed, as Go does for flagd: shells and systemd begin
+    with 1,024.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _receipts(settings: Settings, clock: Callable[[], float]) -> Receipts | None:
-    if settings.receipts == "off" or all(each.provider != "grpc" for each in settings.sources):
+    told = settings.receipts_to is not None or any(each.provider == "grpc" for each in settings.sources)
+    if settings.receipts == "off" or not told:
         return None
     # A twentieth of the start, and most evaluators have nobody to send receipts to.
     from importlib.metadata import version  # noqa: PLC0415
 
-    from evaluator.sync.receipts import Receipts  # noqa: PLC0415
+    from evaluator.receipts.reporter import Receipts  # noqa: PLC0415
     from evaluator.wire.delivery import MemberText  # noqa: PLC0415
 
     pod = settings.pod

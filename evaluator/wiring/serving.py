@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING, Any, cast
 
 from evaluator.exchange import beside
 from evaluator.flags.model import EMPTY
-from evaluator.http.cors import Cors
-from evaluator.http.listener import Listener
-from evaluator.http.routes import Limits, Routes, merged
-from evaluator.http.tls import TlsFiles
+from evaluator.http.routes import Routes, merged
+from evaluator.http.server.cors import Cors
+from evaluator.http.server.limits import Limits
+from evaluator.http.server.listener import Listener
+from evaluator.http.server.tls import TlsFiles
 from evaluator.server import evaluation, health, json_rpc, management, messages, ofrep
 from evaluator.server.context import ContextSources
 from evaluator.server.events import EventStreams
 from evaluator.server.introspection import Introspection
+from evaluator.server.offload import Offload
 from evaluator.server.ofrep_events import ChangeStreams
 from evaluator.server.ports import Door, Serving, open_doors
-from evaluator.server.syncing import StoreBackend
+from evaluator.server.service import EvaluationService
+from evaluator.server.syncing import START_SECONDS, StoreBackend
+from evaluator.settings.model import CORS_OFF
 from evaluator.telemetry.observed import Observed
 from evaluator.wire.hub import Hub
 from evaluator.wire.servicer import SyncService
@@ -28,6 +32,7 @@ from evaluator.wire.servicer import SyncService
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from evaluator.history import History
     from evaluator.settings import Settings, TlsPaths
     from evaluator.store import Store
 
@@ -41,27 +46,37 @@ class _Ground:
     store: Store
     settings: Settings
     clock: Callable[[], float]
-    sources: ContextSources
+    service: EvaluationService
     observed: Observed
     loop: asyncio.AbstractEventLoop
+    history: History | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
     """Whatever answers requests."""
 
-    protobuf: evaluation.Spoken
-    json: evaluation.Spoken
+    protobuf: evaluation.CodecEndpoints
+    json: evaluation.CodecEndpoints
     ofrep: ofrep.Ofrep
     changes: ChangeStreams | None
+    introspection: Introspection
+    offload: Offload
     backend: StoreBackend
     syncing: SyncService
     status: health.Health
 
     def closers(self) -> list[Callable[[], None]]:
         """What has to be told of the end, in order."""
-        streams = (self.status, self.protobuf, self.json, self.changes, self.syncing)
-        parts = (*streams, self.backend, self.ofrep)
+        parts = (
+            self.status,
+            self.protobuf,
+            self.json,
+            self.changes,
+            self.syncing,
+            self.backend,
+            self.offload,
+        )
         return [part.close for part in parts if part is not None]
 
 
@@ -81,15 +96,19 @@ async def serve(
     *,
     clock: Callable[[], float] = unix_time,
     context: Mapping[str, Any] = EMPTY,
+    history: History | None = None,
 ) -> Serving:
-    """Listen on all ports; returns once they are open. Raises OSError if one cannot be had, and leaves none open then.
+    """Listen on all ports; returns once they are open. Raises OSError if one cannot be had, and leaves none
+    open then.
 
-    `context` is what sources lay over evaluation contexts, beneath what the settings do; it may change in place.
+    `history` holds earlier versions for /explain. `context` is what sources lay over evaluation contexts, beneath what the settings do; it may change in
+    place.
     """
     observed = Observed(store, settings, clock)
     values = _under(settings.context_values, context)
     sources = ContextSources(values, settings.context_from_header)
-    ground = _Ground(store, settings, clock, sources, observed, asyncio.get_running_loop())
+    service = EvaluationService(store, sources, clock, observed.observers)
+    ground = _Ground(store, settings, clock, service, observed, asyncio.get_running_loop(), history)
     parts = _parts(ground)
     _watch(parts, observed)
     doors = _doors(_tables(ground, parts), settings, observed)
@@ -101,7 +120,8 @@ def _doors(tables: _Tables, settings: Settings, observed: Observed) -> Sequence[
     limits = Limits(body_bytes=settings.max_request_body, header_bytes=settings.max_request_header)
     tls = _tls(settings.server_tls)
     ofrep_tls, management_tls = _tls(settings.ofrep_tls), _tls(settings.management_tls)
-    cors, host = Cors(settings.cors_origins), settings.host
+    cors = None if settings.cors_origins == (CORS_OFF,) else Cors(settings.cors_origins)
+    host = settings.host
 
     pinged = replace(
         limits,
@@ -109,9 +129,7 @@ def _doors(tables: _Tables, settings: Settings, observed: Observed) -> Sequence[
         pings_without_stream=settings.keep_alive_permit_without_stream,
     )
 
-    def listener(
-        name: str, routes: Routes, cors: Cors | None = None, limits: Limits = limits
-    ) -> Listener:
+    def listener(name: str, routes: Routes, cors: Cors | None = None, limits: Limits = limits) -> Listener:
         made = Listener(routes, limits, name=name, cors=cors)
         observed.metrics.condition.connections(name, lambda: made.connections)
         return made
@@ -127,15 +145,16 @@ def _doors(tables: _Tables, settings: Settings, observed: Observed) -> Sequence[
 def _parts(ground: _Ground) -> _Parts:
     store, settings, observed = ground.store, ground.settings, ground.observed
     changes = _changes(ground) if settings.ofrep_sse_enabled else None
-    backend = StoreBackend(store, ground.sources.values)
+    offload = Offload()
+    backend = StoreBackend(store, ground.service.sources.values)
+    ground.loop.call_later(START_SECONDS, backend.stop_waiting)
     return _Parts(
-        protobuf=_spoken(ground, messages),
-        json=_spoken(ground, json_rpc),
-        ofrep=ofrep.Ofrep(
-            store, observed.metrics, ground.sources, ground.clock,
-            changes=changes, resolver=observed.resolver,
-        ),
+        protobuf=_endpoints(ground, messages),
+        json=_endpoints(ground, json_rpc),
+        ofrep=ofrep.Ofrep(ground.service, changes),
         changes=changes,
+        introspection=Introspection(ground.service, offload, ground.history),
+        offload=offload,
         backend=backend,
         syncing=SyncService(
             backend,
@@ -149,16 +168,12 @@ def _parts(ground: _Ground) -> _Parts:
     )  # fmt: skip
 
 
-def _spoken(ground: _Ground, codec: evaluation.Codec) -> evaluation.Spoken:
-    store, observed = ground.store, ground.observed
+def _endpoints(ground: _Ground, codec: evaluation.Codec) -> evaluation.CodecEndpoints:
     events = EventStreams(
-        store, ground.loop, deadline_seconds=ground.settings.stream_deadline,
+        ground.store, ground.loop, deadline_seconds=ground.settings.stream_deadline,
         encode=codec.encode_event, aside=beside(ground.loop),
     )  # fmt: skip
-    answers = evaluation.Evaluation(
-        store, observed.metrics, ground.sources, ground.clock, codec, resolver=observed.resolver
-    )
-    return evaluation.Spoken(answers, events)
+    return evaluation.CodecEndpoints(evaluation.Evaluation(ground.service, codec), events)
 
 
 def _changes(ground: _Ground) -> ChangeStreams:
@@ -178,8 +193,8 @@ def _tables(ground: _Ground, parts: _Parts) -> _Tables:
         ),
         ofrep=observed.routes(by_ofrep, secure=settings.ofrep_tls is not None),
         management=merged(
-            management.routes(store, observed.metrics, ground.clock),
-            Introspection(store, ground.sources, ground.clock).routes(),
+            management.routes(store, observed.metrics, parts.offload, ground.clock),
+            parts.introspection.routes(),
             health.routes(parts.status, by_grpc),
         ),
         sync=merged(observed.rpcs(by_sync), health.routes(parts.status, by_sync)),
@@ -197,7 +212,9 @@ def _watch(parts: _Parts, observed: Observed) -> None:
 
 
 def _under(values: Mapping[str, Any], context: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Both, `values` winning; one of them alone where the other has nothing to add, as each evaluation looks."""
+    """Both, `values` winning; one of them alone where the other has nothing to add, as each
+    evaluation looks.
+    """
     if not values or context is EMPTY:
         return values or context
     return ChainMap({**values}, cast("dict[str, Any]", context))

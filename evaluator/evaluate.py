@@ -1,0 +1,106 @@
+"""The one way to evaluate: a query about a snapshot gives resolutions, and every observer sees each of them.
+Pure, but for what observers do.
+
+The protocols of `evaluator.server` decode requests into queries and encode resolutions into responses.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from evaluator.flags.catalog import FLAG_SET_ID
+from evaluator.flags.model import EMPTY, REVISION_KEY, Json
+from evaluator.resolve import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from evaluator.resolution import FlagType, Resolution
+    from evaluator.snapshot import Snapshot
+
+TARGETING_KEY: Final = "targetingKey"
+
+
+class Query:
+    """What is asked: one flag of a snapshot or all of them, for one evaluation context."""
+
+    __slots__ = ("_context", "_read", "key", "now", "snapshot", "wanted")
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        key: str | None,
+        wanted: FlagType | None,
+        read: Callable[[], Mapping[str, Json]],
+        now: int,
+    ) -> None:
+        """key: None asks for every flag. wanted: None takes a value of any type. now: Unix seconds.
+
+        `read` decodes the context. It is called at most once, and only if a rule or an observer needs it.
+        """
+        self.snapshot = snapshot
+        self.key = key
+        self.wanted = wanted
+        self.now = now
+        self._read = read
+        self._context: Mapping[str, Json] | None = None
+
+    @property
+    def context(self) -> Mapping[str, Json]:
+        """The evaluation context; raises what decoding it raises."""
+        if self._context is None:
+            self._context = self._read()
+        return self._context
+
+    @property
+    def targeting_key(self) -> str | None:
+        """The subject of the evaluation; None if the context names none. Raises what decoding it raises."""
+        key = self.context.get(TARGETING_KEY)
+        return key if isinstance(key, str) else None
+
+    def revision(self, resolution: Resolution) -> str | None:
+        """The source revision that a resolution stems from."""
+        found = resolution.metadata.get(REVISION_KEY)
+        return self.snapshot.revision if found is None else str(found)
+
+    def flag_set_id(self, resolution: Resolution) -> str | None:
+        """The `flagSetId` of the flag that a resolution is of."""
+        found = resolution.metadata.get(FLAG_SET_ID)
+        return found if isinstance(found, str) else self.snapshot.flag_set.flag_set_id
+
+
+Observer: TypeAlias = "Callable[[Query, str, Resolution], None]"
+"""Called with every evaluation before it is answered: the query, the flag's key, and the resolution with
+variant, reason and metadata. It must not raise.
+"""
+
+
+def evaluate(query: Query, observers: Sequence[Observer] = ()) -> Resolution:
+    """Evaluate the flag that `query` names. Raises only what decoding the context raises."""
+    key, flags = query.key, query.snapshot.compiled
+    if key is None:
+        raise ValueError("the query asks for every flag")
+    # Decoding the context is most of a request's cost, and most flags answer every context alike.
+    flag = flags.compiled.get(key)
+    context = query.context if flag is None or flag.run is not None else EMPTY
+    resolution = resolve(flags, key, query.wanted, context, query.now)
+    for observe in observers:
+        observe(query, key, resolution)
+    return resolution
+
+
+def evaluate_all(
+    query: Query, observers: Sequence[Observer] = (), *, typed: bool = False
+) -> Iterator[tuple[str, Resolution]]:
+    """Evaluate every flag in key order, each when the caller asks for the next one. Disabled flags and those
+    that fail are among them.
+
+    typed: evaluate each flag as the type of its default variant, and leave out those without a type.
+    """
+    snapshot, context, now = query.snapshot, query.context, query.now
+    flags = snapshot.compiled
+    for key, wanted in snapshot.typed_keys if typed else snapshot.keys:
+        resolution = resolve(flags, key, wanted, context, now)
+        for observe in observers:
+            observe(query, key, resolution)
+        yield key, resolution

@@ -1,0 +1,76 @@
+"""What number a literal stands for: the one place that decides. Pure.
+
+flagd reads every JSON number as a float64, so no number here says more than a float64 can. The value is held
+in one form, whatever the spelling:
+
+* an `int` where the float64 is a whole number from -2^63 up to (not including) 2^63, what a 64-bit integer
+  holds: `3`, `3.0` and `3e0` are 3, `-0.0` is 0, 2^53 + 1 is 2^53;
+* a `float` otherwise: fractions, and whole numbers that 64 bits cannot hold.
+
+Two numbers are hence equal in value exactly when they are equal in type and value, and a whole number is
+written as an integer by every encoder.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from evaluator.flags.model import Json
+
+_EXACT: Final = 2**53
+"""Up to here every whole number is a float64."""
+_BEYOND_64_BITS: Final = 2.0**63
+
+_SHORT: Final = 16
+"""Integers of fewer characters are all below 2^53."""
+_LONGEST: Final = 4_000
+"""Characters of a literal; a longer one is refused unread."""
+
+
+def read_integer(literal: str) -> int | float | None:
+    """`read_number` for a literal that has neither a point nor an exponent."""
+    return int(literal) if len(literal) < _SHORT else read_number(literal)
+
+
+def read_number(literal: str) -> int | float | None:
+    """The number that a decimal literal stands for; None where no float64 is that large."""
+    return None if len(literal) > _LONGEST else _held(float(literal))
+
+
+def normal_number(value: float) -> int | float:
+    """A number from any decoder as `read_number` would have read it; raises ValueError if no finite float64
+    is that large.
+    """
+    if -_EXACT <= value <= _EXACT and type(value) is int:
+        return value
+    try:
+        held = _held(float(value))
+    except OverflowError:
+        held = None
+    if held is None:
+        raise ValueError("a number is not a finite float64")
+    return held
+
+
+def normal(value: Json) -> Json:
+    """A JSON value from any decoder (a request's context, say) with its numbers as the parser holds them.
+
+    Lists and objects are made anew. Raises ValueError for a number that is no finite float64. It recurses,
+    so bound the depth of what strangers send first.
+    """
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return value
+    if kind is dict:
+        return {key: normal(each) for key, each in value.items()}
+    if kind is list:
+        return [normal(each) for each in value]
+    return normal_number(value)
+
+
+def _held(value: float) -> int | float | None:
+    if -_BEYOND_64_BITS <= value < _BEYOND_64_BITS:
+        return int(value) if value.is_integer() else value
+    return value if isfinite(value) else None

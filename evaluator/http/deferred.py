@@ -1,0 +1,108 @@
+"""Answers that take more than a moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from evaluator.http.messages import too_late
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred(Generic[T]):
+    """An answer that takes milliseconds: it is made a few steps at a time, others being answered in between.
+
+    If whoever asked is gone before the end, `steps` is closed.
+    """
+
+    steps: Generator[None, None, T]
+    """Yields after at most some hundred microseconds; returns the answer, or raises what a handler may raise.
+    """
+    seconds: float | None = None
+    """How long the caller waits; DEADLINE_EXCEEDED then."""
+
+    def through(self, run: Callable[[Generator[None, None, T]], Generator[None, None, R]]) -> Deferred[R]:
+        """What `run` makes of the steps: it delegates to them at once, and sees their end even if it comes
+        before their turn.
+        """
+        steps = run(_held(self.steps))
+        next(steps)
+        return Deferred(steps, self.seconds)
+
+    def then(self, finish: Callable[[T], R]) -> Deferred[R]:
+        """`finish` of the same answer."""
+
+        def finished(steps: Generator[None, None, T]) -> Generator[None, None, R]:
+            return finish((yield from steps))
+
+        return self.through(finished)
+
+    def watched(self, well: Callable[[T], None], ill: Callable[[BaseException], None]) -> Deferred[T]:
+        """The same answer, with one of the two called at its end: GeneratorExit means that nobody waits for it any
+        more.
+        """
+
+        def followed(steps: Generator[None, None, T]) -> Generator[None, None, T]:
+            try:
+                answer = yield from steps
+            except BaseException as error:
+                ill(error)
+                raise
+            well(answer)
+            return answer
+
+        return self.through(followed)
+
+    def timed(self, clock: Callable[[], float]) -> Deferred[T]:
+        """The same answer, its `seconds` counted from now on `clock`: after them the steps get the error to
+        end with.
+        """
+        if self.seconds is None:
+            return self
+        steps = self._timed(clock() + self.seconds, clock)
+        # Begun, so that closing it closes what it times.
+        next(steps)
+        return Deferred(steps)
+
+    def _timed(self, until: float, clock: Callable[[], float]) -> Generator[None, None, T]:
+        try:
+            yield
+            while clock() < until:
+                next(self.steps)
+                yield
+            self.steps.throw(too_late())
+        except StopIteration as end:
+            answer: T = end.value
+            return answer
+        finally:
+            self.steps.close()
+        raise too_late()
+
+
+def _held(steps: Generator[None, None, T]) -> Generator[None, None, T]:
+    """`steps` behind a first yield, at which they get what is thrown as if they had begun."""
+    try:
+        yield
+    except BaseException as error:  # noqa: BLE001 - theirs to raise
+        try:
+            steps.throw(error)
+        except StopIteration as end:
+            answer: T = end.value
+            return answer
+    return (yield from steps)
+
+
+def at_once(steps: Generator[None, None, T]) -> T:
+    """The answer of steps that are few."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            answer: T = end.value
+            return answer

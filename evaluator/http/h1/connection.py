@@ -1,0 +1,257 @@
+"""HTTP/1.1 (RFC 9112) on one connection: requests as httptools parses them, responses in their order.
+
+A request is answered after the whole read is parsed, so that a peer that asks for much and reads nothing
+waits in a queue of small requests, never of large responses. Behind a response that lasts, requests wait too,
+and no more of them are read.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from evaluator.http.deferred import Deferred
+from evaluator.http.h1.body import BodyTransport
+from evaluator.http.h1.reader import Phase, Reader
+from evaluator.http.messages import SIZED, Code, Headers, Request, Response, Streamed, header
+from evaluator.http.server.peer import BATCH_BYTES, QUIET_SECONDS, Peer, Port, response_of
+from evaluator.http.server.stream import ServerStream
+from evaluator.http.statuses import BODILESS, reason_phrase, refusal
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from evaluator.http.server.job import Job, Result
+
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+@lru_cache(maxsize=256)
+def _head(status: int, headers: Headers, connection: str) -> bytes:
+    lines = [f"HTTP/1.1 {status} {reason_phrase(status)}", *(f"{n}: {v}" for n, v in headers)]
+    if connection:
+        lines.append(f"connection: {connection}")
+    return "\r\n".join((*lines, "date: ")).encode("latin-1")
+
+
+def encode(response: Response, date: str, *, connection: str = "", head_only: bool = False) -> bytes:
+    """`response` as bytes. `head_only` answers HEAD: the length of a body that is not sent."""
+    start = _head(response.status, response.headers, connection) + date.encode()
+    if response.status in BODILESS:
+        return start + b"\r\n\r\n"
+    end = start + b"\r\ncontent-length: %d\r\n\r\n" % len(response.body)
+    return end if head_only else end + response.body
+
+
+class Http1Peer(Peer):
+    """One HTTP/1.1 connection."""
+
+    __slots__ = ("_answering", "_job", "_reader", "_stream")
+
+    def __init__(self, port: Port, clock: Callable[[], float]) -> None:
+        super().__init__(port, clock)
+        self._reader = Reader(port, clock)
+        self._stream: ServerStream | None = None
+        """The response that is being sent, if it lasts."""
+        self._job: Job[Response] | None = None
+        """The response that is being made, if it is deferred."""
+        self._answering = False
+
+    def adopt(self, transport: asyncio.Transport, name: str) -> None:
+        """Take the connection over."""
+        super().adopt(transport, name)
+        self._reader.peer = name
+
+    # -- bytes in ------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Parse `data` and answer what it completes (asyncio calls this)."""
+        reader = self._reader
+        if self.ended is not None or reader.stopped():
+            return
+        reader.feed(data)
+        self.start_turn()
+        self._answer()
+
+    def eof_received(self) -> bool:
+        """The peer sends no more; stay while it is owed responses (asyncio calls this).
+
+        One that was reading a response that lasts has most likely gone: nothing else would tell before we
+        next write.
+        """
+        reader = self._reader
+        if self.ended is None and (self._job or (reader.pending and self._stream is None)):
+            reader.finish()
+            # TLS ends both halves at once: the peer will not read what it is owed.
+            return self.transport.can_write_eof()
+        return False
+
+    # -- bytes out -----------------------------------------------------------------------------------------------
+
+    def _answer(self, now: float | None = None) -> None:
+        """From `now` on, where requests have waited, answer the queue for as long as the peer takes it, then
+        refuse or end what is to be refused or ended.
+        """
+        if self._answering:
+            return
+        self._answering = True
+        out: list[bytes] = []
+        size, reader, stopwatch = 0, self._reader, self.port.queue.stopwatch
+        while not (self.paused or self._busy):
+            if reader.queue:
+                size = self._answer_next(now, out, size)
+            elif reader.pending:
+                reader.read_on()
+            else:
+                break
+            if stopwatch() >= self.until:
+                break
+        self._answering = False
+        if not self._busy:
+            self._conclude(out)
+            if reader.pending and not self.paused:
+                self.answer_later()
+        elif reader.pending:
+            self.transport.pause_reading()
+
+    def _answer_next(self, now: float | None, out: list[bytes], size: int) -> int:
+        """Answer the first that waits, by `out`, of so many bytes; how many there are then."""
+        request, connection, chunked = self._next(now)
+        answer, head_only = self.port.dispatch.answer(request), request.method == "HEAD"
+        if isinstance(answer, Response):
+            out.append(encode(answer, self.port.date, connection=connection, head_only=head_only))
+            size += len(out[-1])
+            if size <= BATCH_BYTES:
+                return size
+        self.write(b"".join(out))
+        out.clear()
+        if isinstance(answer, Streamed):
+            out += self._begin_stream(request.method, answer, connection, chunked)
+        elif isinstance(answer, Deferred):
+            self._respond_later(answer, connection, head_only=head_only)
+        return 0
+
+    def _next(self, now: float | None) -> tuple[Request, str, bool]:
+        """The first that waits: its request, the `connection` header of its response, whether that may be in
+        chunks.
+        """
+        reader = self._reader
+        request, since, connection, chunked = reader.queue.popleft()
+        self.active = max(self.active, since)
+        if now is not None:
+            request = request._replace(waited=now - since)
+        if self.port.draining:
+            reader.end()
+            connection = "close"
+        return request, connection, chunked
+
+    @property
+    def _busy(self) -> bool:
+        """Whether the response to the last request that was begun is still to end."""
+        return self._stream is not None or self._job is not None
+
+    def _respond_later(self, answer: Deferred[Response], connection: str, *, head_only: bool) -> None:
+        """Have a response made, and write it then."""
+
+        def made(result: Result[Response]) -> None:
+            self._job = None
+            response = response_of(result)
+            self.write(encode(response, self.port.date, connection=connection, head_only=head_only))
+            self.go_on()
+
+        self._job = self.defer(answer, made)
+
+    def _conclude(self, out: list[bytes]) -> None:
+        """Write `out`, and what follows a queue that is answered."""
+        reader = self._reader
+        last = not reader.pending and reader.stopped()
+        if last and reader.refused:
+            large = reader.large if reader.refused == 413 else None
+            refused = large or refusal(reader.refused)
+            out.append(encode(refused, self.port.date, connection="close"))
+        elif reader.expects and not reader.pending:
+            reader.expects = False
+            out.append(_CONTINUE)
+        self.write(b"".join(out) if len(out) != 1 else out[0])
+        if last:
+            self.finish()
+
+    def _begin_stream(self, method: str, answer: Streamed, connection: str, chunked: bool) -> list[bytes]:
+        """Begin a response that lasts; what is still to be written of it, if it does not."""
+        sized = header(answer.headers, "content-length") is not None
+        if sized:
+            chunked = False
+        elif not chunked:
+            self._reader.end()
+            connection = "close"
+        head = _head(answer.status, answer.headers, connection) + self.port.date.encode()
+        head += b"\r\ntransfer-encoding: chunked\r\n\r\n" if chunked else b"\r\n\r\n"
+        if method == "HEAD":
+            return [head]
+        until = None if answer.seconds is None else self.clock() + answer.seconds
+        transport = BodyTransport(self, head, chunked=chunked)
+        self._stream = stream = ServerStream(transport, SIZED if sized else answer.framing, until)
+        stream.begin(answer.start, "a streamed response")
+        return []
+
+    # -- what a response that lasts asks -------------------------------------------------------------------------
+
+    def body_ended(self) -> None:
+        """Go on with the request behind it."""
+        self._stream = None
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Answer what has waited."""
+        self.active = self._reader.since = now = self.clock()
+        if not (self.paused or self.transport.is_closing()):
+            self.transport.resume_reading()
+        self._answer(now)
+
+    def break_off(self) -> None:
+        """Close as it stands."""
+        self._stream = None
+        self._reader.end()
+        self.transport.close()
+
+    # -- time, back-pressure and the end -------------------------------------------------------------------------
+
+    def resumed(self) -> None:
+        """Answer on, or offer the transport to the response that lasts."""
+        if self._stream is not None:
+            self._stream.offer()
+        self._answer(self.clock())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone, and a response that lasts with it (asyncio calls this)."""
+        super().connection_lost(exc)
+        self._reader.end()
+        if self._stream is not None:
+            self._stream.lost()
+
+    def cut(self) -> None:
+        """End the response that lasts, and the connection."""
+        if self._stream is not None:
+            self._stream.end(Code.UNAVAILABLE, "shutting down")
+        super().cut()
+
+    def check(self, now: float) -> None:
+        """End a response past its deadline; 408 for a slow request; a connection that asks for nothing and is
+        owed nothing goes.
+        """
+        limits, stream, reader = self.port.limits, self._stream, self._reader
+        if stream is not None:
+            if stream.deadline is not None and now >= stream.deadline:
+                stream.end(Code.DEADLINE_EXCEEDED, "deadline exceeded")
+        elif self._job is not None or reader.pending:
+            return
+        elif reader.phase is Phase.IDLE:
+            patience = min(QUIET_SECONDS, limits.idle_seconds) if self.port.draining else limits.idle_seconds
+            if now - self.active > patience:
+                self.finish()
+        elif now - reader.since > (
+            limits.header_seconds if reader.phase is Phase.HEAD else limits.body_seconds
+        ):
+            reader.refused = 408
+            self._answer()

@@ -1,0 +1,241 @@
+"""Requests of one HTTP/2 connection to handlers, and what they answer back to the connection."""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final
+
+from evaluator.http.deferred import Deferred
+from evaluator.http.h2.fields import AUTHORITY, CONTENT_TYPE, ENCODING, LAST_PSEUDO, METHOD, PATH, TIMEOUT
+from evaluator.http.h2.hpack import encode_block
+from evaluator.http.h2.transports import BodyTransport, CallTransport
+from evaluator.http.messages import (
+    SIZED,
+    Call,
+    Code,
+    Headers,
+    Request,
+    Response,
+    RpcError,
+    Streamed,
+    header,
+    too_late,
+)
+from evaluator.http.rpc.grpc import (
+    GRPC,
+    START,
+    TRAILERS,
+    frame,
+    only_message,
+    timeout_seconds,
+    trailers,
+    trailers_only,
+)
+from evaluator.http.server.dispatch import split_target
+from evaluator.http.server.peer import response_of
+from evaluator.http.server.stream import ServerStream, failed
+from evaluator.http.statuses import BODILESS, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evaluator.http.h2.events import (
+        RequestReceived,
+    )
+    from evaluator.http.h2.hpack import Block
+    from evaluator.http.h2.peer import Http2Peer
+    from evaluator.http.routes import StreamHandler, UnaryHandler
+    from evaluator.http.server.job import Job, Result
+
+
+_GRPC: Final = "application/grpc"
+_GRPC_TYPES: Final = frozenset({_GRPC, "application/grpc+proto"})
+_TOO_LARGE: Final = RpcError(Code.RESOURCE_EXHAUSTED, "request too large")
+
+
+@lru_cache(maxsize=256)
+def _start(status: int, headers: Headers) -> bytes:
+    return encode_block(((":status", str(status)), *headers))
+
+
+def _is_grpc(block: Block) -> bool:
+    """Whether the content-type says gRPC, of whatever kind but gRPC-Web."""
+    content_type = block.values[CONTENT_TYPE] or ""
+    return content_type.startswith(_GRPC) and not content_type.startswith("application/grpc-web")
+
+
+def _seconds_left(block: Block, waited: float) -> float | None:
+    """How many seconds the caller still waits; None: for ever. Raises RpcError for a malformed timeout."""
+    timeout = block.values[TIMEOUT]
+    return None if timeout is None else timeout_seconds(timeout) - waited
+
+
+def _request(block: Block, body: bytes, peer: str, waited: float = 0.0) -> Request:
+    """A plain request: without pseudo-headers, `:authority` as `host`."""
+    values = block.values
+    authority = values[AUTHORITY]
+    path, query = split_target(values[PATH] or "")
+    pseudo = sum(value is not None for value in values[METHOD : LAST_PSEUDO + 1])
+    headers = block.fields[pseudo:]
+    if authority is not None and header(headers, "host") is None:
+        headers = (("host", authority), *headers)
+    return Request(values[METHOD] or "", path, query, headers, body, peer, waited)
+
+
+class Answers:
+    """The responses of one connection: those that are sent at once, that are being made, and that last."""
+
+    __slots__ = ("_peer", "making", "streams")
+
+    def __init__(self, peer: Http2Peer) -> None:
+        self._peer = peer
+        self.streams: dict[int, ServerStream] = {}
+        """Responses that last; whoever was offered the transport last stands last."""
+        self.making: dict[int, Job[Any]] = {}
+        """Responses that are being made."""
+
+    def closed(self, stream_id: int) -> None:
+        """Nothing more can be sent on a stream."""
+        if stream_id in self.streams:
+            self.streams[stream_id].lost()
+        elif stream_id in self.making:
+            self.making.pop(stream_id).cancel()
+
+    def lose(self) -> None:
+        """Nothing more can be sent at all."""
+        for job in self.making.values():
+            job.cancel()
+        self.making.clear()
+        for stream in tuple(self.streams.values()):
+            stream.lost()
+
+    def serve(self, event: RequestReceived, waited: float) -> int:
+        """Answer one request that has waited for some seconds; about how many bytes that took."""
+        block, routes = event.block, self._peer.port.routes
+        if not _is_grpc(block):
+            return self._plain(event, waited)
+        values = block.values
+        path, content_type = values[PATH] or "", values[CONTENT_TYPE] or ""
+        if content_type not in _GRPC_TYPES and content_type.partition(";")[0].rstrip() not in _GRPC_TYPES:
+            return self._respond(event.stream_id, refusal(415))
+        if values[METHOD] != "POST":
+            return self._respond(event.stream_id, refusal(405, (("allow", "POST"),)))
+        unary = routes.unary.get(path)
+        if unary is not None:
+            return self._unary(event, unary, path, waited)
+        self._open(event, routes.streams.get(path), path, waited)
+        return 0
+
+    def _unary(self, event: RequestReceived, handler: UnaryHandler, path: str, waited: float) -> int:
+        block = event.block
+        try:
+            left = _seconds_left(block, waited)
+            if left is not None and left <= 0:
+                return self._fail(event.stream_id, path, too_late())
+            message = only_message(event.body, block.values[ENCODING], self._peer.port.limits.body_bytes)
+            answer = handler(Call(path, block.fields, self._peer.name), message)
+        except Exception as error:  # noqa: BLE001 - _fail logs it
+            return self._fail(event.stream_id, path, error)
+        if isinstance(answer, Deferred):
+            timed = Deferred(answer.steps, left)
+            self._respond_later(event.stream_id, timed, partial(self._made, path))
+            return 0
+        return self._send(event.stream_id, answer)
+
+    def _made(self, path: str, stream_id: int, result: Result[bytes]) -> int:
+        try:
+            answer = result()
+        except Exception as error:  # noqa: BLE001 - _fail logs it
+            return self._fail(stream_id, path, error)
+        return self._send(stream_id, answer)
+
+    def _send(self, stream_id: int, message: bytes) -> int:
+        self._peer.connection.send_response(stream_id, START, frame(message), TRAILERS)
+        return len(message)
+
+    def _fail(self, stream_id: int, path: str, error: Exception) -> int:
+        """End a unary call with a status, behind response headers: clients with a retry policy repeat calls
+        that end without any, and the answer would be the same again.
+        """
+        refused = error if isinstance(error, RpcError) else failed(path)
+        self._peer.connection.send_response(stream_id, START, b"", trailers(refused.code, refused.message))
+        return 0
+
+    def _respond_later(
+        self, stream_id: int, answer: Deferred[Any], respond: Callable[[int, Result[Any]], int]
+    ) -> None:
+        """Have an answer made; `respond` to it then, and go on with what has waited for its place."""
+
+        def made(result: Result[Any]) -> None:
+            del self.making[stream_id]
+            respond(stream_id, result)
+            self._peer.go_on()
+
+        self.making[stream_id] = self._peer.defer(answer, made)
+
+    def _open(self, event: RequestReceived, handler: StreamHandler | None, path: str, waited: float) -> None:
+        """Begin a server stream. One that is refused has no headers but its trailers: a retry may help it."""
+        stream = ServerStream(CallTransport(self._peer, event.stream_id, START), GRPC)
+        block, limit = event.block, self._peer.port.limits.body_bytes
+        if handler is None:
+            stream.close(Code.UNIMPLEMENTED, f"unknown method {path}")
+            return
+        try:
+            left = _seconds_left(block, waited)
+            message = only_message(event.body, block.values[ENCODING], limit)
+        except RpcError as error:
+            stream.close(error.code, error.message)
+            return
+        stream.deadline = None if left is None else self._peer.clock() + left
+        self.streams[event.stream_id] = stream
+        stream.begin(partial(handler, Call(path, block.fields, self._peer.name), message), path)
+
+    def _plain(self, event: RequestReceived, waited: float) -> int:
+        request = _request(event.block, event.body, self._peer.name, waited)
+        answer = self._peer.port.dispatch.answer(request)
+        head_only = request.method == "HEAD"
+        if isinstance(answer, Response):
+            return self._respond(event.stream_id, answer, head_only=head_only)
+        if isinstance(answer, Deferred):
+            self._respond_later(
+                event.stream_id,
+                answer,
+                lambda at, result: self._respond(at, response_of(result), head_only=head_only),
+            )
+            return 0
+        self._begin(event.stream_id, answer, head_only=head_only)
+        return 0
+
+    def _begin(self, stream_id: int, answer: Streamed, *, head_only: bool) -> None:
+        block = _start(answer.status, answer.headers) + encode_block([("date", self._peer.port.date)])
+        if head_only:
+            self._peer.connection.send_headers(stream_id, block, end_stream=True)
+            return
+        until = None if answer.seconds is None else self._peer.clock() + answer.seconds
+        sized = header(answer.headers, "content-length") is not None
+        transport = BodyTransport(self._peer, stream_id, block)
+        stream = ServerStream(transport, SIZED if sized else answer.framing, until)
+        self.streams[stream_id] = stream
+        stream.begin(answer.start, "a streamed response")
+
+    def refuse_body(self, stream_id: int, block: Block) -> None:
+        """Answer a request whose body is over the limit."""
+        path = block.values[PATH] or ""
+        if not _is_grpc(block):
+            request = _request(block, b"", self._peer.name)
+            self._respond(stream_id, self._peer.port.dispatch.too_large(request.path, request.headers))
+        elif path in self._peer.port.routes.unary:
+            self._fail(stream_id, path, _TOO_LARGE)
+        else:
+            refused = trailers_only(_TOO_LARGE.code, _TOO_LARGE.message)
+            self._peer.connection.send_headers(stream_id, refused, end_stream=True)
+
+    def _respond(self, stream_id: int, response: Response, *, head_only: bool = False) -> int:
+        body, rest = response.body, [("date", self._peer.port.date)]
+        if response.status in BODILESS:
+            body = b""
+        else:
+            rest.append(("content-length", str(len(body))))
+        block = _start(response.status, response.headers) + encode_block(rest)
+        self._peer.connection.send_response(stream_id, block, b"" if head_only else body, None)
+        return len(body)

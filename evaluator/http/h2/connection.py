@@ -1,0 +1,281 @@
+"""The server's side of one HTTP/2 connection (RFC 9113) as a state machine: bytes in, events and bytes out.
+
+It does no I/O and reads no clock. A breach by the peer never raises here: it becomes RST_STREAM or GOAWAY in
+the output.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from evaluator.http.h2 import frames
+from evaluator.http.h2.control import Control
+from evaluator.http.h2.events import ConnectionClosed, Event
+from evaluator.http.h2.frames import (
+    ACK,
+    HEAD,
+    HEAD_BYTES,
+    MAX_STREAM_ID,
+    UINT32,
+    ConnectionFault,
+    ErrorCode,
+    Setting,
+)
+from evaluator.http.h2.guard import Guard
+from evaluator.http.h2.inbox import Inbox
+from evaluator.http.h2.outbox import Outbox
+from evaluator.http.h2.streams import CONNECTION_WINDOW, STREAM_WINDOW, Streams
+
+if TYPE_CHECKING:
+    from evaluator.http.h2.streams import Stream
+    from evaluator.http.server.limits import Limits
+
+_TYPE, _FLAGS = 3, 4  # where they stand in a frame's head
+_HEADERS = bytes([frames.HEADERS])
+
+
+class Connection:
+    """One connection. Sends on a stream that is not open do nothing: the peer may have closed it meanwhile.
+
+    `receive` returns what happened; whatever is to be written is then in `take_output`. Once either side has
+    announced its end (`draining`) and `open_streams` is 0, the listener may close the transport.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._out = Outbox()
+        self._streams = Streams(self._out, limits)
+        self._guard = Guard(limits, self._out)
+        self._now = 0.0
+        self._inbox = Inbox(limits, self._streams, self._guard)
+        self._control = Control(self._out, self._streams, self._guard, self._inbox)
+        self._pending = bytearray()
+        self._wanted = 0
+        self.unread = False
+        """Whole frames were received that are not parsed yet."""
+        self._greeted = self._settled = False
+        self._closed = self._draining = False
+        settings = {
+            Setting.MAX_CONCURRENT_STREAMS: limits.streams_per_connection,
+            Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
+            Setting.MAX_HEADER_LIST_SIZE: limits.header_bytes,
+        }
+        window = frames.window_frame(0, CONNECTION_WINDOW - frames.DEFAULT_WINDOW)
+        self._out.pieces += (frames.settings_frame(settings), window)
+
+    # ------------------------------------------------------------------ what the listener asks
+
+    @property
+    def open_streams(self) -> int:
+        """Streams on which a request is awaited, in work, or its response not yet all in the output."""
+        return len(self._streams.open)
+
+    @property
+    def draining(self) -> bool:
+        """Either side has sent GOAWAY."""
+        return self._draining
+
+    @property
+    def header_block_open(self) -> bool:
+        """A header block has begun and waits for its CONTINUATION, or for the rest of its first frame."""
+        begun = self._greeted and self._pending[_TYPE:_FLAGS] == _HEADERS
+        return begun or self._inbox.block_open
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Response bytes that flow control forbids to send."""
+        return self._out.waiting_bytes
+
+    @property
+    def unanswered_pings(self) -> int:
+        """How many of our PINGs the peer has still to acknowledge."""
+        return self._control.pings
+
+    def is_open(self, stream_id: int) -> bool:
+        """Whether something may still be sent on the stream."""
+        return self._sendable(stream_id) is not None
+
+    def writable(self, stream_id: int) -> bool:
+        """Open, and nothing queued."""
+        stream = self._sendable(stream_id)
+        return stream is not None and not stream.queue
+
+    # ------------------------------------------------------------------ sending
+
+    def take_output(self) -> bytes:
+        """All bytes to write now."""
+        return self._out.take()
+
+    def send_headers(self, stream_id: int, block: bytes, end_stream: bool = False) -> None:
+        """`block`: from `hpack.encode_block`."""
+        stream = self._sendable(stream_id)
+        if stream is not None:
+            self._out.send_headers(stream_id, block, end_stream)
+            if end_stream:
+                self._streams.sent(stream)
+
+    def send_body(self, stream_id: int, chunk: bytes, end_stream: bool = False) -> None:
+        """Send as much as the peer's windows allow and queue the rest."""
+        stream = self._sendable(stream_id)
+        if stream is not None:
+            stream.ending = end_stream
+            if self._out.send_body(stream, chunk) and end_stream:
+                self._streams.sent(stream)
+
+    def send_response(self, stream_id: int, block: bytes, body: bytes, trailers: bytes | None) -> None:
+        """A whole response at once: the fast path."""
+        stream = self._sendable(stream_id)
+        if stream is not None and self._out.respond(stream, block, body, trailers):
+            self._streams.sent(stream)
+
+    def send_trailers(self, stream_id: int, block: bytes) -> None:
+        """End the stream, after what is queued on it."""
+        stream = self._sendable(stream_id)
+        if stream is not None:
+            stream.ending = True
+            stream.trailers = block
+            if self._out.flush(stream):
+                self._streams.sent(stream)
+
+    def reset(self, stream_id: int, error: int) -> None:
+        """End the stream at once with RST_STREAM; what is queued on it is dropped."""
+        if not self._closed and stream_id in self._streams.open:
+            self._streams.reset(stream_id, error)
+
+    def goaway(self, error: int = 0, last: bool = True) -> None:
+        """Announce the end.
+
+        `last=False` only asks the peer to open no more streams; `last=True` says which were processed and
+        refuses new ones.
+        """
+        if not self._closed:
+            self._draining = True
+            self._inbox.refusing = self._inbox.refusing or last
+            last_stream_id = self._streams.processed if last else MAX_STREAM_ID
+            self._out.pieces.append(frames.goaway_frame(last_stream_id, error))
+
+    def ping(self) -> None:
+        """Ask the peer for a sign of life; see `unanswered_pings`."""
+        if not self._closed:
+            self._control.pings += 1
+            self._out.pieces.append(frames.frame(frames.PING, 0, 0, bytes(8)))
+
+    def tick(self) -> None:
+        """A second has passed: the counters of floods begin anew."""
+        self._guard.tick()
+
+    def _sendable(self, stream_id: int) -> Stream | None:
+        stream = self._streams.open.get(stream_id)
+        return None if stream is None or stream.ending or self._closed else stream
+
+    # ------------------------------------------------------------------ receiving
+
+    def receive(self, data: bytes, now: float = 0.0, most: int = sys.maxsize) -> list[Event]:
+        """What the peer's next bytes mean, up to so many frames of them; any bytes will do, cut anywhere.
+        `now`: seconds, for what may not come too often.
+
+        While frames are `unread`, call it again, with or without more bytes.
+        """
+        if self._closed:
+            return []
+        self._now = now
+        events = self._inbox.events = []
+        try:
+            self._parse(data, most)
+        except ConnectionFault as fault:
+            goaway = frames.goaway_frame(self._streams.processed, fault.error, fault.reason)
+            self._out.pieces.append(goaway)
+            self._close(fault.error)
+        else:
+            self._inbox.settle()
+        return events
+
+    def _close(self, error: int) -> None:
+        self._closed = self._draining = True
+        self._pending.clear()
+        self.unread = False
+        self._inbox.events.append(ConnectionClosed(error))
+
+    def _parse(self, data: bytes, most: int) -> None:
+        self.unread = False
+        if self._pending:
+            self._pending += data
+            if len(self._pending) < self._wanted:
+                return
+            data = bytes(self._pending)
+            self._pending.clear()
+        at, end = 0, len(data)
+        if not self._greeted:
+            at = self._greet(data)
+        self._wanted = HEAD_BYTES if self._greeted else 0
+        while end - at >= HEAD_BYTES and self._greeted and not self._closed:
+            word, flags, stream_id = HEAD.unpack_from(data, at)
+            size = word >> 8
+            if size > frames.DEFAULT_FRAME_BYTES:
+                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "frame too long")
+            start = at + HEAD_BYTES
+            if end - start < size:
+                self._wanted = HEAD_BYTES + size
+                break
+            if not most:
+                self.unread = True
+                break
+            most -= 1
+            at = start + size
+            self._frame(word & 0xFF, flags, stream_id & MAX_STREAM_ID, data[start:at])
+        if at < end and not self._closed:
+            self._pending += data[at:]
+
+    def _greet(self, data: bytes) -> int:
+        """How many bytes of the preface are done with: all or none."""
+        preface = frames.PREFACE
+        if not preface.startswith(data[: len(preface)]):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "preface")
+        self._greeted = len(data) >= len(preface)
+        return len(preface) if self._greeted else 0
+
+    def _frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        if not self._inbox.expects(kind, stream_id):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "header block interrupted")
+        if not self._settled:
+            if kind != frames.SETTINGS or flags & ACK:
+                raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "SETTINGS must come first")
+            self._settled = True
+        match kind:
+            case frames.DATA:
+                self._inbox.on_data(flags, stream_id, payload)
+            case frames.HEADERS:
+                self._inbox.on_headers(flags, stream_id, payload)
+            case frames.CONTINUATION:
+                self._inbox.on_continuation(flags, stream_id, payload)
+            case frames.WINDOW_UPDATE:
+                self._control.on_window_update(stream_id, payload)
+            case frames.RST_STREAM:
+                self._control.on_rst_stream(stream_id, payload)
+            case frames.PRIORITY:
+                self._control.on_priority(stream_id, payload)
+            case _:
+                self._on_connection_frame(kind, flags, stream_id, payload)
+
+    def _on_connection_frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
+        if kind > frames.CONTINUATION:
+            self._guard.idle()
+        elif kind == frames.PUSH_PROMISE or stream_id:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "not a client's frame")
+        elif kind == frames.PING:
+            self._control.on_ping(flags, payload)
+            if not flags & ACK:
+                self._guard.ping(self._now, streams=bool(self._streams.open))
+        elif kind == frames.SETTINGS:
+            self._control.on_settings(flags, payload)
+        else:
+            self._on_goaway(payload)
+
+    def _on_goaway(self, payload: bytes) -> None:
+        if len(payload) < 8:
+            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY length")
+        self._draining = True
+        self._guard.idle()
+        if not self._streams.open:
+            self._out.pieces.append(frames.goaway_frame(self._streams.processed, 0))
+            self._close(UINT32.unpack_from(payload, 4)[0])

@@ -1,0 +1,134 @@
+"""HTTP/2 frames as bytes: numbers, layouts and error codes (RFC 9113 sections 4, 6 and 7)."""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""What a client sends first (section 3.4)."""
+
+DATA = 0
+HEADERS = 1
+PRIORITY = 2
+RST_STREAM = 3
+SETTINGS = 4
+PUSH_PROMISE = 5
+PING = 6
+GOAWAY = 7
+WINDOW_UPDATE = 8
+CONTINUATION = 9
+
+END_STREAM = 0x01
+ACK = 0x01
+END_HEADERS = 0x04
+PADDED = 0x08
+WITH_PRIORITY = 0x20
+
+HEAD_BYTES = 9
+MAX_STREAM_ID = 2**31 - 1
+MAX_WINDOW = 2**31 - 1
+DEFAULT_WINDOW = 65_535
+DEFAULT_FRAME_BYTES = 16_384
+"""The least that an endpoint must take, and the most that we take."""
+LARGEST_FRAME_BYTES = 2**24 - 1
+
+HEAD = struct.Struct(">IBI")
+"""`length << 8 | type`, flags, stream id (its highest bit is reserved): nine bytes."""
+UINT32 = struct.Struct(">I")
+_SETTING = struct.Struct(">HI")
+_GOAWAY = struct.Struct(">II")
+
+
+class ErrorCode(IntEnum):
+    """Why a stream or a connection ended (section 7)."""
+
+    NO_ERROR = 0x0
+    PROTOCOL_ERROR = 0x1
+    INTERNAL_ERROR = 0x2
+    FLOW_CONTROL_ERROR = 0x3
+    SETTINGS_TIMEOUT = 0x4
+    STREAM_CLOSED = 0x5
+    FRAME_SIZE_ERROR = 0x6
+    REFUSED_STREAM = 0x7
+    CANCEL = 0x8
+    COMPRESSION_ERROR = 0x9
+    CONNECT_ERROR = 0xA
+    ENHANCE_YOUR_CALM = 0xB
+    INADEQUATE_SECURITY = 0xC
+    HTTP_1_1_REQUIRED = 0xD
+
+
+class Setting(IntEnum):
+    """Identifiers in a SETTINGS frame (section 6.5.2)."""
+
+    HEADER_TABLE_SIZE = 0x1
+    ENABLE_PUSH = 0x2
+    MAX_CONCURRENT_STREAMS = 0x3
+    INITIAL_WINDOW_SIZE = 0x4
+    MAX_FRAME_SIZE = 0x5
+    MAX_HEADER_LIST_SIZE = 0x6
+
+
+class ConnectionFault(Exception):
+    """A breach that ends the whole connection with GOAWAY(`error`)."""
+
+    def __init__(self, error: ErrorCode, reason: str) -> None:
+        super().__init__(reason)
+        self.error = error
+        self.reason = reason
+
+
+def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
+    """One whole frame; the payload must fit the peer's MAX_FRAME_SIZE."""
+    return HEAD.pack(len(payload) << 8 | kind, flags, stream_id) + payload
+
+
+def settings_frame(settings: Mapping[Setting, int]) -> bytes:
+    """A SETTINGS frame (section 6.5)."""
+    payload = b"".join(_SETTING.pack(key, value) for key, value in settings.items())
+    return frame(SETTINGS, 0, 0, payload)
+
+
+def parse_settings(payload: bytes) -> dict[int, int]:
+    """The last value of each identifier; ConnectionFault where one is out of its range (section 6.5.2)."""
+    if len(payload) % 6:
+        raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS length")
+    found: dict[int, int] = {}
+    for key, value in _SETTING.iter_unpack(payload):
+        if key == Setting.ENABLE_PUSH and value > 1:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH")
+        if key == Setting.INITIAL_WINDOW_SIZE and value > MAX_WINDOW:
+            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE")
+        if key == Setting.MAX_FRAME_SIZE and not (DEFAULT_FRAME_BYTES <= value <= LARGEST_FRAME_BYTES):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "MAX_FRAME_SIZE")
+        found[key] = value
+    return found
+
+
+def reset_frame(stream_id: int, error: int) -> bytes:
+    """A RST_STREAM frame (section 6.4)."""
+    return frame(RST_STREAM, 0, stream_id, UINT32.pack(error))
+
+
+def window_frame(stream_id: int, increment: int) -> bytes:
+    """A WINDOW_UPDATE frame (section 6.9)."""
+    return frame(WINDOW_UPDATE, 0, stream_id, UINT32.pack(increment))
+
+
+def goaway_frame(last_stream_id: int, error: int, reason: str = "") -> bytes:
+    """A GOAWAY frame (section 6.8), with a reason for whoever reads a capture."""
+    return frame(GOAWAY, 0, 0, _GOAWAY.pack(last_stream_id, error) + reason.encode())
+
+
+def unpadded(payload: bytes) -> bytes:
+    """The payload of a frame with the PADDED flag, without padding (section 6.1)."""
+    if not payload:
+        raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "no pad length")
+    if payload[0] >= len(payload):
+        raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "padding longer than the frame")
+    return payload[1 : len(payload) - payload[0]]

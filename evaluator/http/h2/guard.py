@@ -1,0 +1,102 @@
+"""What a peer may do at hardly a cost to itself: frames that ask for nothing, resets, pings.
+
+Pings: as grpc-go enforces it (https://github.com/grpc/proposal/blob/master/A8-client-side-keepalive.md).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from evaluator.http.h2.frames import ConnectionFault, ErrorCode
+
+if TYPE_CHECKING:
+    from evaluator.http.h2.outbox import Outbox
+    from evaluator.http.server.limits import Limits
+
+EARNED: Final = 4
+"""Idle frames that a peer may send for each frame it is sent: it widens two windows and may measure the line."""
+MOST_EARNED: Final = 16_384
+"""What is allowed at once for what was sent: as much may be under way."""
+MOST_EARLY: Final = 1_000
+SHORT: Final = 256
+"""Bytes below which a piece of a body or of a header block counts as idle."""
+MOST_STRIKES: Final = 2
+"""Early pings in a row that are forgiven; whatever is sent to the peer begins the count anew."""
+SLACK: Final = 0.9
+"""Of the least time: a client that pings exactly as often as it may is not always heard exactly as often."""
+WITHOUT_STREAM_SECONDS: Final = 7_200.0
+"""The least time between pings without a stream, where those are not allowed."""
+
+
+class Guard:
+    """The counts of one connection. Its methods raise ConnectionFault for one too many."""
+
+    __slots__ = (
+        "_early",
+        "_last_ping",
+        "_limits",
+        "_out",
+        "_resets",
+        "_seen",
+        "_seen_by_ping",
+        "_strikes",
+        "_tokens",
+    )
+
+    def __init__(self, limits: Limits, out: Outbox) -> None:
+        self._limits = limits
+        self._out = out
+        self._resets = 0
+        self._early = 0
+        """Streams that were refused before the peer knew how many it may open."""
+        self._tokens = limits.resets_per_second
+        """Idle frames that may still come."""
+        self._seen = 0
+        """How many frames were sent when the tokens were last earned."""
+        self._last_ping: float | None = None
+        self._seen_by_ping = 0
+        self._strikes = 0
+
+    def tick(self) -> None:
+        """A second has passed."""
+        self._resets = 0
+        self._tokens = max(self._tokens, self._limits.resets_per_second)
+
+    def reset(self) -> None:
+        """A stream was reset by the peer, or by us for the peer's error."""
+        self._resets += 1
+        if self._resets > self._limits.resets_per_second:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many resets")
+
+    def refused(self, *, early: bool) -> None:
+        """We refused a stream; `early`: the peer did not know our settings yet, so it may be many."""
+        if not early:
+            self.reset()
+            return
+        self._early += 1
+        if self._early > MOST_EARLY:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many streams")
+
+    def idle(self) -> None:
+        """A frame that asks for nothing: any but a request's, unless it is short. What the peer is sent earns
+        it more of them, and nothing else does.
+        """
+        sent = self._out.frames
+        self._tokens = min(self._tokens + EARNED * (sent - self._seen), MOST_EARNED) - 1
+        self._seen = sent
+        if self._tokens < 0:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many idle frames")
+
+    def ping(self, now: float, *, streams: bool) -> None:
+        """A ping at `now`, on a connection with or without `streams`."""
+        last, self._last_ping = self._last_ping, now
+        sent, self._seen_by_ping = self._seen_by_ping != self._out.frames, self._out.frames
+        if sent or last is None:
+            self._strikes = 0
+            return
+        limits = self._limits
+        least = limits.ping_seconds if streams or limits.pings_without_stream else WITHOUT_STREAM_SECONDS
+        if now - last < least * SLACK:
+            self._strikes += 1
+            if self._strikes > MOST_STRIKES:
+                raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too_many_pings")

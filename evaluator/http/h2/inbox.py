@@ -1,0 +1,221 @@
+"""What comes in on streams: HEADERS, CONTINUATION and DATA frames become requests (RFC 9113 sections 5.1 and
+8.1).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from evaluator.http.h2 import fields, frames, hpack
+from evaluator.http.h2.events import BodyTooLarge, Event, HeadersReceived, RequestReceived, StreamClosed
+from evaluator.http.h2.frames import (
+    END_HEADERS,
+    END_STREAM,
+    MAX_STREAM_ID,
+    PADDED,
+    UINT32,
+    WITH_PRIORITY,
+    ConnectionFault,
+    ErrorCode,
+)
+from evaluator.http.h2.guard import SHORT
+from evaluator.http.h2.streams import Stream
+
+if TYPE_CHECKING:
+    from evaluator.http.h2.guard import Guard
+    from evaluator.http.h2.hpack import Block
+    from evaluator.http.h2.streams import Streams
+    from evaluator.http.server.limits import Limits
+
+_CODED_MARGIN = 65_536
+"""A header block may be this much longer than its fields may be, and still only its stream fails."""
+_SELF_DEPENDENT = 0x100
+"""Beyond the eight flags of a frame: its priority named its own stream."""
+
+
+class Inbox:
+    """The receiving half of a connection. Methods raise ConnectionFault for what ends it."""
+
+    __slots__ = (
+        "_begun", "_block", "_block_flags", "_block_stream", "_decoder", "_guard", "_limits", "_streams",
+        "acknowledged", "events", "initial_window", "refusing",
+    )  # fmt: skip
+
+    def __init__(self, limits: Limits, streams: Streams, guard: Guard) -> None:
+        self.events: list[Event] = []
+        self.acknowledged = False
+        """The peer knows our settings."""
+        self.refusing = False
+        """New streams are refused: our GOAWAY named the last one."""
+        self.initial_window = frames.DEFAULT_WINDOW
+        """What the peer lets us send on a new stream."""
+        self._limits = limits
+        self._streams = streams
+        self._guard = guard
+        self._decoder = hpack.Decoder(limits.header_bytes)
+        self._begun: list[Stream] = []
+        self._block: bytearray | None = None
+        self._block_stream = 0
+        self._block_flags = 0
+
+    @property
+    def block_open(self) -> bool:
+        """A header block has begun and waits for its CONTINUATION."""
+        return self._block is not None
+
+    def expects(self, kind: int, stream_id: int) -> bool:
+        """Whether a frame may come now: nothing may interrupt a header block."""
+        return self._block is None or (kind == frames.CONTINUATION and stream_id == self._block_stream)
+
+    def settle(self) -> None:
+        """The read is over: report the requests that began in it and whose bodies are still to come."""
+        if self._begun:
+            self.events += [
+                HeadersReceived(stream.id)
+                for stream in self._begun
+                if not (stream.ended or stream.discarding) and stream.id in self._streams.open
+            ]
+            self._begun.clear()
+
+    def fail_stream(self, stream_id: int, error: ErrorCode) -> None:
+        """End a stream for the peer's error."""
+        if stream_id in self._streams.open:
+            self.events.append(StreamClosed(stream_id, error))
+        self._streams.reset(stream_id, error)
+        self._guard.reset()
+
+    def on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
+        """A DATA frame (section 6.1)."""
+        size = len(payload)
+        self._streams.spend(size)
+        if flags & PADDED:
+            payload = frames.unpadded(payload)
+        stream = self._streams.open.get(stream_id)
+        if stream is None:
+            self._streams.require_known(stream_id)
+            if not self._streams.ignored(stream_id):
+                self.fail_stream(stream_id, ErrorCode.STREAM_CLOSED)
+            return
+        stream.credit -= size
+        if stream.ended:
+            self.fail_stream(stream_id, ErrorCode.STREAM_CLOSED)
+        elif stream.credit < 0:
+            self.fail_stream(stream_id, ErrorCode.FLOW_CONTROL_ERROR)
+        elif self._take(stream, payload):
+            if flags & END_STREAM:
+                self._complete(stream)
+                return
+            self._streams.renew(stream)
+            if len(payload) < SHORT:
+                self._guard.idle()
+
+    def _take(self, stream: Stream, payload: bytes) -> bool:
+        """Take a piece of a body; False when that ended the stream."""
+        stream.received += len(payload)
+        if fields.UNDECLARED < stream.declared < stream.received:
+            self.fail_stream(stream.id, ErrorCode.PROTOCOL_ERROR)
+            return False
+        if stream.discarding or not payload:
+            return True
+        if 0 < self._limits.body_bytes < stream.received:
+            self._discard(stream)
+            return True
+        if self._streams.keep(stream, payload):
+            return True
+        self.fail_stream(stream.id, ErrorCode.ENHANCE_YOUR_CALM)
+        return False
+
+    def _discard(self, stream: Stream) -> None:
+        stream.discarding = True
+        self._streams.release(stream)
+        self.events.append(BodyTooLarge(stream.id, stream.block))
+
+    def _complete(self, stream: Stream) -> None:
+        """The peer has ended its side."""
+        if fields.UNDECLARED != stream.declared != stream.received:
+            self.fail_stream(stream.id, ErrorCode.PROTOCOL_ERROR)
+            return
+        stream.ended = True
+        if not stream.discarding:
+            body = self._streams.release(stream)
+            self.events.append(RequestReceived(stream.id, stream.block, body))
+
+    def on_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
+        """A HEADERS frame (section 6.2)."""
+        if not stream_id & 1:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "stream id")
+        if flags & PADDED:
+            payload = frames.unpadded(payload)
+        if flags & WITH_PRIORITY:
+            if len(payload) < 5:
+                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "priority")
+            if UINT32.unpack_from(payload)[0] & MAX_STREAM_ID == stream_id:
+                flags |= _SELF_DEPENDENT
+            payload = payload[5:]
+        if flags & END_HEADERS:
+            self._on_block(flags, stream_id, payload)
+            return
+        if not payload:
+            self._guard.idle()
+        self._block = bytearray(payload)
+        self._block_stream = stream_id
+        self._block_flags = flags
+
+    def on_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
+        """A CONTINUATION frame (section 6.10)."""
+        if self._block is None:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "CONTINUATION of nothing")
+        self._block += payload
+        if len(self._block) > self._limits.header_bytes + _CODED_MARGIN:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "header block too long")
+        if flags & END_HEADERS:
+            block, self._block = bytes(self._block), None
+            self._on_block(self._block_flags, stream_id, block)
+        elif len(payload) < SHORT:
+            self._guard.idle()
+
+    def _on_block(self, flags: int, stream_id: int, coded: bytes) -> None:
+        """A whole header block; it is decoded whatever comes of it, to keep the HPACK tables in step."""
+        try:
+            block = self._decoder.decode(coded)
+        except hpack.HpackError as error:
+            raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, str(error)) from None
+        except hpack.HeadersTooLarge:
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "header block too large") from None
+        stream = self._streams.open.get(stream_id)
+        if stream is not None:
+            self._on_trailers(stream, flags, block)
+        elif stream_id > self._streams.highest:
+            self._on_request(flags, stream_id, block)
+        elif not self._streams.ignored(stream_id):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "stream id not increasing")
+
+    def _on_request(self, flags: int, stream_id: int, block: Block) -> None:
+        streams = self._streams
+        streams.highest = stream_id
+        if self.refusing or len(streams.open) >= self._limits.streams_per_connection:
+            streams.reset(stream_id, ErrorCode.REFUSED_STREAM)
+            if not self.refusing:
+                self._guard.refused(early=not self.acknowledged)
+            return
+        streams.processed = stream_id
+        length = fields.content_length(block)
+        if length is None or flags & _SELF_DEPENDENT:
+            self.fail_stream(stream_id, ErrorCode.PROTOCOL_ERROR)
+            return
+        stream = streams.open[stream_id] = Stream(stream_id, block, self.initial_window)
+        stream.declared = length
+        if 0 < self._limits.body_bytes < length:
+            self._discard(stream)
+        if flags & END_STREAM:
+            self._complete(stream)
+        else:
+            self._begun.append(stream)
+
+    def _on_trailers(self, stream: Stream, flags: int, block: Block) -> None:
+        if stream.ended:
+            self.fail_stream(stream.id, ErrorCode.STREAM_CLOSED)
+        elif fields.may_follow_a_body(block) and flags & END_STREAM and not flags & _SELF_DEPENDENT:
+            self._complete(stream)
+        else:
+            self.fail_stream(stream.id, ErrorCode.PROTOCOL_ERROR)

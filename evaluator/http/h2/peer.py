@@ -1,0 +1,253 @@
+"""HTTP/2 on one connection: what the state machine reports, to handlers, and what they answer, back.
+
+What is answered in one turn goes out in one write. While the transport or flow control holds back too much,
+requests wait unanswered, so that a peer that reads nothing makes us keep small requests and not large
+responses.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from evaluator.http.h2.answers import Answers
+from evaluator.http.h2.connection import Connection
+from evaluator.http.h2.events import (
+    BodyTooLarge,
+    ConnectionClosed,
+    Event,
+    HeadersReceived,
+    RequestReceived,
+    StreamClosed,
+    Writable,
+)
+from evaluator.http.h2.frames import ErrorCode
+from evaluator.http.h2.waiting import Waiting
+from evaluator.http.messages import Code
+from evaluator.http.server.peer import BATCH_BYTES, MOST_DEFERRED, QUIET_SECONDS, Peer, Port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+_PIECE: Final = 32
+"""Frames that are parsed between two looks at the clock."""
+
+
+class Http2Peer(Peer):
+    """One HTTP/2 connection."""
+
+    __slots__ = (
+        "_answers", "_batching", "_block_since", "_bodies", "_heard", "_left_at", "_parted", "_waiting", "connection",
+    )  # fmt: skip
+
+    def __init__(self, port: Port, clock: Callable[[], float]) -> None:
+        super().__init__(port, clock)
+        self.connection = Connection(port.limits)
+        self._waiting = Waiting()
+        self._answers = Answers(self)
+        self._bodies: dict[int, float] = {}
+        """Since when we wait for a body."""
+        self._batching = False
+        """What is sent now is written by whoever set this."""
+        self._heard = self._block_since = self.active
+        self._left_at: float | None = None
+        """When we asked the peer to open no more streams."""
+        self._parted = False
+        """Our GOAWAY named the last stream."""
+
+    # -- bytes in ------------------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what `data` completes, and answer it (asyncio calls this)."""
+        if self.ended is None:
+            self._heard = self.clock()
+            self.start_turn()
+            self._read(data)
+
+    def _read(self, data: bytes) -> None:
+        """Parse and answer a piece after the other, until all is read or the turn is over."""
+        connection = self.connection
+        self._batching = True
+        while True:
+            events = connection.receive(data, self._heard, _PIECE)
+            for event in events:
+                if type(event) is RequestReceived:
+                    self._waiting.append(event)
+                    if self._bodies:
+                        self._bodies.pop(event.stream_id, None)
+                else:
+                    self._notice(event)
+            if events or not connection.header_block_open:
+                self._block_since = self._heard
+            if self._waiting:
+                self._answer()
+            if not connection.unread or self.out_of_time():
+                break
+            data = b""
+        self._batching = False
+        self._write_all()
+        if connection.unread:
+            self.answer_later()
+
+    def _notice(self, event: Event) -> None:
+        match event:
+            case HeadersReceived(stream_id):
+                self._bodies[stream_id] = self._heard
+            case BodyTooLarge(stream_id, block):
+                self._bodies.pop(stream_id, None)
+                self._answers.refuse_body(stream_id, block)
+            case StreamClosed(stream_id):
+                self._bodies.pop(stream_id, None)
+                self._answers.closed(stream_id)
+            case Writable(stream_id):
+                if stream_id in self._answers.streams:
+                    self._answers.streams[stream_id].offer()
+            case ConnectionClosed():
+                # Its GOAWAY is in the output, and has to be written before the connection ends.
+                self._answer()
+                self.write(self.connection.take_output())
+                self._lose()
+                self.finish()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone, and its streams with it (asyncio calls this)."""
+        super().connection_lost(exc)
+        self._lose()
+
+    def _lose(self) -> None:
+        self._waiting.clear()
+        self._answers.lose()
+
+    # -- answers -------------------------------------------------------------------------------------------------
+
+    def _answer(self) -> None:
+        """Answer what waits for as long as the peer takes it and the turn lasts."""
+        waiting, connection, making = self._waiting, self.connection, self._answers.making
+        most, size, stopwatch = self.port.limits.write_buffer_bytes, 0, self.port.queue.stopwatch
+        if waiting:
+            self.active = self._heard
+        while (
+            waiting and not self.paused and connection.waiting_bytes <= most and len(making) < MOST_DEFERRED
+        ):
+            if stopwatch() >= self.until:
+                self.answer_later()
+                break
+            event = waiting.popleft()
+            since = waiting.since.pop(event.stream_id, None) if waiting.since else None
+            if connection.is_open(event.stream_id):
+                size += self._answers.serve(event, 0.0 if since is None else self.clock() - since)
+                if size >= BATCH_BYTES:
+                    self.write(connection.take_output())
+                    size = 0
+        if waiting:
+            waiting.stay(self._heard)
+            for stream_id in waiting.excess():
+                # Who was refused may safely try again.
+                connection.reset(stream_id, ErrorCode.REFUSED_STREAM)
+
+    # -- what server streams ask ---------------------------------------------------------------------------------
+
+    def wrote(self) -> None:
+        """Something was sent: write it, unless it is part of a batch."""
+        if not self._batching:
+            self._write_all()
+
+    def _write_all(self) -> None:
+        self.write(self.connection.take_output())
+        self._part()
+
+    def forget(self, stream_id: int) -> None:
+        """A server stream has ended."""
+        self._answers.streams.pop(stream_id, None)
+
+    # -- time and back-pressure ----------------------------------------------------------------------------------
+
+    def go_on(self) -> None:
+        """Answer what has waited, then read what has."""
+        self._batching = True
+        self._answer()
+        self._batching = False
+        if self.connection.unread and not self._late:
+            self._read(b"")
+        else:
+            self._write_all()
+
+    def resumed(self) -> None:
+        """Answer what waits, then offer the transport to the streams in turn, for as long as it
+        takes more.
+        """
+        self.go_on()
+        for stream_id, stream in tuple(self._answers.streams.items()):
+            if self.paused:
+                break
+            if stream_id in self._answers.streams:
+                self._answers.streams[stream_id] = self._answers.streams.pop(stream_id)
+                stream.offer()
+
+    def check(self, now: float) -> None:
+        """End slow requests and calls past their deadline; ask a silent peer for a sign of life; let an idle
+        one go.
+        """
+        connection, limits = self.connection, self.port.limits
+        connection.tick()
+        self._batching = True
+        for stream in tuple(self._answers.streams.values()):
+            if stream.deadline is not None and now >= stream.deadline:
+                stream.end(Code.DEADLINE_EXCEEDED, "deadline exceeded")
+        for stream_id, since in tuple(self._bodies.items()):
+            if now - since > limits.body_seconds:
+                del self._bodies[stream_id]
+                connection.reset(stream_id, ErrorCode.CANCEL)
+        self._batching = False
+        self.active = now if connection.open_streams else self.active
+        silent = now - self._heard
+        if connection.header_block_open and now - self._block_since > limits.header_seconds:
+            self._leave(ErrorCode.ENHANCE_YOUR_CALM)
+        elif now - self.active > limits.idle_seconds:
+            self._leave(ErrorCode.NO_ERROR)
+        elif connection.open_streams and silent > limits.idle_seconds:
+            self.transport.abort()
+        elif silent > limits.idle_seconds / 2 and not connection.unanswered_pings:
+            connection.ping()
+        self.write(connection.take_output())
+        self._part(now)
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def _leave(self, error: ErrorCode) -> None:
+        self.connection.goaway(error)
+        self.write(self.connection.take_output())
+        self._lose()
+        self.finish()
+
+    def drain(self) -> None:
+        """Ask for no more streams, and by a PING learn when the peer has read that."""
+        self._left_at = self.clock()
+        self.connection.goaway(last=False)
+        self.connection.ping()
+        self.write(self.connection.take_output())
+
+    def _part(self, now: float | None = None) -> None:
+        """Once the peer knows that we leave, say which stream was the last; once none is open, finish."""
+        connection = self.connection
+        if self.ended is not None or not connection.draining:
+            return
+        if self._left_at is not None and not self._parted:
+            patient = now is None or now - self._left_at < QUIET_SECONDS
+            if connection.unanswered_pings and patient:
+                return
+            self._parted = True
+            connection.goaway()
+            self.write(connection.take_output())
+        if not connection.open_streams:
+            self.finish()
+
+    def cut(self) -> None:
+        """End the streams that are still open, and the connection."""
+        self._batching = True
+        for stream in tuple(self._answers.streams.values()):
+            stream.end(Code.UNAVAILABLE, "shutting down")
+        self._batching = False
+        self.connection.goaway()
+        self.write(self.connection.take_output())
+        self.transport.close()

@@ -1,0 +1,165 @@
+"""The streams of one HTTP/2 connection: those open, what is remembered of those closed, and the bodies that
+come in on them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from evaluator.http.h2.fields import UNDECLARED
+from evaluator.http.h2.frames import ConnectionFault, ErrorCode, reset_frame, window_frame
+
+if TYPE_CHECKING:
+    from evaluator.http.h2.hpack import Block
+    from evaluator.http.h2.outbox import Outbox
+    from evaluator.http.server.limits import Limits
+
+STREAM_WINDOW = 262_144
+"""DATA bytes that a peer may send on a stream before it hears of us again."""
+CONNECTION_WINDOW = 1_048_576
+BODIES_BYTES = 67_108_864
+"""Unfinished bodies that one connection may make us keep, unless a single body may be larger."""
+_REMEMBERED = 512
+
+
+class Stream:
+    """One open stream, both directions."""
+
+    __slots__ = (
+        "block", "body", "credit", "declared", "discarding", "ended", "ending", "id", "queue", "received", "trailers",
+        "window",
+    )  # fmt: skip
+
+    def __init__(self, stream_id: int, block: Block, window: int) -> None:
+        self.id = stream_id
+        self.block = block
+        self.declared = UNDECLARED
+        """Content length, or fields.UNDECLARED."""
+        self.body: bytes | bytearray = b""
+        self.received = 0
+        self.credit = STREAM_WINDOW
+        """Bytes of DATA that the peer may still send."""
+        self.ended = False
+        """The peer has ended its side."""
+        self.discarding = False
+        self.window = window
+        """Bytes of DATA that we may still send."""
+        self.queue: deque[memoryview] | None = None
+        """DATA that the windows forbade; made when first needed."""
+        self.ending = False
+        """Our side is half-closed; data may still be queued."""
+        self.trailers: bytes | None = None
+
+
+class Streams:
+    """All streams of a connection."""
+
+    __slots__ = (
+        "_buffered",
+        "_credit",
+        "_ended",
+        "_most_buffered",
+        "_out",
+        "_reset",
+        "highest",
+        "open",
+        "processed",
+    )
+
+    def __init__(self, out: Outbox, limits: Limits) -> None:
+        self._out = out
+        self.open: dict[int, Stream] = {}
+        self.highest = 0
+        """The highest id that the peer has used."""
+        self.processed = 0
+        """The highest id that we did not refuse."""
+        self._ended: deque[int] = deque(maxlen=_REMEMBERED)
+        self._reset: dict[int, None] = {}
+        """Ended by our RST_STREAM: frames that crossed it are to be ignored."""
+        self._credit = CONNECTION_WINDOW
+        """Bytes of DATA that the peer may still send on all streams."""
+        self._buffered = 0
+        self._most_buffered = max(BODIES_BYTES, limits.body_bytes)
+
+    # ------------------------------------------------------------------ lives
+
+    def sent(self, stream: Stream) -> None:
+        """All of our side is in the output: the stream is over, by RST_STREAM(NO_ERROR) if the peer is still
+        sending.
+        """
+        if stream.ended:
+            del self.open[stream.id]
+            self.end(stream.id)
+        else:
+            self.reset(stream.id, ErrorCode.NO_ERROR)
+
+    def drop(self, stream: Stream) -> None:
+        """Forget a stream and all that it keeps."""
+        del self.open[stream.id]
+        self.release(stream)
+        self._out.forget(stream)
+
+    def reset(self, stream_id: int, error: int) -> None:
+        """RST_STREAM, whether the stream is open or not."""
+        stream = self.open.get(stream_id)
+        if stream is not None:
+            self.drop(stream)
+        self._out.pieces.append(reset_frame(stream_id, error))
+        self._reset[stream_id] = None
+        if len(self._reset) > _REMEMBERED:
+            del self._reset[next(iter(self._reset))]
+
+    def end(self, stream_id: int) -> None:
+        """Remember that the peer has ended a stream that is closed."""
+        self._ended.append(stream_id)
+
+    def require_known(self, stream_id: int) -> None:
+        """ConnectionFault unless the peer has used this id, open or closed."""
+        if stream_id > self.highest or not stream_id & 1:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "idle stream")
+
+    def ignored(self, stream_id: int) -> bool:
+        """Whether to ignore what comes on this closed stream; ConnectionFault if the peer itself had ended
+        it.
+        """
+        if stream_id in self._reset:
+            return True
+        if stream_id in self._ended:
+            raise ConnectionFault(ErrorCode.STREAM_CLOSED, "stream was ended")
+        return False
+
+    # ------------------------------------------------------------------ bodies
+
+    def spend(self, size: int) -> None:
+        """DATA has come, on whatever stream. It is credited at once, before the window can be used up; bodies
+        have bounds of their own.
+        """
+        self._credit -= size
+        if self._credit < CONNECTION_WINDOW // 2:
+            self._out.pieces.append(window_frame(0, CONNECTION_WINDOW - self._credit))
+            self._credit = CONNECTION_WINDOW
+
+    def renew(self, stream: Stream) -> None:
+        """Let the peer send more on a stream that takes its body."""
+        if stream.credit < STREAM_WINDOW // 2 and not stream.discarding:
+            self._out.pieces.append(window_frame(stream.id, STREAM_WINDOW - stream.credit))
+            stream.credit = STREAM_WINDOW
+
+    def keep(self, stream: Stream, payload: bytes) -> bool:
+        """Keep a piece of a body; False if this connection makes us keep too many."""
+        if not stream.body:
+            stream.body = payload
+        elif isinstance(stream.body, bytes):
+            stream.body = bytearray(stream.body + payload)
+        else:
+            stream.body += payload
+        self._buffered += len(payload)
+        return self._buffered <= self._most_buffered
+
+    def release(self, stream: Stream) -> bytes:
+        """The body so far, kept no longer."""
+        body = bytes(stream.body)
+        self._buffered -= len(body)
+        stream.body = b""
+        return body

@@ -1,0 +1,88 @@
+"""How responses that last go out on streams of an HTTP/2 connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from evaluator.http.h2.frames import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from evaluator.http.h2.connection import Connection
+
+
+class Carrier(Protocol):
+    """What a stream asks of its connection."""
+
+    connection: Connection
+    paused: bool
+
+    def wrote(self) -> None:
+        """Something is in the output of `connection`."""
+
+    def forget(self, stream_id: int) -> None:
+        """The stream has ended."""
+
+
+class BodyTransport:
+    """A plain response: it ends with its body."""
+
+    __slots__ = ("_head", "_id", "_peer")
+
+    def __init__(self, peer: Carrier, stream_id: int, head: bytes) -> None:
+        """`head`: the header block that goes before the body."""
+        self._peer = peer
+        self._id = stream_id
+        self._head = head
+
+    @property
+    def writable(self) -> bool:
+        """See StreamTransport."""
+        return not self._peer.paused and self._peer.connection.writable(self._id)
+
+    def start(self) -> None:
+        """See StreamTransport."""
+        if self._head:
+            head, self._head = self._head, b""
+            self._peer.connection.send_headers(self._id, head)
+            self._peer.wrote()
+
+    def send(self, pieces: Sequence[bytes]) -> None:
+        """See StreamTransport."""
+        self.start()
+        for piece in pieces:
+            self._peer.connection.send_body(self._id, piece)
+        self._peer.wrote()
+
+    def end(self, last: bytes) -> None:
+        """See StreamTransport."""
+        self.forget()
+        self.start()
+        self._peer.connection.send_body(self._id, last, end_stream=True)
+        self._peer.wrote()
+
+    def break_off(self) -> None:
+        """See StreamTransport."""
+        self.forget()
+        self._peer.connection.reset(self._id, ErrorCode.INTERNAL_ERROR)
+        self._peer.wrote()
+
+    def forget(self) -> None:
+        """See StreamTransport."""
+        self._peer.forget(self._id)
+
+
+class CallTransport(BodyTransport):
+    """A gRPC call: it ends with trailers, which are its only headers if it had no message."""
+
+    __slots__ = ()
+
+    def end(self, last: bytes) -> None:
+        """`last`: a header block."""
+        self.forget()
+        if self._head:
+            self._peer.connection.send_headers(self._id, self._head + last, end_stream=True)
+        else:
+            self._peer.connection.send_trailers(self._id, last)
+        self._peer.wrote()

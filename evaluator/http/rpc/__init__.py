@@ -1,0 +1,1 @@
+"""Remote procedure calls: gRPC, Connect and gRPC-Web."""

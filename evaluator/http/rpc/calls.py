@@ -1,0 +1,123 @@
+"""RPCs that come as plain requests, over either HTTP version: their path says which handler, their
+content-type which protocol.
+
+gRPC itself needs HTTP/2's trailers and is recognised earlier, in `h2.answers`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from evaluator.http.messages import Code, Headers, Request, Response, RpcError, header
+from evaluator.http.rpc import connect, grpc_web
+from evaluator.http.statuses import refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evaluator.http.routes import Answer, Routes
+    from evaluator.http.server.limits import Limits
+
+_WEB = {
+    "application/grpc-web": grpc_web.BINARY,
+    "application/grpc-web+proto": grpc_web.BINARY,
+    "application/grpc-web-text": grpc_web.TEXT,
+    "application/grpc-web-text+proto": grpc_web.TEXT,
+}
+
+
+class Endpoint(Protocol):
+    """One handler, spoken to in one protocol and codec."""
+
+    def answer(self, request: Request) -> Answer:
+        """The answer; errors are answers too."""
+
+    def refuse(self, error: RpcError) -> Response:
+        """The response to a call that is not made."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Method:
+    posts: Mapping[str, Endpoint]
+    """By content-type."""
+    gets: connect.GetUnary | None
+
+
+def _content_type(name: str) -> Headers:
+    return (("content-type", name),)
+
+
+def canonical(content_type: str) -> str:
+    """In lower case, without the parameter that says nothing new: all of our types are UTF-8 or bytes."""
+    name, _, parameters = content_type.lower().partition(";")
+    if parameters.replace(" ", "").replace('"', "") in {"", "charset=utf-8"}:
+        return name.strip()
+    return content_type
+
+
+class Calls:
+    """The RPC half of Routes, for all protocols but gRPC."""
+
+    def __init__(self, routes: Routes, limits: Limits) -> None:
+        limit = limits.body_bytes
+        paths = {*routes.unary, *routes.streams, *routes.json_unary, *routes.json_streams}
+        self._methods = {
+            path: _Method(_posts(routes, path, limit), _gets(routes, path, limit)) for path in paths
+        }
+
+    def answer(self, request: Request) -> Answer | None:
+        """The answer to a request for an RPC's path; None if it is none."""
+        method = self._methods.get(request.path)
+        if method is None:
+            return None
+        if request.method == "POST":
+            endpoint = _chosen(method, request.headers)
+            if endpoint is not None:
+                return endpoint.answer(request)
+            return refusal(415, (("accept-post", ", ".join(method.posts)),))
+        if method.gets is None:
+            return refusal(405, (("allow", "POST"),))
+        if request.method in {"GET", "HEAD"}:
+            return method.gets.answer(request)
+        return refusal(405, (("allow", "GET, HEAD, POST"),))
+
+    def too_large(self, path: str, headers: Headers) -> Response:
+        """The response to a request whose body is over the limit."""
+        method = self._methods.get(path)
+        endpoint = _chosen(method, headers) if method is not None else None
+        if endpoint is None:
+            return refusal(413)
+        return endpoint.refuse(RpcError(Code.RESOURCE_EXHAUSTED, "request too large"))
+
+
+def _chosen(method: _Method, headers: Headers) -> Endpoint | None:
+    content_type = header(headers, "content-type") or ""
+    return method.posts.get(content_type) or method.posts.get(canonical(content_type))
+
+
+def _posts(routes: Routes, path: str, limit: int) -> dict[str, Endpoint]:
+    posts: dict[str, Endpoint] = {}
+    for codec, unaries, streams in (
+        ("json", routes.json_unary, routes.json_streams),
+        ("proto", routes.unary, routes.streams),
+    ):
+        unary, stream = f"application/{codec}", f"application/connect+{codec}"
+        if path in unaries:
+            posts[unary] = connect.PostUnary(unaries[path], _content_type(unary), limit)
+        if path in streams:
+            posts[stream] = connect.PostStream(streams[path], _content_type(stream), limit)
+    for name, framing in _WEB.items():
+        headers = _content_type(name)
+        if path in routes.unary:
+            posts[name] = grpc_web.WebUnary(headers, framing, limit, routes.unary[path])
+        elif path in routes.streams:
+            posts[name] = grpc_web.WebStream(headers, framing, limit, routes.streams[path])
+    return posts
+
+
+def _gets(routes: Routes, path: str, limit: int) -> connect.GetUnary | None:
+    if path not in routes.idempotent:
+        return None
+    codecs = {"json": routes.json_unary.get(path), "proto": routes.unary.get(path)}
+    return connect.GetUnary({name: one for name, one in codecs.items() if one is not None}, limit)

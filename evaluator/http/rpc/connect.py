@@ -1,0 +1,204 @@
+"""The Connect protocol: unary calls as ordinary POST and GET, server streams in envelopes, errors in JSON.
+
+Source of the format: https://connectrpc.com/docs/protocol. It needs nothing of one HTTP version: a call is a
+plain request, its answer a plain response.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl
+
+from evaluator.http.messages import Call, Code, Framing, Headers, Request, Response, RpcError, Streamed
+from evaluator.http.rpc.grpc import envelope, expand, frame, only_message
+from evaluator.http.rpc.unary import UnaryFraming, call_unary
+from evaluator.http.statuses import refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evaluator.http.deferred import Deferred
+    from evaluator.http.routes import StreamHandler, UnaryHandler
+
+ERRORS: Final[Mapping[Code, tuple[str, int]]] = {
+    Code.CANCELLED: ("canceled", 499),
+    Code.UNKNOWN: ("unknown", 500),
+    Code.INVALID_ARGUMENT: ("invalid_argument", 400),
+    Code.DEADLINE_EXCEEDED: ("deadline_exceeded", 504),
+    Code.NOT_FOUND: ("not_found", 404),
+    Code.PERMISSION_DENIED: ("permission_denied", 403),
+    Code.RESOURCE_EXHAUSTED: ("resource_exhausted", 429),
+    Code.FAILED_PRECONDITION: ("failed_precondition", 400),
+    Code.UNIMPLEMENTED: ("unimplemented", 501),
+    Code.INTERNAL: ("internal", 500),
+    Code.UNAVAILABLE: ("unavailable", 503),
+    Code.DATA_LOSS: ("data_loss", 500),
+    Code.UNAUTHENTICATED: ("unauthenticated", 401),
+}
+"""Connect's name and HTTP status of each code."""
+
+_JSON: Final[Headers] = (("content-type", "application/json"),)
+_END_OF_STREAM: Final = b"\x02"
+_VERSION, _TIMEOUT = "connect-protocol-version", "connect-timeout-ms"
+_UNARY_FIELDS: Final = frozenset({_VERSION, _TIMEOUT, "content-encoding"})
+_STREAM_FIELDS: Final = frozenset({_VERSION, _TIMEOUT, "connect-content-encoding"})
+_TIMEOUT_DIGITS: Final = 10
+_MOST_PARAMETERS: Final = 64
+
+
+def _error(code: Code, message: str) -> dict[str, str]:
+    error = {"code": ERRORS.get(code, ERRORS[Code.UNKNOWN])[0]}
+    return {**error, "message": message} if message else error
+
+
+def error_response(error: RpcError) -> Response:
+    """The response to a unary call that failed."""
+    body = json.dumps(_error(error.code, error.message), separators=(",", ":")).encode()
+    return Response(ERRORS.get(error.code, ERRORS[Code.UNKNOWN])[1], body, _JSON)
+
+
+def end_of_stream(code: Code, message: str) -> bytes:
+    """The envelope that ends every stream."""
+    end = {} if code is Code.OK else {"error": _error(code, message)}
+    body = json.dumps(end, separators=(",", ":")).encode()
+    return _END_OF_STREAM + frame(body)[1:]
+
+
+ENVELOPES: Final = Framing(envelope, end_of_stream)
+
+
+@lru_cache(maxsize=64)
+def _unary(headers: Headers) -> UnaryFraming:
+    return UnaryFraming(lambda message: Response(200, message, headers), error_response)
+
+
+def timeout_seconds(value: str) -> float:
+    """Seconds of a `connect-timeout-ms`: at most ten digits. Raises RpcError INVALID_ARGUMENT for anything
+    else.
+    """
+    if not (value.isascii() and value.isdigit() and len(value) <= _TIMEOUT_DIGITS):
+        raise RpcError(Code.INVALID_ARGUMENT, "malformed connect-timeout-ms")
+    return int(value) / 1000
+
+
+def _checked(request: Request, wanted: frozenset[str]) -> tuple[dict[str, str], float | None]:
+    """(those of `wanted` that were sent; seconds that the caller still waits). Raises RpcError for a version
+    that we do not speak.
+    """
+    found = {name: value for name, value in request.headers if name in wanted}
+    if found.get(_VERSION, "1") != "1":
+        raise RpcError(Code.INVALID_ARGUMENT, 'connect-protocol-version must be "1"')
+    if _TIMEOUT not in found:
+        return found, None
+    return found, timeout_seconds(found[_TIMEOUT]) - request.waited
+
+
+@dataclass(frozen=True, slots=True)
+class PostUnary:
+    """Calls of one unary handler in one codec."""
+
+    handler: UnaryHandler
+    headers: Headers
+    """Of the response."""
+    limit: int
+
+    def answer(self, request: Request) -> Response | Deferred[Response]:
+        """The response, or the error as one."""
+        try:
+            fields, left = _checked(request, _UNARY_FIELDS)
+            encoding = fields.get("content-encoding")
+            message = request.body
+            if encoding is not None and message:
+                message = expand(message, encoding, self.limit, Code.INVALID_ARGUMENT)
+        except RpcError as error:
+            return error_response(error)
+        call = Call(request.path, request.headers, request.peer)
+        return call_unary(self.handler, call, message, _unary(self.headers), left)
+
+    def refuse(self, error: RpcError) -> Response:
+        """The response to a call that is not made."""
+        return error_response(error)
+
+
+@dataclass(frozen=True, slots=True)
+class GetUnary:
+    """Calls of one unary handler by GET, the message in the query; for handlers without side effects."""
+
+    codecs: Mapping[str, UnaryHandler]
+    limit: int
+
+    def answer(self, request: Request) -> Response | Deferred[Response]:
+        """The response, or the error as one; 415 for a codec that we lack."""
+        try:
+            _, left = _checked(request, _UNARY_FIELDS)
+            query = parse_query(request.query)
+            codec = query.get("encoding", b"").decode("latin-1")
+            if codec not in self.codecs:
+                return refusal(415)
+            message = query_message(query, self.limit)
+        except RpcError as error:
+            return error_response(error)
+        call = Call(request.path, request.headers, request.peer)
+        framing = _unary((("content-type", f"application/{codec}"),))
+        return call_unary(self.codecs[codec], call, message, framing, left)
+
+
+def parse_query(query: str) -> dict[str, bytes]:
+    """The parameters, percent-decoded. Raises RpcError INVALID_ARGUMENT for too many, and for a protocol
+    version that is not 1.
+    """
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, encoding="latin-1", max_num_fields=_MOST_PARAMETERS)
+    except ValueError as error:
+        raise RpcError(Code.INVALID_ARGUMENT, "too many query parameters") from error
+    parameters = {name: value.encode("latin-1", "replace") for name, value in pairs}
+    if parameters.get("connect", b"v1") != b"v1":
+        raise RpcError(Code.INVALID_ARGUMENT, 'connect must be "v1"')
+    return parameters
+
+
+def query_message(query: Mapping[str, bytes], limit: int) -> bytes:
+    """The message in the parameters of a GET. Raises RpcError as `framing.only_message` does."""
+    message = query.get("message")
+    if message is None:
+        raise RpcError(Code.INVALID_ARGUMENT, "the query lacks the parameter `message`")
+    if query.get("base64") == b"1":
+        message = message.rstrip(b"=")
+        try:
+            message = b64decode(message + b"=" * (-len(message) % 4), altchars=b"-_", validate=True)
+        except ValueError as error:
+            raise RpcError(Code.INVALID_ARGUMENT, "`message` is not base64") from error
+    if limit and len(message) > limit:
+        raise RpcError(Code.RESOURCE_EXHAUSTED, "request too large")
+    compression = query.get("compression", b"identity").decode("latin-1")
+    return expand(message, compression, limit, Code.INVALID_ARGUMENT) if message else message
+
+
+@dataclass(frozen=True, slots=True)
+class PostStream:
+    """Calls of one stream handler in one codec. The status is always 200: what went wrong stands at the end
+    of the stream.
+    """
+
+    handler: StreamHandler
+    headers: Headers
+    limit: int
+
+    def answer(self, request: Request) -> Response | Streamed:
+        """The stream, or the end of one."""
+        try:
+            fields, left = _checked(request, _STREAM_FIELDS)
+            encoding = fields.get("connect-content-encoding")
+            message = only_message(request.body, encoding, self.limit, Code.INVALID_ARGUMENT)
+        except RpcError as error:
+            return self.refuse(error)
+        call = Call(request.path, request.headers, request.peer)
+        return Streamed(200, self.headers, partial(self.handler, call, message), ENVELOPES, left)
+
+    def refuse(self, error: RpcError) -> Response:
+        """The response to a call that is not made."""
+        return Response(200, end_of_stream(error.code, error.message), self.headers)

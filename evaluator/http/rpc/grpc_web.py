@@ -1,0 +1,137 @@
+"""gRPC-Web: gRPC's messages in the body of a plain response, its trailers as the last frame of it; all in
+base64 if asked.
+
+Source of the format: https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-WEB.md
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from evaluator.http.messages import (
+    Call,
+    Code,
+    Framing,
+    Headers,
+    Request,
+    Response,
+    RpcError,
+    Streamed,
+    header,
+)
+from evaluator.http.rpc.grpc import (
+    MESSAGE_CHARACTERS,
+    envelope,
+    frame,
+    grpc_timeout,
+    only_message,
+    percent_encode,
+)
+from evaluator.http.rpc.unary import UnaryFraming, call_unary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from evaluator.http.deferred import Deferred
+    from evaluator.http.routes import StreamHandler, UnaryHandler
+
+_TRAILERS: Final = b"\x80"
+_PADDED: Final = re.compile(rb"[^=]+=*|=+")
+"""Base64 from one padding to the next: senders may pad wherever they flush."""
+_MOST_PADDING: Final = 128
+
+
+def trailer_frame(code: Code, message: str) -> bytes:
+    """The frame that ends every response."""
+    block = f"grpc-status: {int(code)}\r\n"
+    if message:
+        block += f"grpc-message: {percent_encode(message[:MESSAGE_CHARACTERS])}\r\n"
+    return _TRAILERS + frame(block.encode())[1:]
+
+
+def _text_frame(message: bytes) -> Sequence[bytes]:
+    return (b64encode(frame(message)),)
+
+
+def _text_trailers(code: Code, message: str) -> bytes:
+    return b64encode(trailer_frame(code, message))
+
+
+BINARY: Final = Framing(envelope, trailer_frame)
+TEXT: Final = Framing(_text_frame, _text_trailers)
+"""Each frame in base64 of its own, padded: clients take padding between frames."""
+
+
+def read_message(request: Request, framing: Framing, limit: int) -> bytes:
+    """The one message of a request. Raises RpcError as `framing.only_message` does."""
+    body = request.body
+    if framing is TEXT:
+        if body.count(b"=") > _MOST_PADDING:
+            raise RpcError(Code.INTERNAL, "the request is padded too often")
+        try:
+            body = b"".join(b64decode(each, validate=True) for each in _PADDED.findall(body))
+        except ValueError as error:
+            raise RpcError(Code.INTERNAL, "the request is not base64") from error
+    return only_message(body, header(request.headers, "grpc-encoding"), limit)
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """Calls of one handler. The status is always 200: what went wrong stands in the trailers."""
+
+    headers: Headers
+    """Of the response."""
+    framing: Framing
+    limit: int
+
+    def refuse(self, error: RpcError) -> Response:
+        """The response to a call that is not made."""
+        return Response(200, self._end(error.code, error.message), self.headers)
+
+    def _read(self, request: Request) -> tuple[Call, bytes, float | None]:
+        """The call, its message, and how many seconds its caller still waits; raises RpcError."""
+        seconds = grpc_timeout(request.headers)
+        message = read_message(request, self.framing, self.limit)
+        left = None if seconds is None else seconds - request.waited
+        return Call(request.path, request.headers, request.peer), message, left
+
+    def _end(self, code: Code, message: str) -> bytes:
+        return (_text_trailers if self.framing is TEXT else trailer_frame)(code, message)
+
+
+@dataclass(frozen=True, slots=True)
+class WebUnary(_Calls):
+    """Calls of one unary handler."""
+
+    handler: UnaryHandler
+
+    def answer(self, request: Request) -> Response | Deferred[Response]:
+        """Message and trailers, or trailers alone."""
+        try:
+            call, message, left = self._read(request)
+        except RpcError as error:
+            return self.refuse(error)
+        return call_unary(self.handler, call, message, UnaryFraming(self._answered, self.refuse), left)
+
+    def _answered(self, message: bytes) -> Response:
+        body = b"".join((*self.framing.pieces(message), self._end(Code.OK, "")))
+        return Response(200, body, self.headers)
+
+
+@dataclass(frozen=True, slots=True)
+class WebStream(_Calls):
+    """Calls of one stream handler."""
+
+    handler: StreamHandler
+
+    def answer(self, request: Request) -> Response | Streamed:
+        """The stream, or trailers alone."""
+        try:
+            call, message, left = self._read(request)
+        except RpcError as error:
+            return self.refuse(error)
+        return Streamed(200, self.headers, partial(self.handler, call, message), self.framing, left)

@@ -1,0 +1,1 @@
+"""What serves a port: listener, TLS, limits, the scheduler."""

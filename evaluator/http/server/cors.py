@@ -1,0 +1,114 @@
+"""Cross-origin requests of browsers (https://fetch.spec.whatwg.org/#http-cors-protocol), allowed as flagd
+allows them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from evaluator.http.messages import Headers, Request, Response, header
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+METHODS: Final = frozenset({"HEAD", "GET", "POST", "PUT", "PATCH", "DELETE"})
+EXPOSED: Final = (
+    "accept",
+    "accept-encoding",
+    "accept-post",
+    "connect-accept-encoding",
+    "connect-content-encoding",
+    "content-encoding",
+    "etag",
+    "grpc-accept-encoding",
+    "grpc-encoding",
+    "grpc-message",
+    "grpc-status",
+    "grpc-status-details-bin",
+    "retry-after",
+)
+"""Response headers that scripts may read, beside those that they always may."""
+PREFLIGHT_SECONDS: Final = 7200
+"""How long a browser may remember the answer to a preflight: as long as any of them does."""
+
+_VARIES: Final = ("vary", "origin")
+_PREFLIGHT_VARIES: Final = (
+    "vary",
+    "origin, access-control-request-method, access-control-request-headers",
+)
+_EXPOSES: Final = ("access-control-expose-headers", ", ".join(EXPOSED))
+# These values go back in response headers, whose encoded form is cached: nobody may fill them with long values.
+_ORIGIN_CHARACTERS: Final = 512
+_REQUESTED_CHARACTERS: Final = 2048
+
+
+class Cors:
+    """Which origins may read a port's answers. No origins, or `*` among them: all may.
+
+    An origin is compared without regard to case; one `*` in it stands for any characters:
+    `https://*.example.com`, or `*.example.com` for any scheme. Raises ValueError for one with more than one
+    `*`.
+    """
+
+    def __init__(self, origins: Sequence[str] = ()) -> None:
+        lowered = [origin.strip().lower() for origin in origins]
+        for origin in lowered:
+            if not origin or origin.count("*") > 1:
+                raise ValueError(
+                    f"allowed origin {origin!r}: give a whole origin such as "
+                    "https://example.com, with at most one *"
+                )
+        self._everyone = not lowered or "*" in lowered
+        self._exact = frozenset(origin for origin in lowered if "*" not in origin)
+        self._wildcards = [
+            (start, end) for start, star, end in (origin.partition("*") for origin in lowered) if star
+        ]
+        self._public = (_VARIES, ("access-control-allow-origin", "*"), _EXPOSES)
+
+    def allows(self, origin: str) -> bool:
+        """Whether scripts of `origin` may read answers."""
+        if self._everyone:
+            return True
+        origin = origin.lower()
+        return len(origin) <= _ORIGIN_CHARACTERS and (
+            origin in self._exact
+            or any(
+                len(origin) >= len(start) + len(end) and origin.startswith(start) and origin.endswith(end)
+                for start, end in self._wildcards
+            )
+        )
+
+    def preflight(self, request: Request) -> Response | None:
+        """The answer to a browser that asks before it sends; None if `request` is no such question."""
+        if request.method != "OPTIONS":
+            return None
+        method = header(request.headers, "access-control-request-method")
+        if method is None:
+            return None
+        origin = header(request.headers, "origin")
+        wanted = header(request.headers, "access-control-request-headers") or ""
+        if (
+            origin is None
+            or not self.allows(origin)
+            or method.upper() not in METHODS
+            or len(wanted) > _REQUESTED_CHARACTERS
+        ):
+            return Response(204, b"", (_PREFLIGHT_VARIES,))
+        headers = (
+            _PREFLIGHT_VARIES,
+            ("access-control-allow-origin", "*" if self._everyone else origin),
+            ("access-control-allow-methods", method.upper()),
+            ("access-control-max-age", str(PREFLIGHT_SECONDS)),
+        )
+        # All headers are allowed; they are named because `*` would leave out `authorization`.
+        named = (("access-control-allow-headers", wanted),) if wanted else ()
+        return Response(204, b"", headers + named)
+
+    def headers(self, request: Headers) -> Headers:
+        """What an answer to a request with these headers says of its origin."""
+        origin = header(request, "origin")
+        if origin is None or not self.allows(origin):
+            return (_VARIES,)
+        if self._everyone:
+            return self._public
+        return (_VARIES, ("access-control-allow-origin", origin), _EXPOSES)

@@ -1,0 +1,182 @@
+"""A port's certificate, its key and the certificates of those who may call, re-read when their files change.
+
+A connection takes the context that is current when it is accepted, so a new certificate or client CA holds
+for every handshake from then on, and for no connection before. A context has ticket keys of its own: no
+session outlives the client CA it was opened under.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
+
+if TYPE_CHECKING:
+    import asyncio
+
+_log = logging.getLogger(__name__)
+
+POLL_SECONDS: Final = 0.9
+"""Below the listeners' sweep of a second, so that each sweep polls, and several listeners with the same files
+poll once.
+"""
+ALPN: Final = ("h2", "http/1.1")
+MAX_BYTES: Final = 1_048_576
+"""Of one file: a CA bundle of a thousand certificates is smaller by a third."""
+
+_Signature: TypeAlias = tuple[tuple[int, int, int, int, int], ...]
+
+
+class TlsError(OSError):
+    """Certificate, key and client CA cannot be used; says which file and why, and never what a key holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Paths:
+    certificate: Path
+    key: Path
+    client_ca: Path | None
+
+    def all(self) -> tuple[Path, ...]:
+        pair = (self.certificate, self.key)
+        return pair if self.client_ca is None else (*pair, self.client_ca)
+
+
+class TlsFiles:
+    """PEM files that a port serves TLS with. Made once they are good; files that go bad later leave the last
+    good ones in use.
+
+    `certificate` holds the server's certificate and then its chain, `key` its private key without a
+    passphrase. Where `client_ca` is given, a client must show a certificate that one of those in it has
+    signed. Raises TlsError.
+    """
+
+    def __init__(self, certificate: str | Path, key: str | Path, client_ca: str | Path | None = None) -> None:
+        self._paths = _Paths(Path(certificate), Path(key), None if client_ca is None else Path(client_ca))
+        self._signature: _Signature | None = None
+        self._digest = b""
+        self._fault: str | None = None
+        self._polled: float | None = None
+        self._polling = False
+        contents = _read(self._paths)
+        self._context = _context(self._paths, contents)
+        self._digest = _digest(contents)
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """For the next handshake."""
+        return self._context
+
+    def poll(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Look in a thread whether the files have changed; listeners call this about once a second."""
+        now = loop.time()
+        if self._polling or (self._polled is not None and now - self._polled < POLL_SECONDS):
+            return
+        self._polling, self._polled = True, now
+        loop.run_in_executor(None, self._poll)
+
+    def _poll(self) -> None:
+        try:
+            self.refresh()
+        finally:
+            self._polling = False
+
+    def refresh(self) -> bool:
+        """Re-read the files if they have changed; True if there is a new context. A fault is logged once,
+        until it is another one.
+        """
+        try:
+            signature = _signature(self._paths)
+            if signature == self._signature:
+                return False
+            # Read once more next time: a write that follows at once may leave the same times and size behind.
+            contents = _read(self._paths)
+            digest = _digest(contents)
+            unchanged = digest == self._digest
+            if not unchanged:
+                self._context = _context(self._paths, contents)
+        except TlsError as error:
+            self._signature = None
+            if self._fault != str(error):
+                self._fault = str(error)
+                _log.error("%s; the certificate read before stays in use", error)
+            return False
+        self._signature = signature if unchanged else None
+        self._fault, self._digest = None, digest
+        if not unchanged:
+            _log.info("certificate %s re-read", self._paths.certificate)
+        return not unchanged
+
+
+def _signature(paths: _Paths) -> _Signature:
+    try:
+        found = [path.stat() for path in paths.all()]
+    except OSError as error:
+        raise TlsError(f"{error.filename}: {error.strerror}") from error
+    return tuple((s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in found)
+
+
+def _read(paths: _Paths) -> tuple[bytes, ...]:
+    return tuple(_bounded(path) for path in paths.all())
+
+
+def _bounded(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise TlsError(f"{path}: {error.strerror}") from error
+    if len(content) > MAX_BYTES:
+        raise TlsError(f"{path}: larger than {MAX_BYTES} bytes, which no certificate or key is")
+    return content
+
+
+def _digest(contents: tuple[bytes, ...]) -> bytes:
+    return b"".join(hashlib.sha256(content).digest() for content in contents)
+
+
+def _context(paths: _Paths, contents: tuple[bytes, ...]) -> ssl.SSLContext:
+    certificate, key, *client_ca = contents
+    if b"-----BEGIN CERTIFICATE-----" not in certificate:
+        raise TlsError(f"{paths.certificate}: no PEM certificate in it")
+    if b" PRIVATE KEY-----" not in key:
+        raise TlsError(f"{paths.key}: no PEM private key in it")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # A peer that renegotiates makes us sign again and again for nothing.
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(ALPN)
+    _take_pair(context, paths)
+    if paths.client_ca is not None:
+        _take_client_ca(context, paths.client_ca, client_ca[0])
+    return context
+
+
+def _take_pair(context: ssl.SSLContext, paths: _Paths) -> None:
+    def passphrase() -> NoReturn:
+        # Without this OpenSSL would ask for it on the terminal.
+        raise TlsError(f"{paths.key}: has a passphrase; give a key without one")
+
+    try:
+        context.load_cert_chain(paths.certificate, paths.key, passphrase)
+    except TlsError:
+        raise
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise TlsError(f"{paths.key}: not the key of {paths.certificate}") from error
+        reason = error.reason or "not readable"
+        raise TlsError(f"{paths.certificate} with {paths.key}: damaged ({reason})") from error
+    except OSError as error:
+        raise TlsError(f"{paths.certificate} with {paths.key}: {error.strerror}") from error
+
+
+def _take_client_ca(context: ssl.SSLContext, path: Path, content: bytes) -> None:
+    try:
+        # What stands between the certificates may be in any language.
+        context.load_verify_locations(cadata=content.decode("ascii", "ignore"))
+    except (ssl.SSLError, ValueError) as error:
+        raise TlsError(f"{path}: no usable PEM certificate in it") from error
+    context.verify_mode = ssl.CERT_REQUIRED

@@ -1,0 +1,190 @@
+"""What a server is told of a source, and when: after each change and again and again, once it is in force.
+
+A server that does not offer the service is asked once a connection. Whatever becomes of a receipt, serving
+and following go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from google.protobuf.message import DecodeError
+
+from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
+from evaluator.wire.delivery import LEAVE, REPORT, AskFailed, NotOffered
+from evaluator.wire.delivery_pb2 import LeaveRequest, ReportRequest, ReportResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evaluator.flags.model import FlagSet
+    from evaluator.store import Snapshot, Store
+    from evaluator.wire.delivery import Ask, MemberText
+
+_log = logging.getLogger(__name__)
+
+PERIOD: Final = 5.0
+"""Seconds between two receipts where nothing changes, until the server says otherwise."""
+_LONGEST_PERIOD: Final = 60.0
+_JITTER: Final = 0.2
+_AGAIN: Final = 1.0
+"""Seconds after which one that failed is sent again."""
+_LEAST: Final = 0.02
+"""Seconds between two receipts whatever changes."""
+GOODBYE: Final = 1.0
+"""Seconds that a goodbye may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What is served of one source."""
+
+    digest: str = ""
+    revision: str = ""
+    since: float = 0.0
+    """On the loop's clock."""
+    replaced: bool = False
+    """It took the place of another that was delivered since the start."""
+
+
+class Receipts:
+    """What is served of each source, as the store has it."""
+
+    def __init__(
+        self,
+        member: MemberText,
+        *,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+    ) -> None:
+        """`clock` is Unix seconds, `random` numbers from 0 to 1."""
+        self.member = member
+        self.clock = clock
+        self.random = random
+        self._reporters: dict[str, Reporter] = {}
+
+    def of(self, source: str, selector: str) -> Reporter:
+        """Whoever tells of this source."""
+        return self._reporters.setdefault(source, Reporter(self, selector))
+
+    def follow(self, store: Store) -> None:
+        """Tell of what this store serves from now on."""
+
+        def changed(_snapshot: Snapshot) -> None:
+            for source, reporter in self._reporters.items():
+                flag_set = store.catalog.of_source(source)
+                from_disk = store.status(source).from_disk
+                reporter.serve(flag_set, store.catalog.digest_of(source) or "", from_disk)
+
+        store.subscribe(changed)
+
+
+class Reporter:
+    """Tells one server of one source."""
+
+    def __init__(self, receipts: Receipts, selector: str) -> None:
+        self.served = Served()
+        self._receipts = receipts
+        self._selector = selector
+        self._flag_set: FlagSet | None = None
+        self._delivered = False
+        self._changed = asyncio.Event()
+        self._connected_at = 0
+        self._said = False
+        self._taken_at: float | None = None
+        """On the loop's clock."""
+
+    def serve(self, flag_set: FlagSet | None, digest: str, from_disk: bool) -> None:
+        """This is in force from now on. `digest` is our own, of the set as it was delivered."""
+        if flag_set is self._flag_set:
+            return
+        first, self._flag_set = self._flag_set is None, flag_set
+        before, now = self.served, asyncio.get_running_loop().time()
+        if flag_set is None:
+            self.served = Served(since=now)
+        else:
+            told = str(flag_set.metadata.get(DIGEST_KEY, digest))
+            same = told == before.digest
+            self.served = Served(
+                told,
+                str(flag_set.metadata.get(REVISION_KEY, "")),
+                before.since if same else now,
+                before.replaced if same else self._delivered,
+            )
+            self._delivered = self._delivered or not (first and from_disk)
+        self._changed.set()
+
+    async def run(self, ask: Ask) -> None:
+        """Send receipts on a connection that was opened now, until cancelled, or until the server turns out
+        not to take them.
+        """
+        self._connected_at = max(self._connected_at + 1, int(self._receipts.clock() * 1000))
+        self._said = False
+        period, failed, told = PERIOD, "", ""
+        while True:
+            self._changed.clear()
+            wait = _AGAIN
+            try:
+                period = _period(await ask(REPORT, self._report()), period)
+                wait, self._said, failed, told = period, True, "", ""
+                self._taken_at = asyncio.get_running_loop().time()
+            except NotOffered:
+                return
+            except AskFailed as error:
+                # Once is usual: a proxy that has not seen the token yet has it reviewed first.
+                if str(error) == failed != told:
+                    told = failed
+                    _log.warning("receipts are not taken: %s", told)
+                failed = str(error)
+            await asyncio.sleep(_LEAST)
+            await self._wait(wait * (1 - _JITTER * self._receipts.random()))
+
+    def taken_within(self, seconds: float) -> bool:
+        """Whether the server has taken a receipt so lately; it was there then."""
+        taken = self._taken_at
+        return taken is not None and asyncio.get_running_loop().time() - taken <= seconds
+
+    async def leave(self, ask: Ask) -> None:
+        """Say goodbye, to a server that took receipts. Never raises, and takes a second at most."""
+        if not self._said:
+            return
+        member = self._receipts.member.message(self._connected_at)
+        request = LeaveRequest(member=member, selector=self._selector)
+        try:
+            async with asyncio.timeout(GOODBYE):
+                await ask(LEAVE, request.SerializeToString())
+        except (AskFailed, TimeoutError):
+            _log.debug("the goodbye was not taken")
+
+    async def _wait(self, seconds: float) -> None:
+        """Until something changes, or so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def _report(self) -> bytes:
+        served = self.served
+        age = asyncio.get_running_loop().time() - served.since if served.digest else 0.0
+        request = ReportRequest(
+            member=self._receipts.member.message(self._connected_at),
+            selector=self._selector,
+            digest=served.digest,
+            revision=served.revision,
+            served_for_ms=max(0, round(age * 1000)),
+            replaced=served.replaced,
+        )
+        return request.SerializeToString()
+
+
+def _period(answer: bytes, before: float) -> float:
+    """How long to wait, as the server says; raises AskFailed for what is no answer."""
+    try:
+        told = ReportResponse.FromString(answer).next_ms / 1000
+    except DecodeError as error:
+        raise AskFailed("its answer is malformed") from error
+    return min(max(told, 1.0), _LONGEST_PERIOD) if told else before

@@ -1,0 +1,91 @@
+"""What is known of a source, its content and its health in one value, and what that makes of its health. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from evaluator.flags.model import EMPTY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evaluator.flags.model import FlagSet, Json
+
+
+@dataclass(frozen=True, slots=True)
+class Staleness:
+    """Why what is served may be outdated."""
+
+    reason: str
+    since: float
+    """Unix seconds: the last moment at which it was known to be current."""
+    cause: str = ""
+    """A CamelCase word for programs, of those that sources have for their faults; may be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a source holds."""
+
+    flag_set: FlagSet | None
+    """None: nothing (any more)."""
+    digest: str | None = None
+    """Of the set, from a caller that has it: of a large one it takes as long as all the rest."""
+    context: Mapping[str, Json] = field(default_factory=lambda: EMPTY)
+    """Values that the source wants in every evaluation context."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a source could not be read, or what it delivered could not be used."""
+
+    reason: str
+    cause: str = ""
+    """As `Staleness.cause`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is known of one source from now on."""
+
+    source: str
+    at: float
+    """Unix seconds: when the source was asked; of a set from disk, when it was last known to be current."""
+    content: Content | None = None
+    """None: it holds what it held."""
+    fault: Fault | None = None
+    """Given: what is served of it may be outdated."""
+    from_disk: bool = False
+    """The content is its last good set, and the source has not been read since the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How current a source is."""
+
+    last_success: float | None = None
+    stale: Staleness | None = None
+    from_disk: bool = False
+
+    @property
+    def stale_since(self) -> str | None:
+        """What answers say of a stale source: since when, RFC 3339 in UTC to the second."""
+        if self.stale is None:
+            return None
+        return datetime.fromtimestamp(self.stale.since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def after(self, report: Report) -> Health:
+        """A fault that lasts keeps its first moment."""
+        fault = report.fault
+        if fault is None:
+            return Health(report.at, None, report.from_disk)
+        success = report.at if report.from_disk else self.last_success
+        known = success if self.stale is None else self.stale.since
+        since = report.at if known is None else min(known, report.at)
+        return Health(
+            None if success is None else min(success, since),
+            Staleness(fault.reason, since, fault.cause),
+            report.from_disk or self.from_disk,
+        )

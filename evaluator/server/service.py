@@ -1,0 +1,94 @@
+"""What all protocols of evaluation share: from a request's selector, headers and context to resolutions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from evaluator.evaluate import Query, evaluate, evaluate_all
+from evaluator.http.messages import Code, RpcError
+from evaluator.snapshot import NO_FLAGS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from evaluator.evaluate import Observer
+    from evaluator.http.messages import Headers
+    from evaluator.resolution import FlagType, Resolution
+    from evaluator.server.context import Context, ContextSources
+    from evaluator.server.selection import Selection
+    from evaluator.snapshot import Snapshot
+    from evaluator.store import Store
+
+NOT_READY: Final = "no flags are known yet: no source has delivered, and there is no last good flag set"
+RETRY_SECONDS: Final = 1
+"""When a client that got NOT_READY should ask again."""
+
+_AT_ONCE: Final = 16_384
+"""Bytes of a request for one flag that are answered within the call; beyond, others are answered in between."""
+_FLAG_BYTES: Final = 64
+"""What one more flag costs, in bytes of a request."""
+_SHORT: Final = 1_024
+"""Bytes of a request whose context has no room for lists that take a rule long."""
+
+
+class NotReadyError(RpcError):
+    """Nothing is known of any flag yet: UNAVAILABLE to RPCs."""
+
+    def __init__(self) -> None:
+        super().__init__(Code.UNAVAILABLE, NOT_READY)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationService:
+    """Evaluates what requests ask for, from what the store serves at that moment."""
+
+    store: Store
+    sources: ContextSources
+    clock: Callable[[], float]
+    """Unix seconds."""
+    observers: Sequence[Observer] = ()
+
+    def select(self, selection: Selection) -> Snapshot:
+        """The flags that a request is about; raises NotReadyError."""
+        snapshot = selection.of(self.store)
+        if snapshot is not None:
+            return snapshot
+        if not self.store.known:
+            raise NotReadyError
+        return NO_FLAGS
+
+    def evaluate(
+        self,
+        snapshot: Snapshot,
+        headers: Headers,
+        key: str,
+        read: Callable[[], Context],
+        wanted: FlagType | None = None,
+    ) -> Resolution:
+        """One flag; `read` decodes the context that the client sent. Raises what `read` raises."""
+        if self.sources.values or self.sources.headers:
+            read = partial(self._complete, read, headers)
+        return evaluate(Query(snapshot, key, wanted, read, int(self.clock())), self.observers)
+
+    def evaluate_all(
+        self, snapshot: Snapshot, headers: Headers, context: Context, *, typed: bool = False
+    ) -> Iterator[tuple[str, Resolution]]:
+        """Every flag, each when the caller asks for the next one; `typed` as in `evaluator.evaluate`."""
+        complete = self.sources.lay_over(context, headers)
+        query = Query(snapshot, None, None, lambda: complete, int(self.clock()))
+        return evaluate_all(query, self.observers, typed=typed)
+
+    def _complete(self, read: Callable[[], Context], headers: Headers) -> Context:
+        return self.sources.lay_over(read(), headers)
+
+
+def is_large(message: bytes, flags: int = 1) -> bool:
+    """Whether a request about so many flags takes more than a few milliseconds, so that it must be deferred."""
+    return (len(message) + _FLAG_BYTES) * flags > _AT_ONCE
+
+
+def flags_per_step(message: bytes) -> int:
+    """How many flags of a bulk answer are evaluated before others have their turn."""
+    return 16 if len(message) <= _SHORT else 1

@@ -1,0 +1,121 @@
+"""One evaluation while it runs: its budget of steps and, for an explanation, its trace.
+
+A compiled rule is immutable and shared by every evaluation of it, concurrent ones too. What changes while a
+rule runs is in the frame, which its caller makes anew for each evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from evaluator.flags.model import Json
+from evaluator.targeting.values import RuleError
+
+Context: TypeAlias = Mapping[str, Json]
+"""The evaluation context, with `$flagd` in it for rules that read it."""
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Keys and indices from the rule's root to an operator, the operator's own name last."""
+
+Trace: TypeAlias = Callable[[Path, str, Json, Mapping[str, Json]], None]
+"""Called with an operator's path, name, result and particulars, innermost first.
+
+Particulars: `var` has `name`; `fractional` has `bucket`, `of` (the total weight) and `hashed` (text, or hex
+of CBOR).
+"""
+
+STEPS: Final = 20_000
+"""What one evaluation may do in loops: nodes of a body, counted once per element; and elements of long lists
+elsewhere.
+
+A step takes up to half a microsecond, so that an evaluation ends within some ten milliseconds.
+"""
+
+_FREE: Final = 256
+"""Lists no longer than this cost nothing by themselves outside loops; the rule's own size bounds how many
+there are.
+"""
+FREE_TEXT: Final = 16 * _FREE
+"""The same for the characters of a text."""
+
+
+class Frame:
+    """One evaluation of a rule: what it may still spend, and who is told what its operators come to."""
+
+    # Every evaluation makes one. An __init__ would double the time that takes, so its makers (`resolve` and
+    # `Rule`) set both attributes.
+    __slots__ = ("steps_left", "trace")
+    steps_left: int
+    trace: Trace | None
+
+    def charge(self, steps: int) -> None:
+        """Spend `steps`; RuleError once they are used up."""
+        self.steps_left -= steps
+        if self.steps_left < 0:
+            raise RuleError("the rule takes too many steps with this context")
+
+    def charge_name(self, name: Json) -> None:
+        """Charge for looking up a computed name."""
+        self.charge(1 + (len(name) >> 4 if isinstance(name, str) else 0))
+
+    def charge_reading(self, value: Json) -> None:
+        """Charge for reading `value` once through, where it is a long list or text."""
+        if value.__class__ is list:
+            if len(value) > _FREE:
+                self.charge(len(value))
+        elif value.__class__ is str and len(value) > FREE_TEXT:
+            self.charge(len(value) >> 9)
+
+    def report(self, path: Path, value: Json, **particulars: Json) -> Json:
+        """Tell the trace what the operator at `path` came to; return `value`.
+
+        Operators check for a trace themselves before they call this: the call would cost more than most of
+        them.
+        """
+        if self.trace is not None:
+            self.trace(path, str(path[-1]), value, particulars)
+        return value
+
+
+Evaluate: TypeAlias = Callable[[Json, Frame], Json]
+"""A compiled node. It is given the evaluation context, or in a loop's body the element (an `Element` where the
+engine substitutes variables first), and the evaluation's frame.
+"""
+
+
+class Element:
+    """An element of a list, and the values whose variables the engine substitutes into the body beforehand,
+    outermost first.
+
+    flagd's engine rewrites the bodies of `filter`, `all`, `none` and `some` before it runs them: a `var` that
+    the outer value knows is replaced by what it finds there, and only the others are left to the element.
+    """
+
+    __slots__ = ("data", "solvers")
+
+    def __init__(self, data: Json, solvers: tuple[Json, ...]) -> None:
+        self.data = data
+        self.solvers = solvers
+
+
+def data_of(argument: Json) -> Json:
+    """The value that an operator's variables are read from."""
+    return argument.data if isinstance(argument, Element) else argument
+
+
+def refuse_rule(value: Json, frame: Frame | None = None) -> None:
+    """Raise RuleError if `value`, which flagd's engine would run as a rule once more, could be one.
+
+    It would run any object with one key that a context brings: mostly an unknown operator, at worst the
+    client's own rule. Both are refused here. With a frame, lists are looked through, whose elements the
+    engine would run too.
+    """
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, list) and frame is not None:
+            frame.charge(len(item))
+            pending.extend(item)
+        elif isinstance(item, dict) and len(item) == 1:
+            raise RuleError("an object from the context stands where a rule is evaluated")

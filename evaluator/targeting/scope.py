@@ -1,0 +1,75 @@
+"""Where in a rule the compiler stands, and what every operator's compiler is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from evaluator.targeting.values import RuleError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evaluator.flags.model import Bucketing, Json
+    from evaluator.targeting.frame import Evaluate, Frame, Path
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """What holds for a whole rule while it is compiled."""
+
+    build: Callable[[Json, CompileScope], Evaluate]
+    flag_key: str
+    bucketing: Bucketing
+
+
+@dataclass(frozen=True, slots=True)
+class CompileScope:
+    """One place in a rule. Operators' compilers get it with their arguments."""
+
+    options: CompileOptions
+    path: Path = ()
+    in_body: bool = False
+    """The current value is an element of a list, not the evaluation context."""
+    substituted: bool = False
+    """The current value is an `Element`: variables are substituted before the body runs."""
+
+    def at(self, *steps: str | int) -> CompileScope:
+        """The place `steps` below here."""
+        return CompileScope(self.options, self.path + steps, self.in_body, self.substituted)
+
+    def element(self, *steps: str | int, substituted: bool) -> CompileScope:
+        """The place below here that is evaluated with each element of a list."""
+        return CompileScope(self.options, self.path + steps, True, substituted)
+
+    def child(self, node: Json, *steps: str | int) -> Evaluate:
+        """Compile `node`, which stands `steps` below here."""
+        return self.options.build(node, self.at(*steps))
+
+    def body(self, node: Json, *steps: str | int, substituted: bool) -> Evaluate:
+        """Compile what is evaluated with each element of a list."""
+        return self.options.build(node, self.element(*steps, substituted=substituted))
+
+
+def constant(value: Json) -> Evaluate:
+    """A node that is the same every time."""
+    return lambda _data, _frame: value
+
+
+def failing(message: str) -> Evaluate:
+    """A node that cannot be evaluated: the error waits until somebody asks, as in flagd."""
+
+    def fail(_data: Json, _frame: Frame) -> Json:
+        raise RuleError(message)
+
+    return fail
+
+
+def is_static(node: Json) -> bool:
+    """Whether evaluating `node` gives `node`: nothing in it is an operator.
+
+    An object with several keys is no operator but a value, whatever it holds; so is an empty one.
+    """
+    if isinstance(node, dict):
+        return len(node) != 1
+    return not isinstance(node, list) or all(is_static(item) for item in node)
