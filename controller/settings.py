@@ -10,6 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from controller.flagsets.provenance import ProvenanceDetail
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -64,7 +66,11 @@ class ControllerSettings:
     pod: str = ""
     """The Pod that we run in, POD_NAME: the leader's bears a label. Empty outside of one."""
     artifact_hosts: tuple[str, ...] = (".svc", ".svc.cluster.local")
-    """Hosts that other sources' artifacts are downloaded from, parted by commas: a name, name:port, or .ending."""
+    """Hosts that other sources' artifacts are downloaded from, parted by commas: a name, name:port, or
+    .ending.
+    """
+    provenance: ProvenanceDetail = ProvenanceDetail.FULL
+    """`commit`: metadata, status and Events name revisions and times, and no author of a commit."""
     log_format: LogFormat = LogFormat.CONSOLE
     """Of the log on standard error: one line an event."""
 
@@ -97,7 +103,9 @@ class ProxySettings:
     """PEM file with the CAs that clients' certificates must come from; empty: none are asked for."""
     auth: AuthMode = AuthMode.WARN
     auth_audiences: tuple[str, ...] = ("flagstaff-proxy",)
-    """Audiences of which bearer tokens must name one, parted by commas: no API server takes such a token. None: the API server's own."""
+    """Audiences of which bearer tokens must name one, parted by commas: no API server takes such a token.
+    None: the API server's own.
+    """
     context: Mapping[str, Any] = field(default_factory=dict)
     """A JSON object that in-process providers lay over each evaluation context."""
     max_streams: int = 20_000
@@ -105,9 +113,13 @@ class ProxySettings:
     max_streams_per_host: int = 20_000
     """And from one address: lower it where every subscriber has its own."""
     stream_seconds: int = 0
-    """A stream ends after so long, and its client opens another; 0: never, or after an hour with `enforce`, as tokens expire."""
+    """A stream ends after so long, and its client opens another; 0: never, or after an hour with `enforce`,
+    as tokens expire.
+    """
     drain_delay: int = 3
-    """Seconds from no longer being ready to sending subscribers elsewhere: so long it takes until no new ones come."""
+    """Seconds from no longer being ready to sending subscribers elsewhere: so long it takes until no new ones
+    come.
+    """
     drain_seconds: int = 10
     """Over how long subscribers are sent elsewhere."""
     namespace: str = DEFAULT_NAMESPACE
@@ -175,9 +187,7 @@ def _one_of(text: str, told: str, known: tuple[str, ...]) -> str:
 def _number(text: str, told: str, bounds: tuple[int, int]) -> int:
     lowest, highest = bounds
     if not (text.isascii() and text.isdigit() and lowest <= int(text) <= highest):
-        raise InvalidSettingError(
-            f"{told} {text!r}: must be a whole number from {lowest} to {highest}"
-        )
+        raise InvalidSettingError(f"{told} {text!r}: must be a whole number from {lowest} to {highest}")
     return int(text)
 
 

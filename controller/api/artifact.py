@@ -1,16 +1,18 @@
-"""`status.artifact`, in Flux's shape (github.com/fluxcd/pkg, apis/meta), as our sources and Flux's own tell it."""
+"""`status.artifact`, in Flux's shape (github.com/fluxcd/pkg, apis/meta), as our sources and Flux's own tell
+it.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Field
 
 from controller.api.fields import Model
+from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
 
-AUTHOR = "flagstaff.dev/author"
-COMMITTED_AT = "flagstaff.dev/committed-at"
-SUBJECT = "flagstaff.dev/subject"
+_IMAGE = "org.opencontainers.image"
+"""Annotations of an image, which Flux copies into the artifact of an OCIRepository."""
 
 
 class ArtifactStatus(Model):
@@ -23,4 +25,33 @@ class ArtifactStatus(Model):
     last_update_time: str = ""
     size: int | None = None
     metadata: dict[str, str] = Field(default_factory=dict)
-    """Ours under flagstaff.dev/: author, committed-at, subject."""
+    """Ours under flagstaff.dev/: author, committed-at, subject; an image's under org.opencontainers.image."""
+
+    def without_author(self) -> Self:
+        """The same, telling nobody's name."""
+        names = {AUTHOR, f"{_IMAGE}.authors"}
+        told = {key: text for key, text in self.metadata.items() if key not in names}
+        return self.model_copy(update={"metadata": told})
+
+    @property
+    def author(self) -> str:
+        """`Name <mail>`, as far as the source tells."""
+        return self.metadata.get(AUTHOR) or self.metadata.get(f"{_IMAGE}.authors", "")
+
+    @property
+    def committed_at(self) -> str:
+        """RFC 3339, as far as the source tells."""
+        return self.metadata.get(COMMITTED_AT) or self.metadata.get(f"{_IMAGE}.created", "")
+
+    @property
+    def subject(self) -> str:
+        """The first line of the commit's message, as far as the source tells."""
+        return self.metadata.get(SUBJECT, "")
+
+    @property
+    def origin(self) -> str:
+        """The commit that an image was made of, and its repository: `main@sha1:… of https://…`; empty where
+        no annotation says so.
+        """
+        told = (self.metadata.get(f"{_IMAGE}.revision", ""), self.metadata.get(f"{_IMAGE}.source", ""))
+        return " of ".join(each for each in told if each)

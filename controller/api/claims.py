@@ -1,7 +1,8 @@
 """Which of several objects is served: under a name, and under a flagSetId. Pure.
 
-A FeatureFlagConfiguration is served and not a FeatureFlag of the same name. Of several objects with one flagSetId the oldest is served, the
-first by namespace and name among those of one second. The proxy serves by this, and the controller tells it in the objects' status.
+A FeatureFlagConfiguration is served and not a FeatureFlag of the same name. Of several objects with one
+flagSetId the oldest is served, the first by namespace and name among those of one second. The proxy serves by
+this, and the controller tells it in the objects' status.
 """
 
 from __future__ import annotations
@@ -121,7 +122,9 @@ class Claims:
         """Sorted, by flagSetId."""
 
     def follow(self, before: Resource | None, after: Resource | None) -> Change:
-        """An object went from `before` to `after`; None: there is no such object. Other kinds change nothing."""
+        """An object went from `before` to `after`; None: there is no such object. Other kinds
+        change nothing.
+        """
         seen = after or before
         if seen is None or seen.key.kind not in KINDS or _alike(before, after):
             return UNCHANGED
@@ -167,7 +170,9 @@ class Claims:
                 yield _taken(flag_set_id, loser, winner)
 
     def conflicts_of(self, key: ObjectKey) -> list[Conflict]:
-        """Those that concern an object: all that it loses, and what it wins over an object beside it, the first of them."""
+        """Those that concern an object: all that it loses, and what it wins over an object beside it, the
+        first of them.
+        """
         place = (key.namespace, key.name)
         found, served = self._of_name(place), self.served(place)
         if served is None or served.key != key or place not in self._held:
@@ -216,7 +221,9 @@ class Claims:
             self._users.setdefault(part, set()).add(key)
 
     def _claim_anew(self, place: Place) -> set[Place]:
-        """Put the object that is served there into its turn; the places of whose conflicts that makes others."""
+        """Put the object that is served there into its turn; the places of whose conflicts that
+        makes others.
+        """
         before, now = self._held.get(place), self._turn(place)
         if before == now:
             return set()
@@ -249,7 +256,8 @@ class Claims:
         return turns[0] if turns else None
 
     def _moved(self, flag_set_id: str, before: _Turn | None) -> set[Place]:
-        """Who hears of it when the first of them was `before`: both firsts and, where they differ, whoever is beside one of them.
+        """Who hears of it when the first of them was `before`: both firsts and, where they differ, whoever is
+        beside one of them.
 
         To the others it is an object in another namespace as before.
         """

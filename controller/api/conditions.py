@@ -1,7 +1,7 @@
 """Conditions, as kstatus reads them (https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus).
 
-`Ready` sums up. `Reconciling` and `Stalled` are there only while they are True, and never both. What else a kind has to say
-stands in positive details, such as `ArtifactInStorage`.
+`Ready` sums up. `Reconciling` and `Stalled` are there only while they are True, and never both. What else a
+kind has to say stands in positive details, such as `ArtifactInStorage`.
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ def find(conditions: Iterable[Mapping[str, Any]], kind: str) -> Mapping[str, Any
 
 def short(message: str) -> str:
     """`message` as far as a condition holds it."""
-    return (
-        message if len(message) <= MESSAGE_CHARACTERS else message[: MESSAGE_CHARACTERS - 1] + "…"
-    )
+    return message if len(message) <= MESSAGE_CHARACTERS else message[: MESSAGE_CHARACTERS - 1] + "…"
 
 
 def written(

@@ -1,4 +1,6 @@
-"""FeatureFlagConfiguration and FeatureFlag, in every version, as one flagd document: the one reader of all forms."""
+"""FeatureFlagConfiguration and FeatureFlag, in every version, as one flagd document: the one reader of all
+forms.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ class LaggardStatus(Model):
 
 
 class Latency(Model):
-    """From the moment at which the change was observed to the one at which an evaluator served it; as people read times."""
+    """From the moment at which the change was observed to the one at which an evaluator served it; as people
+    read times.
+    """
 
     p50: str | None = None
     p99: str | None = None

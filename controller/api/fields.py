@@ -21,11 +21,11 @@ LONGEST_TIMEOUT: Final = 600.0
 
 
 class Model(BaseModel):
-    """Frozen; fields are named as in the manifest, in camelCase. Fields that we do not know are for a newer version to read."""
+    """Frozen; fields are named as in the manifest, in camelCase. Fields that we do not know are for a newer
+    version to read.
+    """
 
-    model_config = ConfigDict(
-        frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True
-    )
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
 
 
 class InvalidSpecError(ValueError):
@@ -63,7 +63,9 @@ T = TypeVar("T", bound=Model)
 
 
 def read(model: type[T], spec: Mapping[str, Any]) -> T:
-    """`spec` as `model`. Raises InvalidSpecError, which quotes no value: it may be one that does not belong there."""
+    """`spec` as `model`. Raises InvalidSpecError, which quotes no value: it may be one that does not belong
+    there.
+    """
     try:
         return model.model_validate(spec)
     except ValidationError as error:

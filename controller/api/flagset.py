@@ -65,6 +65,7 @@ class FlagSetSpec(Model):
     bucketing: Literal["v2", "v3"] = "v2"
     target: Target = Target()
     prune: bool = True
+    prune_guard: bool = True
     depends_on: Annotated[tuple[LocalReference, ...], Field(max_length=32)] = ()
     interval: Interval = 600.0
     suspend: bool = False
@@ -102,10 +103,14 @@ class HistoryEntry(Model):
     revision: str
     digest: str | None = None
     held: int | None = None
-    """Flags that are not served as this revision has them: held at an older definition, or left out for want of one."""
+    """Flags that are not served as this revision has them: held at an older definition, or left out for want
+    of one.
+    """
     author: str | None = None
     subject: str | None = None
     committed_at: str | None = None
+    origin: str | None = None
+    """The commit and repository that an image says it was made of."""
     applied_at: str | None = None
     changes: str | None = None
     """Such as `1 added, 2 changed: banner, checkout-v2`."""
@@ -128,6 +133,7 @@ class FlagSetStatus(Model):
     held: Annotated[tuple[HeldFlag, ...], Field(max_length=100)] = ()
     problem_count: int | None = None
     problems: Annotated[tuple[ProblemStatus, ...], Field(max_length=50)] = ()
+    pending_removals: Annotated[tuple[str, ...], Field(max_length=100)] = ()
     target: tuple[TargetStatus, ...] = ()
     history: Annotated[tuple[HistoryEntry, ...], Field(max_length=10)] = ()
     conditions: tuple[dict[str, Any], ...] = ()

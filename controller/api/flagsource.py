@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from controller.api.artifact import ArtifactStatus
 from controller.api.fields import Interval, LocalReference, Model, Timeout
@@ -14,6 +15,18 @@ PLURAL: Final = "flagsources"
 DEFAULT_BRANCH: Final = "main"
 
 _Short = Annotated[str, Field(min_length=1, max_length=255)]
+
+
+_SCP: Final = re.compile(r"([^/:]+@[^/:]+):(?!//)(.+)")
+"""`git@host:path`, as Git takes it on its command line."""
+
+
+def _url(url: str) -> str:
+    if found := _SCP.fullmatch(url):
+        raise ValueError(f"write ssh://{found[1]}/{found[2].lstrip('/')}")
+    if not re.match(r"(https?|ssh|file)://.", url):
+        raise ValueError("must begin with https://, http:// or ssh://")
+    return url
 
 
 class GitReference(Model):
@@ -29,7 +42,7 @@ class GitReference(Model):
 class GitSpec(Model):
     """A Git repository."""
 
-    url: Annotated[str, Field(max_length=2048, pattern=r"^(https?|ssh|file)://.+$")]
+    url: Annotated[str, Field(max_length=2048), AfterValidator(_url)]
     ref: GitReference = GitReference()
     secret_ref: LocalReference | None = None
     proxy_secret_ref: LocalReference | None = None

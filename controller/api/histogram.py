@@ -1,4 +1,6 @@
-"""How long something took, in steps that add up: histograms of several processes are one by addition. Pure."""
+"""How long something took, in steps that add up: histograms of several processes are one by
+addition. Pure.
+"""
 
 from __future__ import annotations
 

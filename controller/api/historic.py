@@ -1,7 +1,7 @@
 """The first form of `featureFlagSpec`, from before flagd had a schema, as a document of today. Pure.
 
-Known by being a JSON string. It may lack the `flags` wrapper, write states in lower case, tell a `returnType`, define a disabled flag
-by its state alone, and say its targeting as a list of rules.
+Known by being a JSON string. It may lack the `flags` wrapper, write states in lower case, tell a
+`returnType`, define a disabled flag by its state alone, and say its targeting as a list of rules.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ _NOTHING: Final = {"disabled": False}
 
 
 def modernise(document: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """(the document as flagd reads it, warnings). What is no flag is left as it is, for the parser to judge."""
+    """(the document as flagd reads it, warnings). What is no flag is left as it is, for the
+    parser to judge.
+    """
     wrapped = document if isinstance(document.get("flags"), dict | list) else {"flags": document}
     flags = wrapped["flags"]
     if not isinstance(flags, dict):
         return wrapped, ()
     warnings: list[str] = []
     modern = {
-        key: _flag(key, flag, warnings) if isinstance(flag, dict) else flag
-        for key, flag in flags.items()
+        key: _flag(key, flag, warnings) if isinstance(flag, dict) else flag for key, flag in flags.items()
     }
     return {**wrapped, "flags": modern}, tuple(warnings)
 

@@ -51,8 +51,9 @@ class Count:
 
 
 _Place: TypeAlias = tuple[bool, int, bool, int, str, str]
-"""Whether anybody vouches for a member, when it connected, whether it left there, which proxy that is, and the digest and the revision that
-it serves. The greatest is where it is."""
+"""Whether anybody vouches for a member, when it connected, whether it left there, which proxy that is, and
+the digest and the revision that it serves. The greatest is where it is.
+"""
 _LEFT, _PROXY, _DIGEST = 2, 3, 4
 
 
@@ -83,8 +84,8 @@ _Places: TypeAlias = "dict[bytes, _Place]"
 
 
 def _there(receipts: Sequence[FlagReceiptStatus]) -> tuple[_Places, _Places]:
-    """Members that are heard of, and those that are silent. Whoever is heard of anywhere is silent nowhere, whatever its clock says,
-    and did not leave but a moment ago.
+    """Members that are heard of, and those that are silent. Whoever is heard of anywhere is silent nowhere,
+    whatever its clock says, and did not leave but a moment ago.
     """
     spoke: _Places = {}
     silent: _Places = {}
@@ -99,14 +100,10 @@ def _there(receipts: Sequence[FlagReceiptStatus]) -> tuple[_Places, _Places]:
         _place(silent, receipt.left_before, True, gone)
         _place(silent, receipt.left_before_claimed, False, gone)
     heard = {key: each for key, each in spoke.items() if not each[_LEFT]}
-    return heard, {
-        key: each for key, each in silent.items() if not each[_LEFT] and key not in heard
-    }
+    return heard, {key: each for key, each in silent.items() if not each[_LEFT] and key not in heard}
 
 
-def _place(
-    places: _Places, members: str, verified: bool, where: tuple[bool, int, str, str]
-) -> None:
+def _place(places: _Places, members: str, verified: bool, where: tuple[bool, int, str, str]) -> None:
     try:
         entries = list(unpack(members))
     except ValueError:
@@ -121,7 +118,9 @@ def _place(
 def _named(
     receipts: Sequence[FlagReceiptStatus], there: tuple[_Places, _Places], digest: str
 ) -> tuple[Laggard, ...]:
-    """Who lags by its own proxy's word or, where that proxy is behind, by ours; and by where it is known to be."""
+    """Who lags by its own proxy's word or, where that proxy is behind, by ours; and by where it is known to
+    be.
+    """
     heard, silent = there
     found: list[Laggard] = []
     for proxy, receipt in enumerate(receipts):
@@ -145,6 +144,6 @@ def _id(laggard: Laggard) -> bytes:
 def _steps(receipt: FlagReceiptStatus) -> dict[int, int]:
     return {
         int(number): count
-        for number, count in receipt.latency.items()
+        for number, count in (receipt.latency or {}).items()
         if number.isascii() and number.isdigit()
     }

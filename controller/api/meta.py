@@ -15,7 +15,16 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 OPENFEATURE_GROUP: Final = "core.openfeature.dev"
 
 REQUESTED_AT: Final = "reconcile.fluxcd.io/requestedAt"
-"""Flux's annotation: a new value asks for a reconcile now; status.lastHandledReconcileAt says that it was done."""
+"""Flux's annotation: a new value asks for a reconcile now; status.lastHandledReconcileAt says that it was
+done.
+"""
+
+ACCEPT_REVISION: Final = "flagstaff.dev/accept-revision"
+"""The annotation by which a person lets a revision through that the prune guard holds: its value is that
+revision, or the commit or digest in it.
+"""
+REQUESTS: Final = (REQUESTED_AT, ACCEPT_REVISION)
+"""Annotations whose change asks for a reconcile."""
 
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -39,7 +48,9 @@ def about(key: ObjectKey, revision: str = "") -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One object as it was last seen; `spec` and `status` are as the API server sent them, and are not to be changed."""
+    """One object as it was last seen; `spec` and `status` are as the API server sent them, and are not to be
+    changed.
+    """
 
     key: ObjectKey
     uid: str
@@ -58,7 +69,9 @@ class Resource:
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Self:
-        """Read an object's body. Whatever is malformed below `spec` stays as it is, for the kind's own reader to judge."""
+        """Read an object's body. Whatever is malformed below `spec` stays as it is, for the kind's own reader
+        to judge.
+        """
         meta = body["metadata"]
         spec, status = body.get("spec"), body.get("status")
         return cls(
@@ -90,3 +103,18 @@ class Resource:
     def suspended(self) -> bool:
         """Whether its user asked for it to be left alone."""
         return self.spec.get("suspend") is True
+
+
+def version_of(resource: Resource | None) -> object:
+    """What changes whenever anything of the object does; None where there is no object."""
+    return None if resource is None else (resource.uid, resource.resource_version)
+
+
+def secret_names(holder: object) -> set[str]:
+    """The names of the Secrets that a part of a spec refers to, as far as it can be read."""
+    names = set()
+    for field_name in ("secretRef", "proxySecretRef"):
+        reference = holder.get(field_name) if isinstance(holder, dict) else None
+        if isinstance(reference, dict):
+            names.add(str(reference.get("name")))
+    return names

@@ -1,7 +1,8 @@
 """FlagReceipt: what one proxy knows of who serves one flag set.
 
-Members are told apart by 48 bits of a hash and stand in lists of 16 characters each, so that 10,000 of them fit into an object with
-room to spare; only laggards have names, and a few of the others, who lag where this proxy is the one that is behind.
+Members are told apart by 48 bits of a hash and stand in lists of 16 characters each, so that 10,000 of them
+fit into an object with room to spare; only laggards have names, and a few of the others, who lag where this
+proxy is the one that is behind.
 """
 
 from __future__ import annotations
@@ -86,17 +87,23 @@ class FlagReceiptStatus(Model):
     """When the change to that was first observed."""
     groups: Annotated[tuple[ServedGroup, ...], Field(max_length=MOST_GROUPS)] = ()
     left: str = ""
-    """Members that said goodbye here within the time after which one is silent, packed: another proxy may not know it yet."""
+    """Members that said goodbye here within the time after which one is silent, packed: another proxy may not
+    know it yet.
+    """
     left_claimed: str = ""
     """As `left`, of members for whom nobody vouches."""
     left_before: str = ""
-    """As `left`, of earlier goodbyes: another proxy may still hold them for silent; where one is heard of, it has come back."""
+    """As `left`, of earlier goodbyes: another proxy may still hold them for silent; where one is heard of, it
+    has come back.
+    """
     left_before_claimed: str = ""
     laggards: Annotated[tuple[Laggard, ...], Field(max_length=MOST_LAGGARDS)] = ()
     others: Annotated[tuple[Laggard, ...], Field(max_length=MOST_LAGGARDS)] = ()
     """Some who serve what is delivered: laggards, where something newer is and this proxy has not seen it."""
-    latency: dict[str, int] = Field(default_factory=dict)
-    """Members by step of `Histogram`, from observed to served."""
+    latency: dict[str, int] | None = None
+    """Members by step of `Histogram`, from observed to served; None where there are none: server-side apply
+    makes null of an empty map that was not empty before, and refuses it.
+    """
     delivered: int = 0
     """Streams of subscribers that send no receipts."""
     claimed: int = 0
@@ -110,7 +117,9 @@ def member_id(namespace: str, pod: str, instance: str) -> bytes:
 
 
 def entry(member: bytes, connected_at: int) -> bytes:
-    """One member in a list: its id, and when it connected, in milliseconds since 1970 on its own clock (big-endian)."""
+    """One member in a list: its id, and when it connected, in milliseconds since 1970 on its own clock
+    (big-endian).
+    """
     return member + min(connected_at, _LATEST).to_bytes(6, "big")
 
 

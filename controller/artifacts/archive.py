@@ -1,4 +1,6 @@
-"""A folder as one tar.gz: the same files always give the same bytes, and reading one cannot harm the reader."""
+"""A folder as one tar.gz: the same files always give the same bytes, and reading one cannot harm
+the reader.
+"""
 
 from __future__ import annotations
 
@@ -90,9 +92,7 @@ def _names(directory: Path, limits: ArchiveLimits) -> list[str]:
             if stat.S_ISREG(mode):
                 names.append(name)
             elif not stat.S_ISDIR(mode):
-                raise ArchiveRefused(
-                    f"{name!r}: only files and folders are archived, and it is neither"
-                )
+                raise ArchiveRefused(f"{name!r}: only files and folders are archived, and it is neither")
             if len(names) > limits.files:
                 raise ArchiveRefused(f"{name!r}: more than {limits.files} files")
     return sorted(names)

@@ -1,21 +1,25 @@
-"""What stage 1 hands to stage 2: one archive of definitions, named by what it holds and where it came from."""
+"""What stage 1 hands to stage 2: one archive of definitions with its revision, digest and metadata."""
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Final
 
-MAX_JSON_BYTES: Final = 64 * 1024
+MAX_JSON_BYTES: Final = 512 * 1024
 """Of one artifact's JSON; its texts come from commits, which strangers write."""
 
 MAX_TEXT: Final = 1024
-"""Characters of one text field."""
+"""Characters of one text field, or of one value of the metadata."""
+
+MAX_KEYS: Final = 16
+"""Of the metadata."""
 
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _PATH: Final = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z._-]*(/[0-9A-Za-z_-][0-9A-Za-z._-]*)*")
-_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|\+00:00)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +34,12 @@ class Artifact:
     """The archive's bytes."""
     path: str
     """Relative to the store's root."""
-    author: str
-    """`Name <mail>`."""
-    committed_at: str
-    """RFC 3339, in UTC."""
-    subject: str
+    metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """What the provider says of the revision, for `status.artifact.metadata`; the keys are the provider's."""
 
     def __post_init__(self) -> None:
         """Every artifact is checked, read or made, so none that is written fails to be read."""
-        for name in ("revision", "digest", "path", "author", "committed_at", "subject"):
+        for name in ("revision", "digest", "path"):
             text = getattr(self, name)
             if not isinstance(text, str) or len(text) > MAX_TEXT:
                 raise ValueError(f"an artifact's {name} must be a text of at most {MAX_TEXT}")
@@ -46,13 +47,15 @@ class Artifact:
             raise ValueError("an artifact's size must be a number of bytes")
         if not self.revision:
             raise ValueError("an artifact must name its revision")
-        for name, pattern in (("digest", _DIGEST), ("path", _PATH), ("committed_at", _TIME)):
+        for name, pattern in (("digest", _DIGEST), ("path", _PATH)):
             if not pattern.fullmatch(getattr(self, name)):
                 raise ValueError(f"an artifact's {name} has the wrong form")
+        _check_metadata(self.metadata)
 
     def to_json(self) -> str:
         """One line of JSON; its keys are the fields' names."""
-        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        content = {each.name: getattr(self, each.name) for each in fields(self)}
+        content["metadata"] = dict(self.metadata)
         return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -64,6 +67,14 @@ class Artifact:
             content = json.loads(text)
         except RecursionError as error:
             raise ValueError("an artifact's JSON is nested too deep") from error
-        if not isinstance(content, dict) or set(content) != {field.name for field in fields(cls)}:
+        if not isinstance(content, dict) or set(content) != {each.name for each in fields(cls)}:
             raise ValueError("an artifact's JSON must be an object with exactly its fields")
         return cls(**content)
+
+
+def _check_metadata(metadata: object) -> None:
+    if not isinstance(metadata, Mapping) or len(metadata) > MAX_KEYS:
+        raise ValueError(f"an artifact's metadata must be an object with at most {MAX_KEYS} keys")
+    for text in (*metadata.keys(), *metadata.values()):
+        if not isinstance(text, str) or len(text) > MAX_TEXT:
+            raise ValueError(f"an artifact's metadata must be texts of at most {MAX_TEXT} characters")

@@ -1,4 +1,6 @@
-"""A file on its way into a response: read in threads, piece by piece, as fast as the peer takes it, and never held whole."""
+"""A file on its way into a response: read in threads, piece by piece, as fast as the peer takes it, and never
+held whole.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from pathlib import Path
 
-    from evaluator.http.routes import ByteStream
+    from evaluator.http.messages import ByteStream
 
 PIECE: Final = 65_536
 """Bytes; besides one that waits, a transport holds as many."""
@@ -27,7 +29,9 @@ class Part:
     length: int
     """Bytes, at least one."""
     digest: str = ""
-    """`sha256:…` of a file that is sent whole; it is broken off before its last piece if it has another. Empty: not looked at."""
+    """`sha256:…` of a file that is sent whole; it is broken off before its last piece if it has another.
+    Empty: not looked at.
+    """
 
 
 class Sending:
@@ -62,7 +66,9 @@ class Sending:
             self._reading.add_done_callback(self._read_on)
 
     def _read(self) -> bytes:
-        """The next piece. Raises OSError; ValueError where the file ends too early, or all of it is not what it should be."""
+        """The next piece. Raises OSError; ValueError where the file ends too early, or all of it is not what
+        it should be.
+        """
         if self._source is None:
             self._source = self._part.file.open("rb")
             self._source.seek(self._part.start)
@@ -88,7 +94,7 @@ class Sending:
             self._piece = reading.result()
             self._left -= len(self._piece)
             if self._left == 0:
-                self._body.close(self._piece)
+                self._body.finish(self._piece)
                 self._close()
             else:
                 self._go_on()

@@ -1,6 +1,8 @@
-"""Artifacts for other processes: immutable archives over HTTP, found by the path that a source's status tells.
+"""Artifacts for other processes: immutable archives over HTTP, found by the path that a source's status
+tells.
 
-An archive never changes under its path, so whoever has it need not ask again; who asks for a part gets that part (RFC 9110, 14).
+An archive never changes under its path, so whoever has it need not ask again; who asks for a part gets that
+part (RFC 9110, 14).
 """
 
 from __future__ import annotations
@@ -15,20 +17,20 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.artifacts.sending import Part, Sending
 from controller.runtime.setbacks import Setback
-from evaluator.http.routes import Limits, Response, Routes, Streamed, header
+from evaluator.http.messages import Response, Streamed, header
+from evaluator.http.routes import Routes
+from evaluator.http.server.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from controller.artifacts.storages import Stored
-    from evaluator.http.routes import ByteStream, Headers, Request
+    from evaluator.http.messages import ByteStream, Headers, Request
 
 log = logging.getLogger(__name__)
 
 PREFIX: Final = "/flagsource/"
-LIMITS: Final = Limits(
-    header_bytes=65_536, connections=1_000, streams_per_connection=32, idle_seconds=30.0
-)
+LIMITS: Final = Limits(header_bytes=65_536, connections=1_000, streams_per_connection=32, idle_seconds=30.0)
 AT_ONCE: Final = 256
 """Archives that are being sent; each takes some 200 KB of memory."""
 THREADS: Final = 4
@@ -51,7 +53,9 @@ class Archives(Protocol):
 
 @dataclass(slots=True)
 class ArtifactServer:
-    """Sends archives from their files, a piece at a time: what it holds in memory does not depend on their size."""
+    """Sends archives from their files, a piece at a time: what it holds in memory does not depend on their
+    size.
+    """
 
     archives: Callable[[], Archives | None]
     """None: not open yet."""
@@ -127,11 +131,7 @@ def _choose(request: Request, found: Stored) -> Response | _Chosen:
     if asked is None or (condition is not None and condition != etag):
         return whole
     part = _RANGE.fullmatch(asked.strip())
-    if (
-        part is None
-        or part[1] == part[2] == ""
-        or (part[1] and part[2] and int(part[2]) < int(part[1]))
-    ):
+    if part is None or part[1] == part[2] == "" or (part[1] and part[2] and int(part[2]) < int(part[1])):
         # What is no single sound range is not understood, and the whole is a right answer.
         return whole
     start, end = _bounds(part[1], part[2], size)

@@ -1,4 +1,6 @@
-"""The store of artifacts: a folder of archives named by their digest, and an index of where each came from."""
+"""The store of artifacts: a folder of archives named by their digest, and an index of where each
+came from.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from controller.runtime.setbacks import Failed
 from evaluator import durable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -49,13 +52,11 @@ class Storage:
         """The artifact of `digest`, if it is here."""
         return next((known for known in self._index if known.digest == digest), None)
 
-    def put(
-        self, archive: bytes, *, revision: str, author: str, committed_at: str, subject: str
-    ) -> Artifact:
-        """Store an archive and make it the latest; fields as Artifact's, long texts cut.
+    def put(self, archive: bytes, *, revision: str, metadata: Mapping[str, str]) -> Artifact:
+        """Store an archive and make it the latest; fields as Artifact's, long values of the metadata cut.
 
         Raises Failed (StorageFull, StorageFailed) with the store as it was, or ValueError for a revision
-        or a time that is none.
+        or metadata that an Artifact cannot have.
         """
         digest = hashlib.sha256(archive).hexdigest()
         artifact = Artifact(
@@ -63,9 +64,7 @@ class Storage:
             digest=f"sha256:{digest}",
             size=len(archive),
             path=digest + _SUFFIX,
-            author=author[:MAX_TEXT],
-            committed_at=committed_at,
-            subject=subject[:MAX_TEXT],
+            metadata={key: value[:MAX_TEXT] for key, value in metadata.items()},
         )
         others = [known for known in self._index if known.digest != artifact.digest]
         index = self._retained([artifact, *others])

@@ -1,4 +1,6 @@
-"""The artifacts of every source: a store each, below one folder, under the paths that the artifact server serves."""
+"""The artifacts of every source: a store each, below one folder, under the paths that the artifact server
+serves.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ class Storages:
         self._recent = _Recent(cached_bytes)
 
     def of(self, key: ObjectKey) -> Storage:
-        """The store of one source, as it is on the disk now: one that was lost is made anew. Blocks. Raises Failed."""
+        """The store of one source, as it is on the disk now: one that was lost is made anew. Blocks. Raises
+        Failed.
+        """
         with self._lock:
             leaving = self._leaving.get(key)
         if leaving is not None:
@@ -83,7 +87,9 @@ class Storages:
         leaving.add_done_callback(lambda done: self._left(key, done))
 
     def keep(self, keys: Iterable[ObjectKey]) -> None:
-        """Remove what belongs to none of `keys`: sources that went while nobody looked. Blocks. Raises Failed."""
+        """Remove what belongs to none of `keys`: sources that went while nobody looked. Blocks. Raises
+        Failed.
+        """
         wanted = {(key.namespace, key.name) for key in keys}
         try:
             found = [path for path in (self._root / _FOLDER).glob("*/*") if path.is_dir()]

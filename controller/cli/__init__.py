@@ -1,29 +1,32 @@
-"""The script `flagstaff`: one module a verb, each of which parses arguments, calls wiring and picks an exit code.
+"""The script `flagstaff`: one module a verb, each of which parses arguments, calls wiring and picks an exit
+code.
 
-Verbs are imported when they are asked for, so that the evaluator's image needs none of the controller's libraries.
+Verbs are imported when they are asked for, so that the evaluator's image needs none of the controller's
+libraries.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERBS: Final = {
-    "up": "serve the flags of a Git repository, commit by commit",
+    "up": "serve the flags of a Git repository on this machine",
     "lint": "check flag definitions",
-    "eval": "answer one flag, with the reason why",
-    "evaluator": "serve flags from files, HTTP, gRPC or object stores, in flagd's place",
-    "controller": "run the controller of a cluster: sources, flag sets, artifact server, webhooks",
-    "proxy": "serve a cluster's flag sets to evaluators, in flagd-proxy's place",
-    "wait": "wait until evaluators serve a revision",
-    "fleet": "show which evaluator serves what",
+    "eval": "evaluate one flag of a folder or repository, and say why",
+    "evaluator": "serve flags from files, HTTP, gRPC or object stores; takes flagd's options",
+    "controller": "run the Kubernetes controller",
+    "proxy": "serve a cluster's flag sets to evaluators; takes the place of flagd-proxy",
+    "wait": "wait until all evaluators of a cluster serve a revision",
+    "fleet": "show which revision each evaluator of a cluster serves",
     "flags": "list what a running evaluator serves",
-    "explain": "show how a running evaluator comes to an answer",
+    "explain": "evaluate one flag on a running evaluator, and say why",
 }
 _ELSEWHERE: Final = {"evaluator": "evaluator.cli"}
 
@@ -33,11 +36,19 @@ def module_of(verb: str) -> str:
     return _ELSEWHERE.get(verb, f"controller.cli.{verb}")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong without printing every option."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with 2."""
+        self.exit(2, f"{self.prog}: {message.removeprefix('argument ')}\ntry: {self.prog} --help\n")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb and return its exit code: 0 done, 1 problems found, 2 wrong usage, 3 no source."""
-    parser = argparse.ArgumentParser(
-        prog="flagstaff", description="GitOps feature flags for OpenFeature."
-    )
+    """Run one verb and return its exit code: 0 done, 1 problems found, 2 wrong usage, 3 source or server not
+    reachable.
+    """
+    parser = _Parser(prog="flagstaff", description="GitOps feature flags for OpenFeature.")
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     arguments = sys.argv[1:] if argv is None else list(argv)
@@ -55,5 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.verb is None:
         parser.print_help(sys.stderr)
         return 2
-    code: int = options.run(options)
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read us has seen enough, as `head` does; Python would complain again at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     return code

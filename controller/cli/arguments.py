@@ -3,37 +3,43 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from controller.wiring.local import FailurePolicy, LocalOptions
+from controller.flagsets.compose import FailurePolicy
+from controller.flagsets.provenance import ProvenanceDetail
+from controller.wiring.pipeline import LocalOptions
 from evaluator.flags.model import Bucketing
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+_LONGEST: Final = 86_400.0
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
-def add_build_arguments(parser: argparse.ArgumentParser) -> None:
-    """SOURCE and what decides the flag set that is built from it."""
-    parser.add_argument(
-        "source", metavar="SOURCE", help="a Git repository: a path, or a file, https or ssh URL"
-    )
-    parser.add_argument(
-        "--ref", metavar="REF",
-        help="branch (default: the repository's own), or tag:NAME, semver:RANGE, name:refs/…, commit:SHA",
-    )  # fmt: skip
+
+def add_build_arguments(parser: argparse.ArgumentParser, *, source: str, reference: str) -> None:
+    """SOURCE and what decides the flag set that is built from it; `source` and `reference` are help texts."""
+    parser.add_argument("source", metavar="SOURCE", help=source)
+    parser.add_argument("--ref", metavar="REF", help=reference)
     parser.add_argument(
         "--path", action="append", default=[], metavar="P", dest="paths",
-        help="a file, folder or glob of definitions; repeat for layers, base first (default: the root)",
+        help="a file, folder or glob of definitions; repeat for layers, base first "
+        "(default: the top folder, without those in it)",
     )  # fmt: skip
-    parser.add_argument("--lenient", action="store_true", help="warnings do not count as failures")
+    add_lenient_argument(parser)
     parser.add_argument(
         "--failure-policy", choices=[policy.value for policy in FailurePolicy], default="PerFlag",
         help="what a bad flag holds back: itself (PerFlag, the default) or the whole set (Atomic)",
     )  # fmt: skip
     parser.add_argument(
         "--bucketing", choices=[generation.value for generation in Bucketing], default="v2",
-        help="generation of fractional (default v2, as the flagd server) for a set that does not pin its own",
+        help="generation of fractional (default v2, as in flagd) for a flag set that does not name its own",
     )  # fmt: skip
+
+
+def add_lenient_argument(parser: argparse.ArgumentParser) -> None:
+    """--lenient."""
+    parser.add_argument("--lenient", action="store_true", help="do not treat warnings as errors")
 
 
 def local_options(arguments: argparse.Namespace) -> LocalOptions:
@@ -41,7 +47,7 @@ def local_options(arguments: argparse.Namespace) -> LocalOptions:
     state_dir: Path | None = getattr(arguments, "state_dir", None)
     return LocalOptions(
         source=arguments.source,
-        reference=arguments.ref,
+        reference=committed_reference(arguments.ref),
         paths=tuple(arguments.paths) or (".",),
         interval=getattr(arguments, "interval", 10.0),
         lenient=arguments.lenient,
@@ -49,17 +55,32 @@ def local_options(arguments: argparse.Namespace) -> LocalOptions:
         bucketing=Bucketing(arguments.bucketing),
         state_dir=state_dir,
         show_bucketing=getattr(arguments, "show_bucketing", False),
+        provenance=ProvenanceDetail(getattr(arguments, "provenance", ProvenanceDetail.FULL)),
+        prune_guard=getattr(arguments, "prune_guard", False),
     )
+
+
+def committed_reference(text: str | None) -> str | None:
+    """`--ref` as sources take it, for which HEAD is what no reference means."""
+    return None if text == "HEAD" else text
 
 
 def seconds(text: str) -> float:
     """`10`, `10s`, `1m` or `1h` as seconds, more than 0."""
-    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
-    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1.0)
+    number, unit = (text[:-1], _UNITS[text[-1]]) if text[-1:] in _UNITS else (text, 1.0)
     try:
         value = float(number) * unit
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration; write 10s, 1m or 1h") from None
-    if not 0 < value <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is out of range; choose between 0 and 24h")
+        value = 0.0
+    if not 0 < value <= _LONGEST:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a valid duration; use 10s, 5m or 1h, at most 24h"
+        ) from None
     return value
+
+
+def port(text: str) -> int:
+    """A port's number; 0 asks for any that is free."""
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; use 1 to 65535, or 0 for any that is free")
+    return int(text)

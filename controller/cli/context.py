@@ -1,4 +1,6 @@
-"""The evaluation context as verbs take it: pairs, or a file. Imports nothing of the controller's, so any image can use it."""
+"""The evaluation context as verbs take it: pairs, or a file. Imports nothing of the controller's, so any
+image can use it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ def add_context_arguments(parser: argparse.ArgumentParser) -> None:
     given = parser.add_mutually_exclusive_group()
     given.add_argument(
         "--context", nargs="+", action="extend", default=[], metavar="K=V",
-        help="the evaluation context; V is JSON or else a string, and a dot in K nests (user.name=jack)",
+        help="the evaluation context: V is JSON or a string; a dot in K makes an object (user.name=jack)",
     )  # fmt: skip
     given.add_argument(
         "--context-file", type=Path, metavar="F", help="the evaluation context as a JSON object"
@@ -29,7 +31,7 @@ def add_context_arguments(parser: argparse.ArgumentParser) -> None:
 def read_context(arguments: argparse.Namespace) -> dict[str, Any]:
     """The context that a verb with `add_context_arguments` was given. Raises ValueError or OSError."""
     if arguments.context_file is not None:
-        context = json.loads(arguments.context_file.read_text(encoding="utf-8"))
+        context = _parsed(arguments.context_file)
         if not isinstance(context, dict):
             raise ContextError(f"{arguments.context_file}: the context must be a JSON object")
         return context
@@ -37,9 +39,16 @@ def read_context(arguments: argparse.Namespace) -> dict[str, Any]:
     for pair in arguments.context:
         key, equals, text = pair.partition("=")
         if not equals or not key:
-            raise ContextError(f"{pair!r} is no context; write KEY=VALUE")
+            raise ContextError(f"--context needs KEY=VALUE, got {pair!r}")
         _put(context, key.split("."), _value(text))
     return context
+
+
+def _parsed(file: Path) -> object:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ContextError(f"{file}: not JSON: {error}") from error
 
 
 def _value(text: str) -> object:
@@ -53,6 +62,8 @@ def _put(context: dict[str, Any], path: list[str], value: object) -> None:
     for name in path[:-1]:
         inner = context.setdefault(name, {})
         if not isinstance(inner, dict):
-            raise ContextError(f"{'.'.join(path)} nests below a value; give {name} only once")
+            raise ContextError(
+                f"--context sets {name} both to a value and to an object ({'.'.join(path)}); remove one of the two"
+            )
         context = inner
     context[path[-1]] = value

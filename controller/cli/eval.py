@@ -9,29 +9,40 @@ from typing import TYPE_CHECKING
 from controller.cli.answers import shown
 from controller.cli.arguments import add_build_arguments, local_options
 from controller.cli.context import add_context_arguments, read_context
+from controller.cli.problems import failures
+from controller.cli.revisions import announce
+from controller.runtime.clock import now
 from controller.runtime.setbacks import Setback
-from controller.wiring.local import build_once, now
+from controller.wiring.pipeline import build_once
+from controller.wiring.worktree import compose_working_tree, working_tree_of
 from evaluator.explain import answer, explain
-from evaluator.flags import Severity
 from evaluator.resolve import compile_flag_set, resolve
 
 if TYPE_CHECKING:
     import argparse
 
+    from controller.flagsets.compose import Composition
+    from controller.wiring.pipeline import LocalOptions
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    add_build_arguments(parser)
+    add_build_arguments(
+        parser,
+        source="a folder, whose files are read as they are on disk, or a Git URL",
+        reference="read a commit instead: a branch, tag:NAME, semver:RANGE, name:refs/…, commit:SHA, or HEAD "
+        "(default: the files on disk; of a URL, the repository's own branch)",
+    )
     parser.add_argument("key", metavar="KEY", help="the flag's key")
     add_context_arguments(parser)
-    parser.add_argument(
-        "--explain", action="store_true", help="also print how the answer came about"
-    )
+    parser.add_argument("--explain", action="store_true", help="also print how the answer came about")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print one answer as JSON; exit 0, 1 where it is an error, 2 for wrong usage, 3 where there is no source."""
+    """Print one answer as JSON; exit 0, 1 where it is an error, 2 for wrong usage, 3 where there is no
+    source.
+    """
     try:
         context = read_context(arguments)
     except (ValueError, OSError) as error:
@@ -39,14 +50,13 @@ def run(arguments: argparse.Namespace) -> int:
         return 2
     options = local_options(arguments)
     try:
-        built = asyncio.run(build_once(options))
+        composition = _composed(options, arguments.ref)
     except Setback as setback:
         print(f"flagstaff eval: {setback.message}", file=sys.stderr)
         return 3
-    for problem in built.composition.problems:
-        if problem.severity is Severity.ERROR or not options.lenient:
-            print(problem, file=sys.stderr)
-    flags = compile_flag_set(built.composition.flag_set, bucketing=options.bucketing)
+    for problem in failures(composition.problems, lenient=options.lenient):
+        print(problem, file=sys.stderr)
+    flags = compile_flag_set(composition.flag_set, bucketing=options.bucketing)
     moment = int(now().timestamp())
     if arguments.explain:
         explanation = explain(flags, arguments.key, None, context, moment)
@@ -56,3 +66,13 @@ def run(arguments: argparse.Namespace) -> int:
         resolution = resolve(flags, arguments.key, None, context, moment)
         print(shown(answer(arguments.key, resolution)))
     return 1 if resolution.error_code else 0
+
+
+def _composed(options: LocalOptions, reference: str | None) -> Composition:
+    """The working tree's flag set where no reference is asked for, else a commit's. Raises Setback."""
+    folder = working_tree_of(options.source)
+    if folder is not None and reference is None:
+        return compose_working_tree(folder, options)
+    built = asyncio.run(build_once(options))
+    announce("eval", built.commit)
+    return built.composition

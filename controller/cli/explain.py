@@ -22,11 +22,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--type", choices=["boolean", "string", "integer", "float", "object"],
         help="ask for a value of this type (default: whatever it is)",
     )  # fmt: skip
+    parser.add_argument(
+        "--at", metavar="DIGEST|TIME",
+        help="explain what was served then: a digest (sha256:…), or a time such as 2026-01-02T03:04:05Z",
+    )  # fmt: skip
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the answer and its trace; exit 0, 1 where it is an error, 2 for wrong usage, 3 without an evaluator."""
+    """Print the answer and its trace; exit 0, 1 where it is an error, 2 for wrong usage, 3 without an
+    evaluator.
+    """
     try:
         context = read_context(arguments)
     except (ValueError, OSError) as error:
@@ -35,6 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
     question: dict[str, Any] = {"flagKey": arguments.key, "context": context}
     if arguments.type is not None:
         question["type"] = arguments.type
+    if arguments.at is not None:
+        question["at"] = arguments.at
     try:
         found = remote(arguments.to).post("/explain", question)
     except RemoteError as error:

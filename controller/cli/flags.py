@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from controller.cli.answers import printable
 from controller.cli.remote import OK, UNREACHABLE, RemoteError, add_address_argument, remote
+from controller.cli.revisions import short
 
 if TYPE_CHECKING:
     import argparse
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 MOST_FLAGS: Final = 1_000_000
 TRIES: Final = 3
 
-_HEADINGS: Final = ("KEY", "STATE", "TYPE", "DEFAULT", "TARGETING", "SOURCE", "FLAG SET", "REVISION")  # fmt: skip
+_HEADINGS: Final = ("KEY", "STATE", "TYPE", "DEFAULT", "TARGETING", "SOURCE", "FLAG SET", "REVISION")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +33,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what is served; exit 0, 2 for wrong usage, 3 without an evaluator, or one that serves nothing yet."""
+    """Print what is served; exit 0, 2 for wrong usage, 3 without an evaluator, or one that serves nothing
+    yet.
+    """
     try:
         served = everything(remote(arguments.to))
     except RemoteError as error:
@@ -57,15 +60,13 @@ def everything(evaluator: Remote) -> dict[str, Any]:
             flags += page["flags"]
             following = page.get("next")
         else:
-            return {name: value for name, value in served.items() if name != "next"} | {
-                "flags": flags
-            }
-    raise RemoteError("what is served changes faster than it can be listed; try again")
+            return {name: value for name, value in served.items() if name != "next"} | {"flags": flags}
+    raise RemoteError("the flags changed while they were being listed; try again")
 
 
 def lines(served: dict[str, Any]) -> Iterator[str]:
-    """The table, below what is known of everything."""
-    yield f"revision  {served.get('revision') or '-'}"
+    """The table, below a summary."""
+    yield f"revision  {short(served.get('revision') or '-')}"
     yield f"digest    {served.get('digest') or '-'}"
     yield f"age       {_age(served.get('ageSeconds'))}"
     for source in served.get("sources", ()):
@@ -75,9 +76,12 @@ def lines(served: dict[str, Any]) -> Iterator[str]:
 
 
 def _source(source: dict[str, Any]) -> str:
-    text = f"{source.get('name') or '-'}: {source.get('flags', 0)} flags, current {_age(source.get('ageSeconds'))} ago"
+    text = (
+        f"{source.get('name') or '-'}: {_flags(source.get('flags', 0))}, "
+        f"last confirmed {_age(source.get('ageSeconds'))} ago"
+    )
     if source.get("digest") is None:
-        text = f"{source.get('name') or '-'}: nothing delivered"
+        text = f"{source.get('name') or '-'}: nothing received yet"
     if source.get("fromDisk"):
         text += ", from disk"
     if source.get("stale"):
@@ -85,15 +89,19 @@ def _source(source: dict[str, Any]) -> str:
     return text
 
 
+def _flags(number: int) -> str:
+    return "1 flag" if number == 1 else f"{number} flags"
+
+
 def _row(flag: dict[str, Any]) -> tuple[str, ...]:
-    names = ("key", "state", "type", "defaultVariant", "targeting", "source", "flagSetId", "revision")  # fmt: skip
+    names = ("key", "state", "type", "defaultVariant", "targeting", "source", "flagSetId", "revision")
     return tuple(_cell(flag.get(name)) for name in names)
 
 
 def _cell(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "-" if value in (None, "") else str(value).replace("\n", " ")
+    return "-" if value in (None, "") else short(str(value)).replace("\n", " ")
 
 
 def _age(seconds: float | None) -> str:

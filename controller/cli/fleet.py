@@ -18,6 +18,8 @@ _HEAD = ("FLAG SET", "REVISION", "SERVED", "DELIVERED", "P50", "P99")
 _MEMBERS = ("FLAG SET", "EVALUATOR", "NODE", "VERSION", "SERVES", "STATE", "SINCE")
 PATIENCE: Final = 10.0
 """Seconds for a cluster's first answer."""
+RETRIES: Final = 2.0
+"""Seconds in which a cluster that refuses is asked again."""
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -28,12 +30,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--to", metavar="ADDRESS",
         help="ask one proxy's management port, host:port, for each evaluator that it knows",
     )  # fmt: skip
-    parser.add_argument(
-        "--watch", action="store_true", help="stay, and show each change, until Ctrl-C"
-    )
-    parser.add_argument(
-        "--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)"
-    )
+    parser.add_argument("--watch", action="store_true", help="stay, and show each change, until Ctrl-C")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
     parser.set_defaults(run=run)
 
 
@@ -69,25 +67,27 @@ def _cluster(options: argparse.Namespace) -> int:
     try:
         return asyncio.run(_follow(options))
     except (OSError, ConfigException) as error:
-        print(f"flagstaff fleet: no cluster: {error}", file=sys.stderr)
+        where = f"{options.kubeconfig}: " if options.kubeconfig else ""
+        print(f"flagstaff fleet: no cluster: {where}{error}", file=sys.stderr)
         return 3
 
 
 async def _follow(options: argparse.Namespace) -> int:
-    from controller.wiring.looking import CONFIGURATIONS, watching
+    from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
+    from controller.wiring.looking import watching
 
-    kind = CONFIGURATIONS[1]
+    kind = FEATURE_FLAG_CONFIGURATION.kind
     clock = asyncio.get_running_loop().time
-    async with watching(options.kubeconfig, options.namespace, (CONFIGURATIONS,)) as seen:
+    async with watching(options.kubeconfig, options.namespace, (FEATURE_FLAG_CONFIGURATION,)) as seen:
         objects, fault = seen
-        last, patient_until = "", clock() + PATIENCE
+        last, began = "", clock()
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(objects.changed.wait(), 1.0)
+                await asyncio.wait_for(objects.changed.wait(), 0.2)
             objects.changed.clear()
             if not objects.knows(kind):
-                if clock() > patient_until:
-                    raise RemoteError(f"the cluster does not answer: {fault()}")
+                if clock() - began > (RETRIES if fault() else PATIENCE):
+                    raise RemoteError(f"the cluster cannot be read: {fault() or 'no answer in time'}")
                 continue
             text = cluster_table(objects.of_kind(kind))
             if text != last:
@@ -128,9 +128,7 @@ def proxy_table(flag_sets: Iterable[Mapping[str, Any]], namespace: str) -> str:
         if namespace not in {"", each.get("namespace")}:
             continue
         for member in each.get("members") or ():
-            state = (
-                "silent" if member.get("silent") else "behind" if member.get("lagging") else "ok"
-            )
+            state = "silent" if member.get("silent") else "behind" if member.get("lagging") else "ok"
             claimed = "" if member.get("verified") else " (claimed)"
             rows.append(
                 (

@@ -2,149 +2,178 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import sys
-from itertools import takewhile
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
-from controller.flagsets.layers import select
+from controller.cli.arguments import add_lenient_argument, committed_reference
+from controller.cli.problems import as_json, as_sarif, failures, summary
+from controller.cli.revisions import announce
+from controller.flagsets.layers import PathRefused, fixed_prefix, select
+from controller.flagsets.unread import unread
 from controller.runtime.setbacks import Setback
-from evaluator.flags import Severity, merge, parse, read_layer
+from controller.wiring.pipeline import LocalOptions, open_pipeline
+from controller.wiring.worktree import read_working_tree
+from evaluator.flags import merge, parse, read_layer
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from evaluator.flags import Problem
+    from evaluator.flags import Parsed, Problem
 
-SARIF_SCHEMA = (
-    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-)
-MOST_BYTES = 64 * 1024 * 1024
+STDIN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Linted:
+    """What was found."""
+
+    flags: int
+    """Flags without an error."""
+    problems: tuple[Problem, ...]
+
+
+class Files(Protocol):
+    """Where definitions are read from."""
+
+    def read(self, path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:
+        """The files that `path` means, by name, and a problem for each that cannot be read. Raises Setback
+        where it means none.
+        """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.add_argument(
-        "documents",
-        nargs="*",
-        metavar="PATH",
-        help="a definition file, folder or glob; each file on its own",
-    )
+        "documents", nargs="*", metavar="PATH",
+        help="a definition file, folder or glob, each file checked on its own; - reads standard input",
+    )  # fmt: skip
     parser.add_argument(
         "--path", action="append", default=[], metavar="P", dest="layers",
         help="a layer of one flag set, base first, as `flagstaff up` takes them",
     )  # fmt: skip
-    parser.add_argument("--lenient", action="store_true", help="warnings do not count as failures")
-    parser.add_argument("--output", choices=["text", "json", "sarif"], default="text")
+    parser.add_argument(
+        "--ref", metavar="REF",
+        help="check a commit of the repository in this folder instead of the files as they are on disk: a "
+        "branch, tag:NAME, commit:SHA, or HEAD",
+    )  # fmt: skip
+    add_lenient_argument(parser)
+    parser.add_argument(
+        "--output", choices=["text", "json", "sarif"], default="text", help="how to print (default text)"
+    )
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print every problem; exit 0 for none that counts, 1 for problems, 2 for wrong usage."""
+    """Print every problem; exit 0 for none that counts, 1 for problems, 2 for wrong usage or a path that
+    cannot be read.
+    """
     if bool(arguments.documents) == bool(arguments.layers):
-        print("flagstaff lint: give documents, or layers by --path, and not both", file=sys.stderr)
-        return 2
+        return _usage("give files to check each on its own, or --path for each layer of one flag set")
+    if arguments.ref is not None and STDIN in arguments.documents:
+        return _usage("--ref reads a commit, so it cannot be combined with standard input")
     try:
-        problems = (
-            lint_layers(arguments.layers)
-            if arguments.layers
-            else lint_documents(arguments.documents)
-        )
-    except (Setback, OSError) as error:
-        print(f"flagstaff lint: {error}", file=sys.stderr)
-        return 2
-    print(_FORMATS[arguments.output](problems), end="")
-    counts = [p for p in problems if p.severity is Severity.ERROR or not arguments.lenient]
-    return 1 if counts else 0
+        files = _files(arguments)
+        layers: list[str] = arguments.layers
+        linted = lint_layers(files, layers) if layers else lint_documents(files, arguments.documents)
+    except Setback as setback:
+        return _usage(setback.message)
+    if arguments.output == "json":
+        print(as_json(linted.problems), end="")
+    elif arguments.output == "sarif":
+        print(as_sarif(linted.problems), end="")
+    else:
+        print(*linted.problems, summary(linted.flags, linted.problems), sep="\n")
+    return 1 if failures(linted.problems, lenient=arguments.lenient) else 0
 
 
-def lint_documents(paths: Sequence[str]) -> list[Problem]:
-    """The problems of each document below `paths`, every document on its own."""
-    problems: list[Problem] = []
+def _usage(message: str) -> int:
+    print(f"flagstaff lint: {message}", file=sys.stderr)
+    return 2
+
+
+def lint_documents(files: Files, paths: Sequence[str]) -> Linted:
+    """Every document that `paths` mean, each on its own. Raises Setback."""
+    flags, problems = 0, []
     for path in paths:
-        for file, content in _read(path):
-            problems.extend(parse(content, file=file).problems)
-    return problems
+        found, unreadable = ([_stdin()], []) if path == STDIN else files.read(path)
+        problems += unreadable
+        for file, content in found:
+            parsed = parse(content, file=file)
+            flags += len(parsed.flag_set.flags)
+            problems += _by_place(parsed)
+    return Linted(flags, tuple(problems))
 
 
-def lint_layers(paths: Sequence[str]) -> list[Problem]:
-    """The problems of the one flag set that the layers `paths` make."""
-    return list(merge([read_layer(_read(path)) for path in paths]).problems)
+def lint_layers(files: Files, paths: Sequence[str]) -> Linted:
+    """The one flag set that the layers `paths` make. Raises Setback."""
+    layers, problems = [], []
+    for path in paths:
+        found, unreadable = files.read(path)
+        problems += unreadable
+        layers.append(read_layer(found))
+    parsed = merge(layers)
+    return Linted(len(parsed.flag_set.flags), (*problems, *_by_place(parsed)))
 
 
-def _read(path: str) -> list[tuple[str, bytes]]:
-    """The files that `path` names, under the names that the user would type."""
-    parts = Path(path).parts
-    fixed = list(takewhile(lambda part: not set(part) & set("*?["), parts))
-    below = Path(*fixed)
-    if not below.exists():
-        raise FileNotFoundError(f"{path}: no such file or folder")
-    if below.is_file():
-        return [(path, _content(below))]
-    names = [str(entry.relative_to(below)) for entry in below.rglob("*") if entry.is_file()]
-    pattern = "/".join(parts[len(fixed) :]) or "."
-    return [(str(below / name), _content(below / name)) for name in select(names, pattern)]
+def _by_place(parsed: Parsed) -> list[Problem]:
+    """Problems and notes."""
+    return sorted((*parsed.problems, *parsed.notes), key=lambda each: (each.file, each.line, each.column))
 
 
-def _content(path: Path) -> bytes:
-    if path.stat().st_size > MOST_BYTES:
-        raise OSError(f"{path} is larger than {MOST_BYTES >> 20} MiB; split it")
-    return path.read_bytes()
+class OnDisk:
+    """The files as they are on disk, under the names that the user typed."""
+
+    def read(self, path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:
+        """As Files has it."""
+        root, pattern = Path(), path
+        if Path(path).is_absolute() or ".." in Path(path).parts:
+            fixed = Path(fixed_prefix(path))
+            root = fixed if fixed.is_dir() else fixed.parent
+            pattern = Path(path).relative_to(root).as_posix()
+        tree = read_working_tree(root, [pattern])
+        if problems := unread(tree.skipped, tree.files, [pattern]):
+            return [], [replace(problem, file=str(root / problem.file)) for problem in problems]
+        try:
+            names = select(tree.files, pattern)
+        except PathRefused as refusal:
+            raise PathRefused(refusal.reason, path + refusal.message.removeprefix(pattern)) from None
+        return [(str(root / name), tree.files[name]) for name in names], []
 
 
-def _text(problems: Sequence[Problem]) -> str:
-    return "".join(f"{problem}\n" for problem in problems)
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The files of one commit."""
+
+    tree: Mapping[str, bytes]
+    skipped: tuple[str, ...]
+
+    def read(self, path: str) -> tuple[list[tuple[str, bytes]], list[Problem]]:
+        """As Files has it."""
+        problems = unread(self.skipped, self.tree, [path])
+        if problems:
+            return [], problems
+        return [(name, self.tree[name]) for name in select(self.tree, path)], []
 
 
-def _fields(problem: Problem) -> dict[str, Any]:
-    return {
-        "severity": problem.severity.value,
-        "code": problem.code,
-        "file": problem.file,
-        "line": problem.line,
-        "column": problem.column,
-        "path": problem.path,
-        "message": problem.message,
-    }
+def _files(arguments: argparse.Namespace) -> Files:
+    if arguments.ref is None:
+        return OnDisk()
+    paths = tuple(arguments.layers or arguments.documents)
+    return asyncio.run(_committed(LocalOptions(".", committed_reference(arguments.ref), paths)))
 
 
-def _json(problems: Sequence[Problem]) -> str:
-    return (
-        json.dumps([_fields(problem) for problem in problems], indent=2, ensure_ascii=False) + "\n"
-    )
+async def _committed(options: LocalOptions) -> Committed:
+    async with open_pipeline(options) as pipeline:
+        commit, tree = await pipeline.read()
+    announce("lint", commit)
+    return Committed(tree, commit.skipped)
 
 
-def _sarif(problems: Sequence[Problem]) -> str:
-    """SARIF 2.1.0 (https://docs.oasis-open.org/sarif/sarif/v2.1.0/), which code hosts show beside the lines."""
-    results = [
-        {
-            "ruleId": problem.code,
-            "level": problem.severity.value,
-            "message": {"text": problem.message},
-            "locations": [
-                {
-                    "physicalLocation": {
-                        "artifactLocation": {"uri": problem.file},
-                        "region": {
-                            "startLine": max(problem.line, 1),
-                            "startColumn": max(problem.column, 1),
-                        },
-                    }
-                }
-            ],
-        }
-        for problem in problems
-    ]
-    rules = [{"id": code} for code in sorted({problem.code for problem in problems})]
-    tool = {"driver": {"name": "flagstaff", "rules": rules}}
-    log = {
-        "$schema": SARIF_SCHEMA,
-        "version": "2.1.0",
-        "runs": [{"tool": tool, "results": results}],
-    }
-    return json.dumps(log, indent=2, ensure_ascii=False) + "\n"
-
-
-_FORMATS = {"text": _text, "json": _json, "sarif": _sarif}
+def _stdin() -> tuple[str, bytes]:
+    content = sys.stdin.buffer.read()
+    suffix = "json" if content.lstrip().startswith(b"{") else "yaml"
+    return f"stdin.{suffix}", content

@@ -1,6 +1,8 @@
-"""`kopf run -A -m controller.cli.operator`: the controller in kopf's own process, for those who run all their operators that way.
+"""`kopf run -A -m controller.cli.operator`: the controller in kopf's own process, for those who run all their
+operators that way.
 
-Its settings are the environment's (FLAGSTAFF_…); with `kopf run -n NAMESPACE`, name the same in FLAGSTAFF_NAMESPACES.
+Its settings are the environment's (FLAGSTAFF_…); with `kopf run -n NAMESPACE`, name the same in
+FLAGSTAFF_NAMESPACES.
 """
 
 from __future__ import annotations

@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 _OPTIONS = (
-    ("--kubeconfig", "a kubeconfig's path (default $KUBECONFIG, or the pod's account)"),
-    ("--namespaces", "namespaces whose flags are served, parted by commas (default all)"),
+    ("--kubeconfig", "path of a kubeconfig (default $KUBECONFIG, or the pod's account)"),
+    ("--namespaces", "namespaces whose flags are served, separated by commas (default all)"),
     ("--host", "address that all ports listen on (default 0.0.0.0)"),
-    ("--sync-port", "flagd.sync.v1 and receipts (default 8015; 0 takes a free port)"),
-    ("--management-port", "health, readiness and metrics (default 8014)"),
-    ("--tls-cert", "PEM certificate of the sync port, re-read when it changes (default: plain text)"),
-    ("--tls-key", "its private key"),
-    ("--tls-client-ca", "CAs that clients' certificates must come from (default: none is asked for)"),
-    ("--auth", "off, warn or enforce (default warn)"),
-    ("--auth-audiences", "audiences of which tokens must name one, parted by commas (default flagstaff-proxy)"),
-    ("--context", "JSON object that in-process providers lay over evaluation contexts"),
-    ("--max-streams", "open streams of all subscribers together (default 20000)"),
-    ("--max-streams-per-host", "open streams from one address (default 20000)"),
-    ("--stream-seconds", "a stream ends after so long (default 0, never; with enforce 3600)"),
-    ("--drain-delay", "seconds from not ready to sending subscribers elsewhere (default 3)"),
-    ("--drain-seconds", "over how long subscribers are sent elsewhere (default 10)"),
-    ("--namespace", "our own namespace (default: the pod's)"),
-    ("--identity", "our name among replicas (default $POD_NAME, or the host's)"),
-    ("--log-format", "console or json: one line an event on standard error (default console)"),
+    ("--sync-port", "port for flagd.sync.v1 and receipts (default 8015; 0 takes a free port)"),
+    ("--management-port", "port for health, readiness and metrics (default 8014)"),
+    ("--tls-cert", "PEM certificate of the sync port, read again when it changes (default: plain text)"),
+    ("--tls-key", "private key of --tls-cert"),
+    ("--tls-client-ca", "CAs that must have issued clients' certificates (default: none needed)"),
+    ("--auth", "what to do with subscribers that may not read: off, warn or enforce (default warn)"),
+    ("--auth-audiences", "audiences, separated by commas, one of which a token must name (default flagstaff-proxy)"),
+    ("--context", "JSON object that in-process providers merge into every evaluation context"),
+    ("--max-streams", "most open streams (default 20000)"),
+    ("--max-streams-per-host", "most open streams from one address (default 20000)"),
+    ("--stream-seconds", "seconds after which a stream ends (default 0, never; 3600 with --auth enforce)"),
+    ("--drain-delay", "at shutdown, seconds between not ready and disconnecting subscribers (default 3)"),
+    ("--drain-seconds", "at shutdown, seconds over which subscribers are disconnected (default 10)"),
+    ("--namespace", "the proxy's own namespace (default: the pod's)"),
+    ("--identity", "this replica's name (default $POD_NAME, or the host name)"),
+    ("--log-format", "form of the log on standard error: console (default) or json"),
 )  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def settings_of(options: argparse.Namespace) -> ProxySettings:
     """The environment's settings under what the command line says. Raises InvalidSettingError."""
     settings = running.settings_of(ProxySettings, options)
     if bool(settings.tls_cert) != bool(settings.tls_key):
-        raise InvalidSettingError("--tls-cert and --tls-key are given together or not at all")
+        raise InvalidSettingError("--tls-cert and --tls-key must be given together")
     if settings.tls_client_ca and not settings.tls_cert:
         raise InvalidSettingError("--tls-client-ca needs --tls-cert and --tls-key")
     return settings

@@ -66,7 +66,9 @@ class Remote:
             return self._understood(response.status, path, _read(response))
         except (OSError, http.client.HTTPException) as error:
             reason = str(error) or type(error).__name__
-            raise RemoteError(f"no evaluator answers at {self.address}: {reason}") from error
+            raise RemoteError(
+                f"cannot reach an evaluator at {self.address}: {reason}; is its management port open, and --to correct?"
+            ) from error
         finally:
             connection.close()
 
@@ -80,7 +82,7 @@ class Remote:
         if isinstance(document, dict) and isinstance(document.get("error"), str):
             raise RemoteError(document["error"], UNREACHABLE if status >= 412 else PROBLEM)
         raise RemoteError(
-            f"{self.address} answers {status} for {path}: is it an evaluator's management port?"
+            f"{self.address} answered {path} with status {status}; --to takes an evaluator's management port"
         )
 
 
@@ -98,13 +100,15 @@ def _read(response: http.client.HTTPResponse) -> bytes:
 
 def remote(address: str) -> Remote:
     """`host:port`, or an http or https URL. Raises RemoteError for wrong usage."""
+    if address.isdecimal():
+        raise RemoteError(f"{address!r} is not an address; write 127.0.0.1:{address}", USAGE)
     parts = urlsplit(address if "://" in address else f"http://{address}")
     try:
         port = parts.port
     except ValueError:
         port = 0
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise RemoteError(f"{address!r} is no address; write host:port or http://host:port", USAGE)
+        raise RemoteError(f"{address!r} is not an address; write host:port or http://host:port", USAGE)
     if parts.path.strip("/") or parts.username is not None:
-        raise RemoteError(f"{address!r} has more than a host and a port", USAGE)
+        raise RemoteError(f"{address!r} has more than a host and a port; write host:port", USAGE)
     return Remote(address, parts.scheme == "https", parts.hostname, port or 8014)

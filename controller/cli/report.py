@@ -1,4 +1,6 @@
-"""What `flagstaff up` says: to people as text, to programs as one JSON object a line (docs/up-events.schema.json)."""
+"""What `flagstaff up` says: to people as text, to programs as one JSON object a line
+(docs/up-events.schema.json).
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,16 @@ import errno
 import json
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from controller.wiring.local import Restored, RevisionBuilt, SourceDown, SourceUp, now
+from controller.api.provenance import AUTHOR, SUBJECT
+from controller.cli.problems import as_object
+from controller.cli.revisions import short
+from controller.runtime.clock import now
+from controller.wiring.local import Restored, RevisionBuilt, SourceDown, SourceUp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from controller.wiring.local import LocalEvent, Ports
-    from evaluator.flags.problems import Problem
 
 
 class Report(Protocol):
@@ -35,7 +40,9 @@ class Report(Protocol):
 
 
 def _write(out: TextIO, line: str) -> None:
-    """Write a line and flush; a full disk keeps it waiting for the next one. Raises OSError where nobody reads any more."""
+    """Write a line and flush; a full disk keeps it waiting for the next one. Raises OSError where nobody
+    reads any more.
+    """
     try:
         out.write(line + "\n")
         out.flush()
@@ -76,13 +83,13 @@ class JsonReport:
             event="revision",
             revision=str(built.commit.revision),
             digest=made.digest,
-            author=built.commit.author,
-            subject=built.commit.subject,
+            author=built.commit.metadata.get(AUTHOR, ""),
+            subject=built.commit.metadata.get(SUBJECT, ""),
             added=list(made.changed.added),
             changed=sorted(made.changed.changed),
             removed=list(made.changed.removed),
             held=list(made.held),
-            problems=[_problem(problem) for problem in made.problems],
+            problems=[as_object(problem) for problem in made.problems],
         )
 
     def source_down(self, message: str) -> None:
@@ -114,7 +121,8 @@ class TextReport:
     def listening(self, ports: Ports, source: str) -> None:
         """Say where clients connect."""
         self._say(
-            f"{source}: gRPC {ports.grpc}, sync {ports.sync}, OFREP {ports.ofrep}, management {ports.management}"
+            f"{source}: gRPC {ports.grpc}, sync {ports.sync}, OFREP {ports.ofrep}, "
+            f"management {ports.management}"
         )
 
     def ready(self, ports: Ports) -> None:
@@ -124,7 +132,10 @@ class TextReport:
     def revision(self, built: RevisionBuilt) -> None:
         """Say the commit, what it changed, and what is wrong with it."""
         made, commit = built.composition, built.commit
-        self._say(f"{commit.revision}  {commit.author}  {commit.subject!r}")
+        self._say(
+            f"{short(str(commit.revision))}  {commit.metadata.get(AUTHOR, '')}  "
+            f"{commit.metadata.get(SUBJECT, '')!r}"
+        )
         for sign, keys in (
             ("+", made.changed.added),
             ("~", sorted(made.changed.changed)),
@@ -134,12 +145,16 @@ class TextReport:
                 self._say(f"  {sign} {_shortened(keys)}")
         for problem in made.problems:
             self._say(f"  {problem}")
+            if (blame := built.blames.get(problem)) is not None:
+                self._say(f"    last changed in {blame.commit[:12]} {blame.subject!r} by {blame.author}")
+        if built.removal is not None and made.accepted:
+            self._say(f"  warning: {built.removal}")
         if made.held:
-            self._say(f"  held at the last good definition: {_shortened(made.held)}")
-        if not made.accepted:
-            self._say("  refused: the last good flag set stays served")
-        elif not made.changed:
-            self._say("  no flag changed")
+            self._say(f"  kept at the last good definition: {_shortened(made.held)}")
+        if made.missing:
+            self._say(f"  not served, for lack of a good definition: {_shortened(made.missing)}")
+        if line := _outcome(built):
+            self._say(f"  {line}")
 
     def source_down(self, message: str) -> None:
         """Say that the source is down."""
@@ -151,25 +166,29 @@ class TextReport:
             case RevisionBuilt():
                 self.revision(event)
             case SourceDown():
-                self.source_down(f"{event.message}; what is served stays")
+                self.source_down(
+                    f"{event.message}; retrying, and serving the last good flags if there are any"
+                )
             case SourceUp():
                 self._say(f"source up: {event.message}")
             case Restored(saved):
                 age = int((now() - saved.saved_at).total_seconds())
-                self._say(
-                    f"last good from disk: {saved.revision or 'unknown revision'}, {age} s old"
-                )
+                revision = short(saved.revision) if saved.revision else "unknown revision"
+                self._say(f"serving the last good flags from disk: {revision}, saved {age} s ago")
 
 
-def _problem(problem: Problem) -> dict[str, Any]:
-    return {
-        "severity": problem.severity.value,
-        "file": problem.file,
-        "line": problem.line,
-        "column": problem.column,
-        "path": problem.path,
-        "message": problem.message,
-    }
+def _outcome(built: RevisionBuilt) -> str | None:
+    """What became of the revision as a whole, where the lists of flags do not say it."""
+    made = built.composition
+    if not made.accepted:
+        if built.removal is not None:
+            return "refused by --prune-guard; restart without that option to serve it"
+        if built.serving:
+            return "refused; the last good flag set is still served"
+        return "refused; there is no earlier good flag set, so nothing is served"
+    if not made.flag_set.flags:
+        return "the flag set has no flags"
+    return None if made.changed else "no flag changed"
 
 
 def _shortened(keys: Sequence[str], most: int = 12) -> str:

@@ -58,7 +58,8 @@ def run(
 ) -> int:
     """Do `work` with the settings that `read` finds, until it ends.
 
-    Returns 0; 2 for a setting that cannot be used, 3 for a port, certificate, file or kubeconfig that cannot be had.
+    Returns 0; 2 for a setting that cannot be used, 3 for a port, certificate, file or kubeconfig that cannot
+    be had.
     """
     try:
         settings = read(options)

@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from controller.cli.arguments import add_build_arguments, local_options, seconds
+from controller.cli.arguments import add_build_arguments, local_options, port, seconds
+from controller.cli.problems import failures
 from controller.cli.report import JsonReport, Report, TextReport
+from controller.flagsets.provenance import ProvenanceDetail
 from controller.runtime.setbacks import Setback
 from controller.wiring.local import (
     InvalidSettingError,
     Restored,
     RevisionBuilt,
-    build_once,
     evaluator_settings,
     open_local,
 )
+from controller.wiring.pipeline import build_once
 
 if TYPE_CHECKING:
     import argparse
@@ -33,37 +35,48 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    add_build_arguments(parser)
+    add_build_arguments(
+        parser,
+        source="a Git repository: a path, or a file, https or ssh URL",
+        reference="branch (default: the repository's own), or tag:NAME, semver:RANGE, name:refs/…, commit:SHA",
+    )
     parser.add_argument(
-        "--interval", type=seconds, default=10.0, metavar="SECONDS",
-        help="how often a remote is looked at; a local repository is watched (default 10)",
+        "--interval", type=seconds, default=10.0, metavar="TIME",
+        help="how often to look for new commits in a remote; a local repository is watched (default 10s)",
     )  # fmt: skip
-    for name, port, what in (
+    for name, default, what in (
         ("--port", 8013, "gRPC (flagd.evaluation)"),
         ("--sync-port", 8015, "flagd.sync.v1, for in-process providers"),
         ("--ofrep-port", 8016, "OFREP"),
         ("--management-port", 8014, "health and metrics"),
     ):
         parser.add_argument(
-            name, type=int, default=None, metavar="N",
-            help=f"{what}; 0 takes a free port (default {port})",
+            name, type=port, default=None, metavar="N",
+            help=f"{what}; 0 takes a free port (default {default})",
         )  # fmt: skip
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default loopback)"
-    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default loopback)")
     parser.add_argument(
         "--state-dir", type=Path, metavar="DIR",
-        help="keep mirror, artifacts and last good here, and start from them when SOURCE is gone",
+        help="keep the last good flags here, and start with them when SOURCE cannot be read; for one SOURCE, "
+        "--ref and --path only, and one process at a time",
+    )  # fmt: skip
+    parser.add_argument("--once", action="store_true", help="check the current revision without serving it")
+    parser.add_argument(
+        "--prune-guard", action="store_true",
+        help="refuse a revision that removes all flags, or more than a quarter and at least five of them; "
+        "without it such a revision is served, with a warning",
     )  # fmt: skip
     parser.add_argument(
-        "--once", action="store_true", help="one pass without serving; exit 0, 1 or 3"
-    )
+        "--provenance", choices=[detail.value for detail in ProvenanceDetail], default="full",
+        help="what every answer tells of its commit: revision, time and author (full, the default), or "
+        "revision and time only (commit)",
+    )  # fmt: skip
     parser.add_argument(
         "--show-bucketing",
         action="store_true",
         help="name the generation of fractional in every answer's metadata",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line")
     parser.set_defaults(run=run)
 
 
@@ -85,10 +98,7 @@ async def _once(options: LocalOptions, report: Report) -> int:
         report.source_down(setback.message)
         return 3
     report.revision(built)
-    failing = [
-        p for p in built.composition.problems if p.severity == "error" or not options.lenient
-    ]
-    return 1 if failing else 0
+    return 1 if failures(built.composition.problems, lenient=options.lenient) else 0
 
 
 async def _serve(options: LocalOptions, arguments: argparse.Namespace, report: Report) -> int:
@@ -113,7 +123,7 @@ async def _serve(options: LocalOptions, arguments: argparse.Namespace, report: R
             report.listening(ports, local.pipeline.shown)
             await _until_signalled(local.run())
     except (OSError, InvalidSettingError) as error:
-        print(f"flagstaff up: cannot serve: {error}", file=sys.stderr)
+        print(f"flagstaff up: {error}", file=sys.stderr)
         return 2
     except Setback as setback:
         print(f"flagstaff up: {setback.message}", file=sys.stderr)

@@ -22,6 +22,8 @@ _KINDS: Final = {
     "flagsets": "FlagSet",
 }
 SERVED, NOT_SERVED, USAGE, UNREACHABLE = 0, 1, 2, 3
+INTERRUPTED: Final = 130
+"""As shells have it of what SIGINT ended."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,9 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--revision", required=True, metavar="REV",
         help=f"main@sha1:…, a commit, or at least the first {SHORTEST} characters of one",
     )  # fmt: skip
-    parser.add_argument(
-        "-n", "--namespace", default="default", help="its namespace (default: default)"
-    )
+    parser.add_argument("-n", "--namespace", default="default", help="its namespace (default: default)")
     parser.add_argument(
         "--percent", type=float, default=100.0, metavar="P",
         help="how many of the evaluators are enough (default 100)",
@@ -46,14 +46,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--allow-none", action="store_true",
         help="be content where nobody is subscribed; otherwise that is no success",
     )  # fmt: skip
-    parser.add_argument(
-        "--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)"
-    )
+    parser.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """0 once it is served; 1 if it is not in time, or at once where it cannot be, naming who does not; 2 wrong usage; 3 no cluster."""
+    """0 once it is served; 1 if it is not in time, or at once where it cannot be, naming who does not; 2
+    wrong usage; 3 no cluster, or none that could be read in time; 130 interrupted.
+    """
     kind, _, name = options.what.partition("/")
     if kind.lower() not in _KINDS or not name:
         return _usage(f"{options.what!r}: write ffc/NAME or flagset/NAME")
@@ -64,16 +64,28 @@ def run(options: argparse.Namespace) -> int:
         )
     if not 0 < options.percent <= 100:
         return _usage("--percent: more than 0, and 100 at most")
+    try:
+        return _wait(options, _KINDS[kind.lower()], name)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _wait(options: argparse.Namespace, kind: str, name: str) -> int:
+    # Imported here: it takes a second or two, in which Ctrl-C is no error either.
     from kubernetes.aio.config.config_exception import ConfigException
 
-    from controller.wiring.looking import Subject, wait_served
+    from controller.wiring.looking import Subject, Unreachable, wait_served
 
     wanted = Wanted(options.revision, options.percent, options.allow_none)
-    subject = Subject(_KINDS[kind.lower()], options.namespace, name, wanted)
+    subject = Subject(kind, options.namespace, name, wanted)
     try:
         ended = asyncio.run(wait_served(options.kubeconfig, subject, options.timeout, _say))
+    except Unreachable as error:
+        print(f"flagstaff wait: the cluster cannot be read: {error}", file=sys.stderr)
+        return UNREACHABLE
     except (OSError, ConfigException) as error:
-        print(f"flagstaff wait: no cluster: {error}", file=sys.stderr)
+        where = f"{options.kubeconfig}: " if options.kubeconfig else ""
+        print(f"flagstaff wait: no cluster: {where}{error}", file=sys.stderr)
         return UNREACHABLE
     if ended.done:
         print(f"{options.what}: {ended.told}")
@@ -86,7 +98,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _say(progress: Progress) -> None:
-    if not progress.done:
+    # What is over is printed as the result.
+    if not (progress.done or progress.over):
         print(progress.told, file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,6 @@
-"""The last good flag set, read back from the cluster: a standby with an empty disk decides as the leader did. Pure."""
+"""The last good flag set, read back from the cluster: a standby with an empty disk decides as the leader did.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from controller.api import configuration, shard
 from controller.api.configuration import MissingShardsError, flag_document
 from controller.api.fields import InvalidSpecError
 from controller.api.meta import ObjectKey
-from controller.flagsets.plan import belongs_to
+from controller.flagsets.stage import BY_OWNER
 from evaluator.flags.canonical import digest
 from evaluator.flags.model import DIGEST_KEY
 from evaluator.flags.parse import parse
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from controller.api.flagset import FlagSetSpec
     from controller.api.meta import Resource
-    from controller.runtime.loop import Objects
+    from controller.runtime.cache import Cache
     from evaluator.flags.model import FlagSet
 
 
@@ -30,22 +32,25 @@ class LastGood:
     flag_set: FlagSet
     """With its provenance and its held flags."""
     edited: str = ""
-    """The object that it was read from, where that does not say what was written: `FeatureFlagConfiguration shop`."""
+    """The object that it was read from, where that does not say what was written: `FeatureFlagConfiguration
+    shop`.
+    """
 
 
-def written_by(resource: Resource, spec: FlagSetSpec, objects: Objects) -> list[Resource]:
-    """The objects that the FlagSet wrote and that hold or list flags, what it writes today first: its target may have had another name."""
+def written_by(resource: Resource, spec: FlagSetSpec, objects: Cache) -> list[Resource]:
+    """The objects that the FlagSet wrote and that hold or list flags, what it writes today first: its target
+    may have had another name.
+    """
     found = [
         each
-        for kind in (configuration.KIND, configuration.FLAG_KIND)
-        for each in objects.of_kind(kind)
-        if each.namespace == resource.namespace and belongs_to(each, resource.name)
+        for each in objects.find(BY_OWNER, resource.namespace, resource.name)
+        if each.key.kind in {configuration.KIND, configuration.FLAG_KIND}
     ]
     name = spec.target.name or resource.name
     return sorted(found, key=lambda each: (each.name != name, each.key.kind != configuration.KIND))
 
 
-def last_applied(found: Iterable[Resource], objects: Objects) -> LastGood | None:
+def last_applied(found: Iterable[Resource], objects: Cache) -> LastGood | None:
     """What the first of `found` that can be read delivers, one that is as it was written before any other.
 
     Safe in a thread of its own. None where nothing can be read.
@@ -61,7 +66,7 @@ def last_applied(found: Iterable[Resource], objects: Objects) -> LastGood | None
     return edited
 
 
-def read_back(found: Resource, objects: Objects) -> FlagSet | None:
+def read_back(found: Resource, objects: Cache) -> FlagSet | None:
     """The flag set that a FeatureFlagConfiguration or FeatureFlag delivers, or None where it is not whole."""
 
     def part(name: str) -> Resource | None:

@@ -1,15 +1,18 @@
-"""Stage 3's decision and its rendering: an archive and what was last good in, what is to stand in the cluster out. Pure."""
+"""Stage 3's decision and its rendering: an archive and what was last good in, what is to stand in the cluster
+out. Pure.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from controller.api.artifact import AUTHOR, COMMITTED_AT
 from controller.api.flagset import KIND, Validation
-from controller.api.meta import API_VERSION
+from controller.api.meta import ACCEPT_REVISION, API_VERSION
 from controller.artifacts.archive import unpack
+from controller.artifacts.skipped import take_skipped
 from controller.flagsets.compose import Composition, FailurePolicy, Provenance, compose
+from controller.flagsets.prune_guard import bulk_removal, held
 from controller.flagsets.render import Target, TooLargeError, configuration_manifests, flag_manifest
 from evaluator.flags.canonical import digest
 from evaluator.flags.diff import Diff, diff
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from controller.api.flagset import FlagSetSpec
     from controller.api.meta import Resource
     from controller.flagsets.applied import LastGood
+    from controller.flagsets.prune_guard import BulkRemoval
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +35,12 @@ class Built:
     """In the order in which they are to be written; none where there is nothing to deliver yet."""
     too_large: str = ""
     """Why the set cannot be written, although it is sound."""
+    removal: BulkRemoval | None = None
+    """The flags that the prune guard keeps the revision from removing."""
     edited: str = ""
-    """The object whose content is not what was written, where what was last good is asked for and only it could tell."""
+    """The object whose content is not what was written, where what was last good is asked for and only it
+    could tell.
+    """
 
 
 def build(
@@ -46,6 +54,12 @@ def build(
     # A hand's edit is nobody's commit: it is overwritten, and no flag is held at it.
     known = last.flag_set if last is not None and not last.edited else None
     composition = _composed(archive, spec, artifact, resource, known)
+    removal = None
+    if last is not None and composition.accepted and _guarded(spec, artifact, resource):
+        removal = bulk_removal(last.flag_set, composition.flag_set)
+    if last is not None and removal is not None:
+        kept = held(composition, removal, last.flag_set)
+        return Built(kept, () if known is None else _rendered(known, spec, resource), removal=removal)
     if last is not None and last.edited:
         if not composition.accepted or composition.missing:
             return Built(composition, (), edited=last.edited)
@@ -66,11 +80,25 @@ def build(
         changed=Diff((), {}, ()),
         accepted=False,
     )
+    return Built(refused, () if known is None else _rendered(known, spec, resource), too_large)
+
+
+def accepted_by_hand(resource: Resource, revision: str) -> bool:
+    """Whether somebody let this revision through: its annotation names it, or the commit or digest in it."""
+    named = resource.annotations.get(ACCEPT_REVISION, "")
+    return bool(named) and named in {revision, revision.rpartition("@")[2], revision.rpartition(":")[2]}
+
+
+def _guarded(spec: FlagSetSpec, artifact: ArtifactStatus, resource: Resource) -> bool:
+    return spec.prune_guard and not accepted_by_hand(resource, artifact.revision)
+
+
+def _rendered(known: FlagSet, spec: FlagSetSpec, resource: Resource) -> tuple[dict[str, Any], ...]:
+    """What was last good, as it is to stand; nothing where even that has become too large."""
     try:
-        manifests = () if known is None else _manifests(known, spec, resource)
+        return _manifests(known, spec, resource)
     except TooLargeError:
-        manifests = ()
-    return Built(refused, manifests, too_large)
+        return ()
 
 
 def _composed(
@@ -80,24 +108,22 @@ def _composed(
     resource: Resource,
     previous: FlagSet | None,
 ) -> Composition:
-    metadata = artifact.metadata
+    files = unpack(archive)
+    skipped = take_skipped(files)
     return compose(
-        unpack(archive),
+        files,
         list(spec.paths),
-        provenance=Provenance(
-            artifact.revision, metadata.get(AUTHOR, ""), metadata.get(COMMITTED_AT, "")
-        ),
+        provenance=Provenance(artifact.revision, artifact.author, artifact.committed_at),
         previous=previous,
         policy=FailurePolicy(spec.failure_policy),
         lenient=spec.validation is Validation.LENIENT,
         default_flag_set_id=spec.flag_set_id or f"{resource.namespace}/{resource.name}",
         bucketing=Bucketing(spec.bucketing),
+        skipped=skipped,
     )
 
 
-def _manifests(
-    flag_set: FlagSet, spec: FlagSetSpec, resource: Resource
-) -> tuple[dict[str, Any], ...]:
+def _manifests(flag_set: FlagSet, spec: FlagSetSpec, resource: Resource) -> tuple[dict[str, Any], ...]:
     target = Target(
         resource.namespace,
         spec.target.name or resource.name,
@@ -119,6 +145,7 @@ def _owner(resource: Resource) -> dict[str, Any]:
         "name": resource.name,
         "uid": resource.uid,
         "controller": True,
-        # Deleting the FlagSet in the foreground needs not wait, and whoever writes it needs no right to finalizers.
+        # Deleting the FlagSet in the foreground needs not wait, and whoever writes it needs no right to
+        # finalizers.
         "blockOwnerDeletion": False,
     }

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Final
 from controller.flagsets.layers import DEFAULT_PATHS, PathRefused, select
 from controller.flagsets.provenance import PLACES, Provenance, without_forgeries
 from controller.flagsets.unread import unread
-from evaluator.flags.blame import concerns_all, users
+from evaluator.flags.accept import Policy, Refused, accept
 from evaluator.flags.canonical import digest
 from evaluator.flags.diff import Diff, diff
-from evaluator.flags.holding import held_back
 from evaluator.flags.layer import read_layer
 from evaluator.flags.merge import merge
 from evaluator.flags.model import (
@@ -81,7 +80,8 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     """Read the layers `paths` (base first) of `tree`, merge them, and hold back what is bad.
 
     Unless `lenient`, warnings count as errors. `skipped` is what the tree lists and does not hold, as
-    Commit.skipped has it. `bucketing` pins a generation other than flagd's own, v2, where the set pins none. Never raises for what a tree may hold.
+    Commit.skipped has it. `bucketing` pins a generation other than flagd's own, v2, where the set pins none.
+    Never raises for what a tree may hold.
     """
     paths = paths or DEFAULT_PATHS
     if lacking := unread(skipped, tree, paths):
@@ -94,9 +94,6 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     parsed = merge(layers)
     flag_set, forged = without_forgeries(parsed.flag_set, layers)
     problems = sorted((*parsed.problems, *forged), key=_by_place) if forged else parsed.problems
-    failures = [p for p in problems if not lenient or p.severity is Severity.ERROR]
-    if concerns_all(parsed) or (failures and policy is FailurePolicy.ATOMIC):
-        return _refused(previous, problems)
     defaults: dict[str, Scalar] = {}
     if default_flag_set_id is not None:
         defaults[_FLAG_SET_ID] = default_flag_set_id
@@ -105,20 +102,24 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     if defaults.keys() - flag_set.metadata.keys():
         metadata = MappingProxyType({**defaults, **flag_set.metadata})
         flag_set = replace(flag_set, metadata=metadata)
-    bad = parsed.bad | users(flag_set, failures)
-    if not lenient:
-        bad |= parsed.warned | {problem.flag for problem in forged if problem.flag is not None}
-    flag_set, held = held_back(flag_set, bad, previous)
-    content = digest(flag_set)
-    flag_set = _stamped(flag_set, content, provenance, previous, held)
+    parsed = replace(
+        parsed,
+        flag_set=flag_set,
+        problems=tuple(problems),
+        warned=parsed.warned | {problem.flag for problem in forged if problem.flag is not None},
+    )
+    judged = accept(parsed, previous, Policy(warnings=not lenient, whole=policy is FailurePolicy.ATOMIC))
+    if isinstance(judged, Refused):
+        return _refused(previous, judged.problems)
+    flag_set = _stamped(judged.flag_set, judged.digest, provenance, previous, judged.held)
     return Composition(
         flag_set=flag_set,
-        digest=content,
-        problems=tuple(problems),
-        held=held,
+        digest=judged.digest,
+        problems=judged.problems,
+        held=judged.held,
         changed=_NOTHING if flag_set is previous else diff(previous or FlagSet(), flag_set),
         accepted=True,
-        missing=tuple(sorted(bad - flag_set.flags.keys())),
+        missing=judged.missing,
     )
 
 

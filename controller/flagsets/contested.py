@@ -1,4 +1,6 @@
-"""Which other object claims the name or the flagSetId of a FeatureFlagConfiguration or FeatureFlag, told beside the verdict on it."""
+"""Which other object claims the name or the flagSetId of a FeatureFlagConfiguration or FeatureFlag, told
+beside the verdict on it.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,17 @@ _IDENTIFIER: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class ContestedReconciler:
-    """Adds to what `judge` says of an object who is in conflict with it. `Ready` stays what it is: the object itself may be sound."""
+    """Adds to what `judge` says of an object who is in conflict with it. `Ready` stays what it is: the object
+    itself may be sound.
+    """
 
     judge: Reconciler
     claims: Claims
 
     async def reconcile(self, resource: Resource, now: datetime) -> Outcome:
-        """Judge, and tell of conflicts: in full by a detail, and by the message of what is sound. Raises Setback."""
+        """Judge, and tell of conflicts: in full by a detail, and by the message of what is sound. Raises
+        Setback.
+        """
         try:
             outcome = await self.judge.reconcile(resource, now)
         except Setback as setback:
@@ -77,16 +83,17 @@ def _told(conflict: Conflict, key: ObjectKey) -> tuple[str, str]:
     if not loses:
         return (
             FLAG_SET_ID_CONTESTED,
-            f"{name} has {claim}, too, and is not served under it; give it another",
+            f"{name} also claims {claim}; this older object is served instead",
         )
     if other.namespace == key.namespace:
         return (
             conflict.reason,
-            f"not served under {claim}: {name} has it, too, and comes first; give one of them another",
+            f"not served under {claim}: the older {name} claims it too; give one of them another flagSetId",
         )
     # The other may be a tenant's whose names are not for everybody's eyes.
     return conflict.reason, (
-        f"not served under {claim} to whoever may read both: an older object in another namespace has it, too; give this one another"
+        f"not served under {claim} to subscribers that may read both: an older object in another namespace "
+        "claims it too; give this one another flagSetId"
     )
 
 

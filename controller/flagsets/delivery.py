@@ -1,4 +1,6 @@
-"""From manifests to the cluster: what differs is written, what is outdated is removed, and nothing else is touched."""
+"""From manifests to the cluster: what differs is written, what is outdated is removed, and nothing else is
+touched.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from controller.api import shard
 from controller.api.flagset import KIND, LABEL
 from controller.api.meta import ObjectKey, Resource
 from controller.flagsets.dispute import Dispute
-from controller.flagsets.plan import MADE, Taken, belongs_to, key_of, plan
+from controller.flagsets.plan import Taken, key_of, plan
+from controller.flagsets.stage import BY_OWNER
 from controller.runtime.news import News
 from controller.runtime.setbacks import Stalled, Waiting
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.runtime.applier import Applier
-    from controller.runtime.loop import Objects
+    from controller.runtime.cache import Cache
 
 GRACE: Final = 60.0
 """Seconds for which a shard outlives the index that named it."""
@@ -44,7 +47,7 @@ class Delivered:
 class Delivery:
     """Writes what is to stand."""
 
-    objects: Objects
+    objects: Cache
     writer: Applier
     applied: Callable[[dict[str, Any]], None]
     """Told of each object that was written."""
@@ -52,7 +55,9 @@ class Delivery:
     async def deliver(
         self, resource: Resource, state: Delivered, *, prune: bool, now: datetime
     ) -> tuple[tuple[News, ...], float | None]:
-        """Bring the cluster to `state`; (news of drift, seconds until there is more to do). Raises Setback."""
+        """Bring the cluster to `state`; (news of drift, seconds until there is more to do).
+        Raises Setback.
+        """
         if not state.manifests:
             return (), None
         steps = plan(state.manifests, self._found(resource, state), prune=prune, taken=state.taken)
@@ -87,14 +92,9 @@ class Delivery:
         return news, min((each for each in waits if each is not None), default=None)
 
     def _found(self, resource: Resource, state: Delivered) -> list[Resource]:
-        names = {key_of(each) for each in state.manifests}
-        return [
-            each
-            for kind in MADE
-            for each in self.objects.of_kind(kind)
-            if each.namespace == resource.namespace
-            and (each.key in names or belongs_to(each, resource.name))
-        ]
+        owned = {each.key: each for each in self.objects.find(BY_OWNER, resource.namespace, resource.name)}
+        wanted = (self.objects.get(key_of(each)) for each in state.manifests)
+        return list((owned | {each.key: each for each in wanted if each is not None}).values())
 
     def _refuse_ghosts(self, resource: Resource) -> None:
         """What is deleted while it is looked at writes no more: Kubernetes may be removing what it wrote."""
@@ -115,9 +115,7 @@ class Delivery:
                 "give one of the two another spec.target.name",
             )
 
-    async def _sweep(
-        self, state: Delivered, outdated: tuple[Resource, ...], now: datetime
-    ) -> float | None:
+    async def _sweep(self, state: Delivered, outdated: tuple[Resource, ...], now: datetime) -> float | None:
         """Remove shards that nobody has named for a while; the seconds until the next may go."""
         state.outdated = {each.name: state.outdated.get(each.name, now) for each in outdated}
         waits = []
@@ -131,22 +129,20 @@ class Delivery:
 
     async def _delete(self, found: Resource) -> None:
         key = found.key
-        await self.writer.delete(
-            found.api_version, key.kind, key.namespace, key.name, uid=found.uid
-        )
+        await self.writer.delete(found.api_version, key.kind, key.namespace, key.name, uid=found.uid)
 
 
 def manager_of(flag_set: ObjectKey) -> str:
-    """The field manager of one FlagSet: its own, so that two of them are in each other's way instead of overwriting."""
+    """The field manager of one FlagSet: its own, so that two of them are in each other's way instead of
+    overwriting.
+    """
     name = f"flagstaff-flagset/{flag_set.namespace}/{flag_set.name}"
     if len(name) <= _MANAGER:
         return name
     return f"{name[: _MANAGER - 17]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
-def _disputed(
-    dispute: Dispute, drift: Sequence[tuple[ObjectKey, str]], now: datetime
-) -> tuple[News, ...]:
+def _disputed(dispute: Dispute, drift: Sequence[tuple[ObjectKey, str]], now: datetime) -> tuple[News, ...]:
     """Each correction is told, until there are so many that only the dispute is."""
     if not drift:
         return ()
@@ -164,7 +160,7 @@ def _news(drift: Sequence[tuple[ObjectKey, str]]) -> tuple[News, ...]:
     return tuple(
         News(
             "DriftCorrected",
-            f"{key.kind} {key.name}{suffix} {what}; it is as the source says again",
+            f"{key.kind} {key.name}{suffix} {what}; restored to what the source says",
         )
         for key, what, suffix in (
             *((key, what, "") for key, what in told),

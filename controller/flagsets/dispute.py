@@ -1,4 +1,6 @@
-"""Drift that comes back: corrected at once a few times, then with growing pauses, since two who overwrite each other never end. Pure."""
+"""Drift that comes back: corrected at once a few times, then with growing pauses, since two who overwrite
+each other never end. Pure.
+"""
 
 from __future__ import annotations
 

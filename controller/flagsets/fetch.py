@@ -23,7 +23,9 @@ _SECONDS: Final = aiohttp.ClientTimeout(total=60.0, sock_connect=10.0)
 _KNOWN: Final = {"sha256": hashlib.sha256, "sha384": hashlib.sha384, "sha512": hashlib.sha512}
 _CHUNK: Final = 1 << 16
 _GONE: Final = 30.0
-"""Seconds: a source that lost its storage stores the same artifact again, which no change of its status tells."""
+"""Seconds: a source that lost its storage stores the same artifact again, which no change of its status
+tells.
+"""
 _URL: Final = 300
 IN_CLUSTER: Final = (".svc", ".svc.cluster.local")
 """Hosts that artifacts come from unless told otherwise: Services."""
@@ -35,14 +37,19 @@ class ArtifactReader:
 
     local: Callable[[str], bytes | None]
     hosts: tuple[str, ...] = IN_CLUSTER
-    """What is downloaded from: `name` or `name:port`; a name that begins with a dot stands for all that end with it."""
+    """What is downloaded from: `name` or `name:port`; a name that begins with a dot stands for all that end
+    with it.
+    """
     most_bytes: int = DEFAULT_LIMITS.compressed_bytes
     own: str = ""
-    """Our own artifact server, which asks for a token: `name:port`, or a name, whose port is 80; empty: none."""
+    """Our own artifact server, which asks for a token: `name:port`, or a name, whose port is 80; empty: none.
+    """
     token: Callable[[], str | None] = lambda: None
 
     async def read(self, namespace: str, artifact: ArtifactStatus) -> bytes:
-        """The archive. Raises Waiting where it is gone (its source makes a new one), Failed where it cannot be had."""
+        """The archive. Raises Waiting where it is gone (its source makes a new one), Failed where it cannot
+        be had.
+        """
         found = None
         # Whoever may write an artifact's status may name any path: only the namespace's own are looked up.
         if artifact.path.startswith(f"flagsource/{namespace}/"):
@@ -54,7 +61,8 @@ class ArtifactReader:
             raise Stalled("ArtifactFailed", f"digest {algorithm} is not known here")
         is_it = await asyncio.to_thread(lambda: _KNOWN[algorithm](found).hexdigest())
         if is_it != wanted:
-            # Not what it is instead: whoever may write a status would have any address of the cluster's read and told.
+            # Not what it is instead: whoever may write a status would have any address of the cluster's read
+            # and told.
             message = f"{_shown(artifact.url)} is not what its source says: it has another digest"
             raise Failed("ArtifactFailed", message)
         return found
@@ -69,9 +77,7 @@ class ArtifactReader:
             async with (
                 # The digest is of the bytes that were stored, whatever a server says of their encoding.
                 aiohttp.ClientSession(timeout=_SECONDS, auto_decompress=False) as session,
-                session.get(
-                    url, allow_redirects=False, headers=self._believed(namespace, url)
-                ) as response,
+                session.get(url, allow_redirects=False, headers=self._believed(namespace, url)) as response,
             ):
                 if response.status == 404:
                     raise Waiting(
@@ -101,7 +107,9 @@ class ArtifactReader:
         return bool(self.own) and _origin(url) == _origin(URL(f"http://{self.own}"))
 
     def _require_allowed(self, url: URL, where: str) -> None:
-        """Whoever may write a source's status would otherwise have us ask any host that we reach, and see from our words what is there."""
+        """Whoever may write a source's status would otherwise have us ask any host that we reach, and see
+        from our words what is there.
+        """
         name = _name(url.host or "")
         if self._is_own(url):
             return

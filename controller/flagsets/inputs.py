@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.artifact import ArtifactStatus
-from controller.api.conditions import READY, TRUE, find
+from controller.api.conditions import FALSE, READY, TRUE, Condition, find
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagset import KIND, SOURCE_API
 from controller.api.meta import ObjectKey
@@ -14,7 +14,11 @@ from controller.runtime.setbacks import Failed, Stalled, Waiting
 if TYPE_CHECKING:
     from controller.api.flagset import FlagSetSpec
     from controller.api.meta import Resource
-    from controller.runtime.loop import Objects
+    from controller.runtime.cache import Cache
+
+
+SOURCE_READY: Final = "SourceReady"
+"""A detail, there only while it is False."""
 
 
 class Artifacts(Protocol):
@@ -25,11 +29,13 @@ class Artifacts(Protocol):
 
 
 def require_dependencies(
-    resource: Resource, spec: FlagSetSpec, objects: Objects, artifact: ArtifactStatus
+    resource: Resource, spec: FlagSetSpec, objects: Cache, artifact: ArtifactStatus
 ) -> None:
-    """Raises Waiting until every FlagSet that this one depends on is Ready, Stalled where they wait for each other.
+    """Raises Waiting until every FlagSet that this one depends on is Ready, Stalled where they wait for each
+    other.
 
-    One of the same source must have applied the same revision, as with Flux: a commit that changes both is taken in order.
+    One of the same source must have applied the same revision, as with Flux: a commit that changes both is
+    taken in order.
     """
     cycle = _cycle(resource, objects)
     if cycle:
@@ -39,7 +45,7 @@ def require_dependencies(
         if found is None:
             raise Waiting(
                 "DependencyNotReady",
-                f"FlagSet {each.name} is not there yet; apply it, or correct spec.dependsOn",
+                f"FlagSet {each.name} does not exist; create it, or correct spec.dependsOn",
             )
         if not ready(found):
             raise Waiting("DependencyNotReady", f"FlagSet {each.name} is not ready{_why(found)}")
@@ -50,8 +56,10 @@ def require_dependencies(
             )
 
 
-def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Objects) -> ArtifactStatus:
-    """The artifact that the source tells. Raises Waiting until there is one, Stalled for a source that must not be read."""
+def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> ArtifactStatus:
+    """The artifact that the source tells. Raises Waiting until there is one, Stalled for a source that must
+    not be read.
+    """
     reference = spec.source_ref
     what = f"{reference.kind} {reference.name}"
     group = SOURCE_API[reference.kind].partition("/")[0]
@@ -64,17 +72,38 @@ def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Objects) -> 
         )
     source = objects.get(ObjectKey(reference.kind, resource.namespace, reference.name))
     if source is None:
-        raise Waiting(
-            "ArtifactFailed", f"{what} is not there yet; apply it, or correct spec.sourceRef"
-        )
+        raise Waiting("ArtifactFailed", f"{what} does not exist; create it, or correct spec.sourceRef")
     told = source.status.get("artifact")
     if told is None:
         raise Waiting("ArtifactFailed", f"{what} has no artifact yet{_why(source)}")
     try:
         return read(ArtifactStatus, told if isinstance(told, dict) else {})
     except InvalidSpecError as error:
-        message = f"{what} tells an artifact that cannot be read: {str(error).replace('spec.', 'status.artifact.')}"
+        message = (
+            f"{what} tells an artifact that cannot be read: {str(error).replace('spec.', 'status.artifact.')}"
+        )
         raise Failed("ArtifactFailed", message) from error
+
+
+def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:
+    """`SourceReady`, while the source of a FlagSet is there and brings nothing new: it is suspended, or fails.
+    What was applied stays, so `Ready` does not tell.
+    """
+    reference = resource.spec.get("sourceRef")
+    if not isinstance(reference, dict):
+        return ()
+    kind, name = str(reference.get("kind")), str(reference.get("name"))
+    source = objects.get(ObjectKey(kind, resource.namespace, name))
+    if source is None:
+        return ()
+    found = find(source.status.get("conditions", ()), READY)
+    if source.suspended:
+        reason, message = "SourceSuspended", "is suspended; nothing new is read from it"
+    elif found is not None and found.get("status") == FALSE:
+        reason, message = "SourceFailed", f"is not ready: {found.get('message') or found.get('reason')}"
+    else:
+        return ()
+    return (Condition(SOURCE_READY, FALSE, reason, f"{kind} {name} {message}"),)
 
 
 def ready(resource: Resource) -> bool:
@@ -89,7 +118,7 @@ def _why(source: Resource) -> str:
     return f": {found['message']}" if found is not None and found.get("message") else ""
 
 
-def _cycle(start: Resource, objects: Objects) -> list[str]:
+def _cycle(start: Resource, objects: Cache) -> list[str]:
     """A way from `start` through its dependencies back to it, or nothing."""
     trails: list[list[str]] = [[start.name]]
     seen: set[str] = set()

@@ -51,19 +51,17 @@ def select(names: Collection[str], path: str) -> list[str]:
 def normalise(path: str) -> str:
     """The path without `./`, doubled or trailing `/`; `` is the root. Raises PathRefused."""
     if path.startswith("/"):
-        raise PathRefused("PathInvalid", f"{path}: is absolute; paths start at the tree's root")
+        raise PathRefused("PathInvalid", f"{path}: absolute path; write it from the root of the repository")
     parts = [part for part in path.split("/") if part not in {"", "."}]
     if ".." in parts or "\0" in path:
-        raise PathRefused("PathInvalid", f"{path}: leaves the tree; take out the `..`")
+        raise PathRefused("PathInvalid", f"{path}: leads out of the repository; remove the `..`")
     return "/".join(parts)
 
 
 def fixed_prefix(path: str) -> str:
     """The leading part of the path that no glob sign is in; `.` where there is none."""
     parts = path.split("/")
-    fixed = next(
-        (at for at, part in enumerate(parts) if any(s in part for s in _SIGNS)), len(parts)
-    )
+    fixed = next((at for at, part in enumerate(parts) if any(s in part for s in _SIGNS)), len(parts))
     prefix = "/".join(parts[:fixed])
     return prefix or ("/" if path.startswith("/") else ".")
 
@@ -115,17 +113,21 @@ def _fits(part: str, piece: str) -> bool:
 
 def _not_found(names: Collection[str], path: str, folder: str) -> str:
     if not names:
-        return f"{path}: no such file or folder; the tree is empty"
+        return f"{path}: no such file or folder"
     prefix = f"{folder}/" if folder else ""
     within = sorted(name for name in names if name.startswith(prefix))
     if within and not any(sign in folder for sign in _SIGNS):
         deeper = next((name for name in within if _definition(name)), None)
         hint = (
-            f"; {posixpath.dirname(deeper)} has some, and `/**` means all below" if deeper else ""
+            f"; {posixpath.dirname(deeper)} has some, and a path that ends in /** means all below"
+            if deeper
+            else ""
         )
         return f"{path}: the folder has no *.json, *.yaml or *.yml of its own{hint}"
     folders = {posixpath.dirname(name) for name in names if "/" in name}
     places = sorted({*(name for name in names if _definition(name)), *folders})
-    near = difflib.get_close_matches(folder, places, n=3, cutoff=0.5) or places[:3]
-    hint = f"; near it: {', '.join(near)}" if near else "; the tree has no definitions at all"
+    near = difflib.get_close_matches(folder, places, n=3, cutoff=0.5)
+    if near:
+        return f"{path}: no such file or folder (did you mean {' or '.join(near)}?)"
+    hint = f"; there are {', '.join(places[:3])}" if places else ""
     return f"{path}: no such file or folder{hint}"

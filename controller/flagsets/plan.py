@@ -30,7 +30,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What an API server made of a manifest: it may drop fields that it does not know, and a webhook may add some."""
+    """What an API server made of a manifest: it may drop fields that it does not know, and a webhook may add
+    some.
+    """
 
     sent: Mapping[str, Any]
     kept: Mapping[str, Any]
@@ -77,10 +79,7 @@ def matches(found: Resource, manifest: Mapping[str, Any], taken: Taken | None = 
     spec = manifest["spec"]
     owners = meta.get("ownerReferences", [])
     return (
-        (
-            found.spec == spec
-            or (taken is not None and taken.sent == spec and taken.kept == found.spec)
-        )
+        (found.spec == spec or (taken is not None and taken.sent == spec and taken.kept == found.spec))
         and found.labels.items() >= meta["labels"].items()
         and found.annotations.items() >= meta.get("annotations", {}).items()
         and all(any(_same_owner(owner, each) for each in found.owners) for owner in owners)

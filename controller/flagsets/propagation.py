@@ -1,4 +1,6 @@
-"""From a count of who serves what to the status that tells it: SERVED, laggards by name, how long it took. Pure."""
+"""From a count of who serves what to the status that tells it: SERVED, laggards by name, how long it took.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -89,9 +91,7 @@ def _who(count: Count) -> str:
     named = [described(each) for each in count.laggards[:_NAMED]]
     rest = count.lagging - len(named)
     if rest:
-        named.append(
-            f"{rest} more" if named else f"{rest} do not, at proxies that do not name them yet"
-        )
+        named.append(f"{rest} more" if named else f"{rest} do not, at proxies that do not name them yet")
     return ", ".join(named)
 
 

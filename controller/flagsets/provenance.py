@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +34,14 @@ _MAX_TEXT: Final = 1024
 """Characters."""
 
 
+class ProvenanceDetail(StrEnum):
+    """How much of a commit travels with its flags."""
+
+    FULL = "full"
+    COMMIT = "commit"
+    """The revision and its time; neither the author's name nor address."""
+
+
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """The revision that content came from."""
@@ -43,6 +52,10 @@ class Provenance:
     """`Name <mail>`; empty where the source does not tell."""
     committed_at: str
     """RFC 3339, in UTC; empty where the source does not tell."""
+
+    def limited(self, detail: ProvenanceDetail) -> Provenance:
+        """What of it may be told at `detail`."""
+        return self if detail is ProvenanceDetail.FULL else replace(self, author="")
 
     def metadata(self, digest: str) -> dict[str, Scalar]:
         """The set metadata that says so, as far as it is known; `digest` is the content's."""
@@ -60,6 +73,14 @@ def _plain(text: str) -> str:
     return text[:_MAX_TEXT].encode(errors="replace").decode()
 
 
+def without_author(flag_set: FlagSet) -> FlagSet:
+    """The set, telling nobody's name."""
+    if AUTHOR_KEY not in flag_set.metadata:
+        return flag_set
+    metadata = {key: value for key, value in flag_set.metadata.items() if key != AUTHOR_KEY}
+    return replace(flag_set, metadata=MappingProxyType(metadata))
+
+
 def without_forgeries(flag_set: FlagSet, layers: Sequence[Layer]) -> tuple[FlagSet, list[Problem]]:
     """The set without metadata keys that only this program may write, and a warning for each.
 
@@ -75,9 +96,7 @@ def without_forgeries(flag_set: FlagSet, layers: Sequence[Layer]) -> tuple[FlagS
         return flag_set, []
     forged = _forged_in_set(flag_set.metadata)
     metadata = {key: value for key, value in flag_set.metadata.items() if key not in forged}
-    return replace(
-        flag_set, flags=MappingProxyType(flags), metadata=MappingProxyType(metadata)
-    ), problems
+    return replace(flag_set, flags=MappingProxyType(flags), metadata=MappingProxyType(metadata)), problems
 
 
 def _forged(metadata: Mapping[str, Scalar]) -> list[str]:

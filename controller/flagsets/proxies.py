@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DURATION: Final = 15.0
-"""Seconds after which a Lease that does not change is its holder's no more. Its times are of another clock, and are only compared."""
+"""Seconds after which a Lease that does not change is its holder's no more. Its times are of another clock,
+and are only compared.
+"""
 
 
 @dataclass(slots=True)
@@ -22,7 +24,9 @@ class _Seen:
 
 @dataclass(slots=True)
 class LiveProxies:
-    """By identity, in seconds of one monotonic clock. Who was met lives until its Lease has had time to be seen."""
+    """By identity, in seconds of one monotonic clock. Who was met lives until its Lease has had time to be
+    seen.
+    """
 
     _seen: dict[str, _Seen] = field(default_factory=dict)
 
@@ -31,7 +35,9 @@ class LiveProxies:
         self._seen.setdefault(identity, _Seen("", now))
 
     def learn(self, leases: Mapping[str, str], now: float) -> frozenset[str]:
-        """All Leases there are, by name, each with when it was renewed last; returns who died since the last call."""
+        """All Leases there are, by name, each with when it was renewed last; returns who died since the last
+        call.
+        """
         for name, renewed in leases.items():
             identity = name.removeprefix(LEASE_PREFIX)
             known = self._seen.get(identity)

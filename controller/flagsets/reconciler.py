@@ -7,16 +7,25 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from controller.api import configuration
+from controller.api.conditions import FALSE, Condition, find
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagset import FlagSetSpec
 from controller.api.meta import ObjectKey
 from controller.flagsets import story
 from controller.flagsets.applied import LastGood, last_applied, written_by
-from controller.flagsets.build import Built, build
+from controller.flagsets.build import Built, accepted_by_hand, build
 from controller.flagsets.delivery import Delivered, Delivery
 from controller.flagsets.dispute import UNDISPUTED
-from controller.flagsets.inputs import Artifacts, require_dependencies, source_artifact
+from controller.flagsets.inputs import (
+    SOURCE_READY,
+    Artifacts,
+    require_dependencies,
+    source_artifact,
+    source_health,
+)
 from controller.flagsets.observed import observed
+from controller.flagsets.plan import belongs_to
+from controller.flagsets.provenance import ProvenanceDetail, without_author
 from controller.flagsets.serving import shown
 from controller.runtime.news import News
 from controller.runtime.setbacks import Setback, Stalled
@@ -27,10 +36,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.artifact import ArtifactStatus
-    from controller.api.conditions import Condition
     from controller.api.meta import Resource
     from controller.runtime.applier import Applier
-    from controller.runtime.loop import Objects
+    from controller.runtime.cache import Cache
 
 JITTER: Final = 0.05
 """Of the interval, to both sides: flag sets that were made together are looked at apart."""
@@ -57,13 +65,15 @@ class _Memory:
 class FlagSetReconciler:
     """Brings what delivers a flag set to what its source says."""
 
-    objects: Objects
+    objects: Cache
     artifacts: Artifacts
     writer: Applier
     applied: Callable[[dict[str, Any]], None]
     """Told of each object that was written."""
     random: Callable[[], float]
     """From 0 to 1."""
+    detail: ProvenanceDetail = ProvenanceDetail.FULL
+    """What is told of a commit."""
     _memory: dict[ObjectKey, _Memory] = field(default_factory=dict)
 
     async def reconcile(self, resource: Resource, now: datetime) -> Outcome:
@@ -75,16 +85,33 @@ class FlagSetReconciler:
         try:
             outcome = await self._reconcile(resource, spec, now)
         except Setback as setback:
-            setback.details = (*setback.details, *self._dispute(resource.key, now))
-            setback.ended = (UNDISPUTED,)
+            setback.details = (*setback.details, *self._concerns(resource, now))
+            setback.ended = (UNDISPUTED, SOURCE_READY)
             if setback.requeue_after is None:
                 setback.requeue_after = self._interval(spec)
             raise
-        return replace(outcome, details=(*outcome.details, *self._dispute(resource.key, now)))
+        return replace(outcome, details=(*outcome.details, *self._concerns(resource, now)))
 
-    def _dispute(self, key: ObjectKey, now: datetime) -> tuple[Condition, ...]:
-        memory = self._memory.get(key)
-        return () if memory is None else memory.state.dispute.told(now)
+    def _concerns(self, resource: Resource, now: datetime) -> tuple[Condition, ...]:
+        """Details that are there only while something is not as it should be."""
+        memory = self._memory.get(resource.key)
+        drift = () if memory is None else memory.state.dispute.told(now)
+        return (*(drift or self._conflict(resource)), *source_health(resource, self.objects))
+
+    def _conflict(self, resource: Resource) -> tuple[Condition, ...]:
+        """Another object has the name or the flagSetId of what this one wrote."""
+        target = resource.spec.get("target")
+        name = target.get("name") if isinstance(target, dict) else None
+        written = self.objects.get(
+            ObjectKey(configuration.KIND, resource.namespace, str(name or resource.name))
+        )
+        if written is None or not belongs_to(written, resource.name):
+            return ()
+        found = find(written.status.get("conditions", ()), UNDISPUTED)
+        if found is None:
+            return ()
+        message = f"{written.key.kind} {written.name}: {found.get('message')}"
+        return (Condition(UNDISPUTED, FALSE, str(found.get("reason")), message),)
 
     def forget(self, key: ObjectKey) -> None:
         """The FlagSet is gone; what it made goes by its owner reference, or stays."""
@@ -94,6 +121,8 @@ class FlagSetReconciler:
         status: dict[str, Any] = {}
         try:
             artifact = source_artifact(resource, spec, self.objects)
+            if self.detail is ProvenanceDetail.COMMIT:
+                artifact = artifact.without_author()
             require_dependencies(resource, spec, self.objects, artifact)
             status["lastAttemptedRevision"] = artifact.revision
             memory = await self._built(resource, spec, artifact)
@@ -106,7 +135,7 @@ class FlagSetReconciler:
                 usual = setback.requeue_after or self._interval(spec)
                 setback.requeue_after = min(usual, wait)
             raise
-        attempt = story.Attempt(artifact, memory.built.composition)
+        attempt = story.Attempt(artifact, memory.built.composition, spec.source_ref.kind)
         status |= story.problems(attempt)
         try:
             news, wait = await self._deliver(resource, spec, memory.state, now)
@@ -129,9 +158,7 @@ class FlagSetReconciler:
         again = interval if wait is None else min(interval, wait)
         if not built.composition.accepted or built.edited:
             self._refuse(resource, built, attempt, news, again)
-        target = ObjectKey(
-            configuration.KIND, resource.namespace, spec.target.name or resource.name
-        )
+        target = ObjectKey(configuration.KIND, resource.namespace, spec.target.name or resource.name)
         served, propagated = shown(self.objects.get(target), built.composition.digest)
         status = story.status(resource.status, attempt, memory.state.manifests, now) | served
         if resource.status.get("digest") != built.composition.digest:
@@ -164,20 +191,24 @@ class FlagSetReconciler:
     ) -> NoReturn:
         """The revision is not delivered. What was delivered before is."""
         served = resource.status.get("lastAppliedRevision", "")
-        if built.too_large:
+        pending: list[str] | None = None
+        if built.removal is not None:
+            reason, message = "PruneGuard", story.guarded(attempt, built.removal, resource, served)
+            pending = story.pending_removals(built.removal)
+        elif built.too_large:
             reason, message = "TooLarge", story.refused(attempt, built.too_large, served)
         elif built.edited:
             reason, message = "LastGoodUnknown", story.unknown(attempt, built.edited)
         else:
             reason, message = "BuildFailed", story.refused(attempt, "", served)
         status = {"lastAttemptedRevision": attempt.artifact.revision, **story.problems(attempt)}
+        status["pendingRemovals"] = pending
         raise Stalled(reason, message, status=status, news=news, requeue_after=again)
 
-    async def _built(
-        self, resource: Resource, spec: FlagSetSpec, artifact: ArtifactStatus
-    ) -> _Memory:
+    async def _built(self, resource: Resource, spec: FlagSetSpec, artifact: ArtifactStatus) -> _Memory:
         generation = (resource.uid, resource.generation)
-        built_from = (artifact.digest, artifact.revision, *generation)
+        accepted = accepted_by_hand(resource, artifact.revision)
+        built_from = (artifact.digest, artifact.revision, accepted, *generation)
         memory = self._remembered(resource)
         if memory is not None and memory.built_from == built_from:
             return memory
@@ -187,8 +218,10 @@ class FlagSetReconciler:
         else:
             found = written_by(resource, spec, self.objects)
             last = await asyncio.to_thread(last_applied, found, self.objects)
+            if last is not None and self.detail is ProvenanceDetail.COMMIT:
+                last = replace(last, flag_set=without_author(last.flag_set))
         built = await asyncio.to_thread(build, archive, spec, artifact, resource, last)
-        state = Delivered(observed(built.manifests, artifact, self.objects.get))
+        state = Delivered(observed(built.manifests, artifact, resource.created, self.objects.get))
         if memory is not None:
             state.taken, state.outdated = memory.state.taken, memory.state.outdated
             state.dispute = memory.state.dispute
@@ -198,7 +231,9 @@ class FlagSetReconciler:
         return memory
 
     def _remembered(self, resource: Resource) -> _Memory | None:
-        """What was built last, unless another replica has led since: then the cluster knows better. Another object of the name has no past."""
+        """What was built last, unless another replica has led since: then the cluster knows better. Another
+        object of the name has no past.
+        """
         memory = self._memory.get(resource.key)
         if memory is None:
             return None

@@ -1,4 +1,6 @@
-"""A flag set as the objects that deliver it: one FeatureFlagConfiguration, and shards where it is larger than an object may be. Pure."""
+"""A flag set as the objects that deliver it: one FeatureFlagConfiguration, and shards where it is larger than
+an object may be. Pure.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,8 @@ class TooLargeError(Exception):
 
 
 def configuration_manifests(flag_set: FlagSet, target: Target) -> list[dict[str, Any]]:
-    """The manifests in the order in which they are to be written: shards first, the index that puts them in force last.
+    """The manifests in the order in which they are to be written: shards first, the index that puts them in
+    force last.
 
     Raises TooLargeError.
     """
@@ -59,7 +62,8 @@ def configuration_manifests(flag_set: FlagSet, target: Target) -> list[dict[str,
     shards = [_shard(part, target, flag_set) for part in _parts(json.loads(document))]
     if len(shards) > MOST_SHARDS:
         raise TooLargeError(
-            f"the flag set takes {len(shards)} shards, of {MOST_SHARDS} that there may be; make several FlagSets of it"
+            f"the flag set takes {len(shards)} shards, of {MOST_SHARDS} that there may be; "
+            "make several FlagSets of it"
         )
     whole["spec"] = {
         "shards": [
@@ -83,9 +87,7 @@ def flag_manifest(flag_set: FlagSet, target: Target) -> dict[str, Any]:
             f"the flag set takes {len(document)} bytes, of {LARGEST} that a FeatureFlag may have; "
             "take FeatureFlag out of spec.target.kinds, or make several FlagSets of it"
         )
-    manifest = _manifest(
-        configuration.API_VERSION, configuration.FLAG_KIND, target.name, target, flag_set
-    )
+    manifest = _manifest(configuration.API_VERSION, configuration.FLAG_KIND, target.name, target, flag_set)
     manifest["spec"] = {"flagSpec": json.loads(document)}
     return manifest
 
@@ -93,8 +95,8 @@ def flag_manifest(flag_set: FlagSet, target: Target) -> dict[str, Any]:
 def _parts(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """What belongs to all flags, which changes with every revision; then the flags, in parts.
 
-    Where a part ends is told by a flag's key, not by how much came before it: a flag more or less changes one part, not all
-    that follow.
+    Where a part ends is told by a flag's key, not by how much came before it: a flag more or less changes one
+    part, not all that follow.
     """
     shared = {name: value for name, value in document.items() if name != "flags"}
     if len(_text(shared)) > LARGEST:
@@ -139,9 +141,7 @@ def _shard(part: dict[str, Any], target: Target, flag_set: FlagSet) -> dict[str,
     return manifest
 
 
-def _manifest(
-    api_version: str, kind: str, name: str, target: Target, flag_set: FlagSet
-) -> dict[str, Any]:
+def _manifest(api_version: str, kind: str, name: str, target: Target, flag_set: FlagSet) -> dict[str, Any]:
     told = {key: str(flag_set.metadata[key]) for key in ANNOTATIONS if key in flag_set.metadata}
     metadata: dict[str, Any] = {
         "name": name,

@@ -1,4 +1,6 @@
-"""Who serves a FeatureFlagConfiguration, beside the verdict on it: the FlagReceipts of all proxies, summed up by the leader alone."""
+"""Who serves a FeatureFlagConfiguration, beside the verdict on it: the FlagReceipts of all proxies, summed up
+by the leader alone.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
     from controller.api.meta import Resource
     from controller.flagsets.propagation import Propagation
     from controller.flagsets.proxies import LiveProxies
-    from controller.runtime.loop import Objects, Reconciler
+    from controller.runtime.cache import Cache
+    from controller.runtime.loop import Reconciler
 
 PACE: Final = 1.0
 """Seconds between two writes of who serves it."""
@@ -45,12 +48,14 @@ class ServingReconciler:
     """Adds to what `verdict` says of an object who serves it."""
 
     verdict: Reconciler
-    objects: Objects
+    objects: Cache
     proxies: LiveProxies
     _kept: dict[ObjectKey, _Kept] = field(default_factory=dict)
 
     async def reconcile(self, resource: Resource, now: datetime) -> Outcome:
-        """Judge where the content is another, sum up, and write no more often than is good for the API server. Raises Setback."""
+        """Judge where the content is another, sum up, and write no more often than is good for the API
+        server. Raises Setback.
+        """
         kept = await self._judged(resource, now)
         digest = kept.result.status.get("digest")
         told = await self._propagation(resource, digest, now) if digest else None
@@ -104,9 +109,7 @@ class ServingReconciler:
         found = [self.objects.get(key) for key in keys]
         return [(each.name, each.resource_version) for each in found if each is not None]
 
-    async def _propagation(
-        self, resource: Resource, digest: str, now: datetime
-    ) -> Propagation | None:
+    async def _propagation(self, resource: Resource, digest: str, now: datetime) -> Propagation | None:
         receipts = self.receipts(resource)
         if not receipts:
             return None
@@ -132,7 +135,9 @@ class ServingReconciler:
     def _paced(
         self, resource: Resource, kept: _Kept, told: Propagation | None, now: datetime
     ) -> tuple[dict[str, Any], tuple[Condition, ...], float | None]:
-        """(fields, condition, seconds to the next look): the new ones, or those of before for as long as it is too soon."""
+        """(fields, condition, seconds to the next look): the new ones, or those of before for as long as it
+        is too soon.
+        """
         before = {name: resource.status[name] for name in FIELDS if name in resource.status}
         known = find(resource.status.get("conditions") or (), PROPAGATED)
         condition = () if told is None else (told.condition,)
@@ -161,7 +166,9 @@ def _as_before(known: Any) -> tuple[Condition, ...]:
 
 
 def shown(target: Resource | None, digest: str) -> tuple[dict[str, Any], tuple[Condition, ...]]:
-    """(fields, conditions) by which a FlagSet that wants `digest` shows how far what it wrote has come; nothing where nobody tells."""
+    """(fields, conditions) by which a FlagSet that wants `digest` shows how far what it wrote has come;
+    nothing where nobody tells.
+    """
     if target is None or target.status.get("digest") != digest:
         return {}, ()
     known = find(target.status.get("conditions") or (), PROPAGATED)

@@ -1,4 +1,5 @@
-"""What a FlagSet's status tells of a revision: the same facts for `kubectl describe`, for scripts and for Events. Pure.
+"""What a FlagSet's status tells of a revision: the same facts for `kubectl describe`, for scripts and for
+Events. Pure.
 
 A message is one line: which commit, what became of it, and what to do. The same state has the same message.
 """
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import shard
-from controller.api.artifact import AUTHOR, COMMITTED_AT, SUBJECT
+from controller.api.meta import ACCEPT_REVISION
 from evaluator.flags.model import BUCKETING_KEY, HELD_FROM_KEY, REVISION_KEY, Bucketing
 from evaluator.flags.problems import Severity
 
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.artifact import ArtifactStatus
+    from controller.api.meta import Resource
     from controller.flagsets.compose import Composition
+    from controller.flagsets.prune_guard import BulkRemoval
     from evaluator.flags.diff import Diff
     from evaluator.flags.problems import Problem
 
@@ -30,7 +33,21 @@ _NAMED: Final = 5
 _KEY: Final = 64
 """Characters of a flag's key that a line repeats."""
 _SUBJECT: Final = 72
+_ORIGIN: Final = 200
 _MESSAGE: Final = 500
+
+
+_CORRECTION: Final = {
+    "OCIRepository": "push a corrected artifact, or move the tag back",
+    "Bucket": "upload corrected files",
+    "ExternalArtifact": "publish a corrected artifact",
+}
+"""What to do about a bad revision, by kind of source; the others are Git repositories."""
+_SUPPLY: Final = {
+    "OCIRepository": "push an artifact with the files that spec.paths names",
+    "Bucket": "upload the files that spec.paths names",
+    "ExternalArtifact": "publish an artifact with the files that spec.paths names",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +56,8 @@ class Attempt:
 
     artifact: ArtifactStatus
     composition: Composition
+    source: str = "FlagSource"
+    """The kind of the source that it came from."""
 
 
 def place(problem: Problem) -> str:
@@ -73,15 +92,13 @@ def changes(changed: Diff) -> str:
 def ready(attempt: Attempt) -> str:
     """Of a revision that is applied whole."""
     count = len(attempt.composition.problems)
-    warned = (
-        f"; {count} {'warnings' if count > 1 else 'warning'}, see status.problems" if count else ""
-    )
+    warned = f"; {count} {'warnings' if count > 1 else 'warning'}, see status.problems" if count else ""
     return f"Applied revision: {attempt.artifact.revision}{warned}"
 
 
 def applied(before: Mapping[str, Any], attempt: Attempt) -> str:
     """Of a revision that changed what is served."""
-    subject = _line(attempt.artifact.metadata.get(SUBJECT, ""), _SUBJECT)
+    subject = _line(attempt.artifact.subject, _SUBJECT)
     quoted = f' "{subject}"' if subject else ""
     return f"{_commit(attempt)}{quoted}: {_changes(before, attempt)}"
 
@@ -89,26 +106,34 @@ def applied(before: Mapping[str, Any], attempt: Attempt) -> str:
 def refused(attempt: Attempt, why: str, served: str) -> str:
     """Of a revision of which nothing is applied; `served` is the revision that is."""
     why = why or first_problem(attempt.composition.problems)
-    force = f"{served} stays in force" if served else "Nothing is in force yet"
+    force = f"{served} stays served" if served else "Nothing has been applied yet"
     lost = any(each.code.startswith("path-") for each in attempt.composition.problems)
-    todo = (
-        "push what spec.paths names, or correct it"
-        if lost
-        else "push a correction or revert the commit"
-    )
+    todo = f"{_supply(attempt)}, or correct spec.paths" if lost else _correction(attempt)
     return f"{_commit(attempt)} is refused: {_sentence(why)} {force}; {todo}"
 
 
 def partial(attempt: Attempt) -> str:
-    """Of a revision that is applied but for some flags."""
+    """Of a revision that is applied, except some flags."""
     made = attempt.composition
     total = len(made.flag_set.flags) + len(made.missing)
-    kept = f"{_names(made.held)} stays at the last good definition" if made.held else ""
-    lacking = f"{_names(made.missing)} is not served, having none" if made.missing else ""
-    what = "; ".join(each for each in (kept, lacking) if each)
+    plural = "s" if total > 1 else ""
+    held = f"served as an older revision had them: {_names(made.held)}" if made.held else ""
+    missing = f"not served, since they never were valid: {_names(made.missing)}" if made.missing else ""
+    what = "; ".join(each for each in (held, missing) if each)
     return (
-        f"{_commit(attempt)} is applied but for {len(made.held) + len(made.missing)} of {total} flags: "
-        f"{_sentence(first_problem(made.problems))} {what}; push a correction"
+        f"{_commit(attempt)} is applied, except {len(made.held) + len(made.missing)} of {total} flag{plural}: "
+        f"{_sentence(first_problem(made.problems))} {what[0].upper()}{what[1:]}; {_correction(attempt)}"
+    )
+
+
+def guarded(attempt: Attempt, removal: BulkRemoval, resource: Resource, served: str) -> str:
+    """Of a revision that the prune guard holds."""
+    revision = attempt.artifact.revision
+    return (
+        f"{_commit(attempt)} is held: it {_sentence(str(removal))} {served or 'What was applied'} stays served. "
+        "If the flags are to go, accept it: "
+        f"kubectl -n {resource.namespace} annotate flagset {resource.name} --overwrite "
+        f"{ACCEPT_REVISION}={revision}"
     )
 
 
@@ -117,15 +142,26 @@ def unknown(attempt: Attempt, edited: str) -> str:
     way_out = f", or delete {edited} to have all other flags applied"
     return (
         f"{_commit(attempt)} is not applied: {_sentence(first_problem(attempt.composition.problems))} "
-        f"{edited} was changed by hand while no controller watched, so the last good definition is not known, "
-        f"and nothing is written; push a correction{way_out if attempt.composition.accepted else ''}"
+        f"{edited} was changed by hand while no controller watched, so the last good "
+        "definition is not known, "
+        f"and nothing is written; {_correction(attempt)}{way_out if attempt.composition.accepted else ''}"
     )
 
 
+def _correction(attempt: Attempt) -> str:
+    return _CORRECTION.get(attempt.source, "push a correction, or revert the commit")
+
+
+def _supply(attempt: Attempt) -> str:
+    return _SUPPLY.get(attempt.source, "commit the files that spec.paths names")
+
+
 def _commit(attempt: Attempt) -> str:
-    """`main@sha1:… by Ada`."""
-    author = _line(attempt.artifact.metadata.get(AUTHOR, "").partition(" <")[0], _KEY)
-    return attempt.artifact.revision + (f" by {author}" if author else "")
+    """`main@sha1:… by Ada`, or `latest@sha256:… (main@sha1:…) by Ada` of an image with annotations."""
+    artifact = attempt.artifact
+    author = _line(artifact.author.partition(" <")[0], _KEY)
+    origin = f" ({_line(artifact.origin, _ORIGIN)})" if artifact.origin else ""
+    return artifact.revision + origin + (f" by {author}" if author else "")
 
 
 def _names(keys: Sequence[str]) -> str:
@@ -145,6 +181,8 @@ def _line(text: str, most: int) -> str:
 
 def _changes(before: Mapping[str, Any], attempt: Attempt) -> str:
     made = attempt.composition
+    if not made.flag_set.flags and not made.changed:
+        return "the set has no flags"
     if made.flag_set.flags and not made.changed and before.get("digest") != made.digest:
         # It stood in the cluster and no status said so: whoever wrote it was killed before it could.
         return f"{len(made.flag_set.flags)} flags, found as an earlier run wrote them"
@@ -183,7 +221,7 @@ def status(
 def problems(attempt: Attempt) -> dict[str, Any]:
     """What is wrong with a revision, applied or not."""
     found = attempt.composition.problems
-    return {"problemCount": len(found), "problems": problem_list(found)}
+    return {"problemCount": len(found), "problems": problem_list(found), "pendingRemovals": None}
 
 
 def problem_list(found: Sequence[Problem]) -> list[dict[str, Any]]:
@@ -211,6 +249,11 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MESSAGE else f"{text[: _MESSAGE - 1]}…"
 
 
+def pending_removals(removal: BulkRemoval) -> list[str]:
+    """The status' list of what a held revision would remove, bounded."""
+    return [_cut(key) for key in removal.keys[:MOST_HELD]]
+
+
 def held_list(composition: Composition) -> list[dict[str, Any]]:
     """Flags that are served as an older revision had them, with that revision."""
     made = composition.flag_set
@@ -223,7 +266,9 @@ def held_list(composition: Composition) -> list[dict[str, Any]]:
 
 
 def history(before: Mapping[str, Any], attempt: Attempt, now: datetime) -> list[dict[str, Any]]:
-    """The last revisions, the newest first. What is told already is not told again; another spec may make another set of a revision."""
+    """The last revisions, the newest first. What is told already is not told again; another spec may make
+    another set of a revision.
+    """
     artifact, made = attempt.artifact, attempt.composition
     known = [dict(each) for each in before.get("history") or ()]
     lacking = {"held": len(made.held) + len(made.missing)}
@@ -237,9 +282,10 @@ def history(before: Mapping[str, Any], attempt: Attempt, now: datetime) -> list[
         "revision": artifact.revision,
         "digest": made.digest,
         **lacking,
-        "author": artifact.metadata.get(AUTHOR),
-        "subject": artifact.metadata.get(SUBJECT),
-        "committedAt": artifact.metadata.get(COMMITTED_AT),
+        "author": artifact.author,
+        "subject": artifact.subject,
+        "committedAt": artifact.committed_at,
+        "origin": _line(artifact.origin, _ORIGIN),
         "appliedAt": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "changes": _changes(before, attempt),
     }

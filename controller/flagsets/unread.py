@@ -1,7 +1,7 @@
 """Definitions that a tree lists and that nobody read, such as symlinks and submodules. Pure.
 
-A layer that lacks one of its files would silently lose that file's flags, so it is an error that holds the whole set, as a file
-that cannot be parsed does.
+A layer that lacks one of its files would silently lose that file's flags, so it is an error that holds the
+whole set, as a file that cannot be parsed does.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from evaluator.flags.problems import Problem, Severity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_ADVICE: Final = "a plain file with a plain name is needed in its place"
+_ADVICE: Final = "replace it with a regular file"
 
 
 def unread(skipped: Iterable[str], names: Iterable[str], paths: Sequence[str]) -> list[Problem]:
-    """One error for each of `skipped` that `paths` mean or lead through; `names` are the files that were read.
+    """One error for each of `skipped` that `paths` mean or lead through; `names` are the files that were
+    read.
 
     `skipped` is as a commit has it: `flags/evil.json: symlink, not followed`.
     """

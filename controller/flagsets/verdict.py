@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.meta import Resource
-    from controller.runtime.loop import Objects
+    from controller.runtime.cache import Cache
     from evaluator.flags.model import FlagSet
 
 _FORMS: Final = ("flagSpec", "shards", "featureFlagSpec")
@@ -40,7 +40,7 @@ class _Verdict:
 class ConfigurationReconciler:
     """Judges; changes nothing."""
 
-    objects: Objects
+    objects: Cache
 
     async def reconcile(self, resource: Resource, now: datetime) -> Outcome:
         """Parse as an evaluator would. Raises Stalled for errors, Waiting for shards that are to come."""
@@ -81,9 +81,7 @@ class ConfigurationReconciler:
             replace(each, file=f"{form}{each.path.removeprefix('$')}", line=0, column=0, path="")
             for each in parsed.problems
         ]
-        problems += [
-            Problem(form, 0, 0, Severity.WARNING, "historic", each) for each in document.warnings
-        ]
+        problems += [Problem(form, 0, 0, Severity.WARNING, "historic", each) for each in document.warnings]
         content = "" if parsed.whole_bad else digest(parsed.flag_set)
         return _Verdict(parsed.flag_set, content, tuple(problems))
 
@@ -94,8 +92,7 @@ def _status(verdict: _Verdict) -> dict[str, Any]:
     status: dict[str, Any] = {
         # The place is a path of the object, not a file of it.
         "problems": [
-            {("path" if name == "file" else name): value for name, value in each.items()}
-            for each in entries
+            {("path" if name == "file" else name): value for name, value in each.items()} for each in entries
         ],
         "problemCount": len(verdict.problems),
         "flags": len(flag_set.flags),

@@ -54,7 +54,9 @@ def names(wanted: str, revision: str) -> bool:
 def progress(
     configuration: Mapping[str, Any] | None, flag_set: Mapping[str, Any] | None, wanted: Wanted
 ) -> Progress:
-    """From the FeatureFlagConfiguration, and the FlagSet that writes it where there is one; both are bodies."""
+    """From the FeatureFlagConfiguration, and the FlagSet that writes it where there is one; both
+    are bodies.
+    """
     if configuration is None:
         return Progress(False, "there is no such FeatureFlagConfiguration yet")
     status = _status(configuration)
@@ -77,19 +79,22 @@ def _entry(flag_set: Mapping[str, Any] | None, wanted: str) -> Mapping[str, Any]
 
 
 def _is_of(status: Mapping[str, Any], entry: Mapping[str, Any], digest: str, wanted: str) -> bool:
-    """Whether what stands in the object is what the revision made: also a commit that changed no flag made it."""
+    """Whether what stands in the object is what the revision made: also a commit that changed no flag made
+    it.
+    """
     return names(wanted, str(status.get("revision") or "")) or entry.get("digest") == digest
 
 
-def _elsewhere(
-    configuration: Mapping[str, Any], flag_set: Mapping[str, Any] | None, wanted: str
-) -> Progress:
+def _elsewhere(configuration: Mapping[str, Any], flag_set: Mapping[str, Any] | None, wanted: str) -> Progress:
     status, entry = _status(flag_set), _entry(flag_set, wanted)
     attempted = str(status.get("lastAttemptedRevision") or "")
     if names(wanted, attempted) and (not entry or entry.get("held")):
         message = _condition(flag_set, "Ready", "False")
         lacking = "applied whole" if entry else "applied"
-        told = f"{attempted} is not {lacking}{f': {message}' if message else ''}"
+        # The message begins with the revision, and says what became of it.
+        told = message if message.startswith(attempted) else f"{attempted} is not {lacking}"
+        if message and told != message:
+            told = f"{told}: {message}"
         return Progress(False, told, over=_stalled(flag_set))
     held = _status(configuration).get("revision") or "no revision"
     if entry.get("held"):

@@ -4,58 +4,46 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import kopf
 
+from controller.api.kinds import ResourceType
 from controller.api.meta import Resource
+from controller.handlers.session import login
 
 if TYPE_CHECKING:
-    import asyncio
     import contextlib
     from collections.abc import Sequence
 
-    from controller.runtime.loop import Objects
+    from controller.runtime.cache import Cache
+    from controller.runtime.watch_health import WatchHealth
 
 log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """A kind whose objects are watched. One whose definition is not installed is watched once it is."""
-
-    group: str
-    """Empty for the core group."""
-    version: str
-    kind: str
-    plural: str
-    content: bool = True
-    """False: only that something changed is kept, never what is in it."""
-
-    @property
-    def api_version(self) -> str:
-        """As manifests write it."""
-        return f"{self.group}/{self.version}" if self.group else self.version
+_REOPEN_SECONDS: Final = 60
+"""After so long a watch is opened anew where it was: a sign of life, even where nothing changes."""
+_SILENT_SECONDS: Final = 75.0
+"""A watch that is silent for longer is cut: nobody is there any more."""
 
 
-def seen(objects: Objects, watched: Watched, body: dict[str, Any], *, deleted: bool) -> None:
+def seen(cache: Cache, type_: ResourceType, body: dict[str, Any], *, deleted: bool) -> None:
     """Take one event in. A malformed object is logged and hurts nobody else."""
     try:
-        resource = _resource(watched, body)
+        resource = _resource(type_, body)
     except (KeyError, TypeError, AttributeError):
-        log.exception("a malformed %s was sent", watched.kind)
+        log.exception("a malformed %s was sent", type_.kind)
         return
-    known = objects.get(resource.key)
+    known = cache.get(resource.key)
     if not deleted:
-        objects.learn(resource)
+        cache.learn(resource)
     elif known is not None and known.uid == resource.uid:
-        objects.forget(resource.key)
+        cache.forget(resource.key)
 
 
-def _resource(watched: Watched, body: dict[str, Any]) -> Resource:
-    kept = {"apiVersion": watched.api_version, "kind": watched.kind, "metadata": body["metadata"]}
-    if watched.content:
+def _resource(type_: ResourceType, body: dict[str, Any]) -> Resource:
+    kept = {"apiVersion": type_.api_version, "kind": type_.kind, "metadata": body["metadata"]}
+    if type_.content:
         kept |= {name: body[name] for name in ("spec", "status") if name in body}
         return Resource.of(kept)
     # A Secret has no generation: its version takes the place, so that every change is one.
@@ -64,31 +52,21 @@ def _resource(watched: Watched, body: dict[str, Any]) -> Resource:
     return Resource.of({**kept, "metadata": plain})
 
 
-Relisted = Callable[[Watched], None]
-"""Told of each object that a watch lists as it begins: of what went before it began, a watch tells nothing."""
-
-
-def registry(
-    objects: Objects, kinds: Sequence[Watched], relisted: Relisted
-) -> kopf.OperatorRegistry:
-    """Handlers for `kinds` on a registry of their own."""
-    handlers = kopf.OperatorRegistry()
-
-    @kopf.on.login(registry=handlers)
-    def login(**known: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
-
-    _register(handlers, objects, kinds, relisted)
-    return handlers
+Relisted = Callable[[ResourceType], None]
+"""Called with each kind whose watch listed its objects: what went before a watch began, it does not tell."""
 
 
 def attach(
-    objects: Objects,
-    kinds: Sequence[Watched],
+    cache: Cache,
+    kinds: Sequence[ResourceType],
     relisted: Relisted,
+    health: WatchHealth,
     life: contextlib.AbstractAsyncContextManager[None],
 ) -> None:
-    """Handlers on kopf's default registry, which `kopf run` takes; `life` is entered as it starts and left as it ends."""
+    """Handlers on kopf's default registry, which `kopf run` takes; `life` is entered as it starts and left as
+    it ends.
+    """
+    quieten_kopf()
     handlers = kopf.get_default_registry()
 
     @kopf.on.startup(registry=handlers)
@@ -100,29 +78,45 @@ def attach(
     async def end(**_: Any) -> None:
         await life.__aexit__(None, None, None)
 
-    _register(handlers, objects, kinds, relisted)
+    def take(type_: ResourceType, body: dict[str, Any], told: str | None) -> None:
+        take_in(cache, relisted, type_, body, told)
+
+    register(handlers, kinds, health, take)
 
 
-def _register(
-    handlers: kopf.OperatorRegistry,
-    objects: Objects,
-    kinds: Sequence[Watched],
-    relisted: Relisted,
+def take_in(
+    cache: Cache, relisted: Relisted, type_: ResourceType, body: dict[str, Any], told: str | None
 ) -> None:
-    for watched in kinds:
-        _register_kind(handlers, objects, watched, relisted)
+    """Take one event into `cache`; `told` is its type."""
+    seen(cache, type_, body, deleted=told == "DELETED")
+    if told is None:
+        relisted(type_)
+
+
+def register(
+    handlers: kopf.OperatorRegistry,
+    kinds: Sequence[ResourceType],
+    health: WatchHealth,
+    take: Callable[[ResourceType, dict[str, Any], str | None], None],
+) -> None:
+    """Handlers for `kinds`; `take` gets each object with the type of its event, None where it was listed."""
+
+    @kopf.on.login(registry=handlers)
+    async def log_in(**known: Any) -> kopf.AiohttpSession | None:
+        return login(health, **known)
+
+    for type_ in kinds:
+        _register_kind(handlers, type_, take)
 
 
 def _register_kind(
-    handlers: kopf.OperatorRegistry, objects: Objects, watched: Watched, relisted: Relisted
+    handlers: kopf.OperatorRegistry,
+    type_: ResourceType,
+    take: Callable[[ResourceType, dict[str, Any], str | None], None],
 ) -> None:
-    @kopf.on.event(
-        watched.group or "", watched.version, watched.plural, registry=handlers, id=watched.plural
-    )
-    async def take(event: Any, **_: Any) -> None:
-        seen(objects, watched, dict(event["object"]), deleted=event["type"] == "DELETED")
-        if event["type"] is None:
-            relisted(watched)
+    @kopf.on.event(type_.group or "", type_.version, type_.plural, registry=handlers, id=type_.plural)
+    async def heard(event: Any, **_: Any) -> None:
+        take(type_, dict(event["object"]), event["type"])
 
 
 def configure(settings: kopf.OperatorSettings) -> None:
@@ -130,6 +124,10 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.posting.enabled = False
     settings.peering.standalone = True
     settings.watching.reconnect_backoff = 0.2
+    settings.watching.server_timeout = _REOPEN_SECONDS
+    settings.watching.inactivity_timeout = _SILENT_SECONDS
+    settings.networking.connect_timeout = 5
+    # Refusals are waited out by the session; here is what passes it, such as a request that took too long.
     settings.networking.error_backoffs = (0.1, 0.2, 0.5, 1, 1, 1, 2, 2, 2)
     settings.queueing.error_delays = (0.2, 0.5, 1, 2)
     # A worker waits as long for another event of the same object before it goes: it costs memory and no time.
@@ -137,17 +135,30 @@ def configure(settings: kopf.OperatorSettings) -> None:
     settings.process.ultimate_exiting_timeout = 10
 
 
-async def watch(
-    handlers: kopf.OperatorRegistry, *, namespaces: Sequence[str], stop: asyncio.Event
-) -> None:
-    """Watch until `stop` is set; reconnects by itself. Everywhere where no namespaces are named."""
-    settings = kopf.OperatorSettings()
-    configure(settings)
-    await kopf.operator(
-        registry=handlers,
-        settings=settings,
-        standalone=True,
-        clusterwide=not namespaces,
-        namespaces=tuple(namespaces),
-        stop_flag=stop,
-    )
+def quieten_kopf() -> None:
+    """Keep lines out of the log that repeat themselves, or that nobody can act on."""
+    logging.getLogger("kopf._core.reactor.observation").addFilter(_NotInstalled())
+    # That it takes no signals in a thread.
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
+
+
+class _NotInstalled(logging.Filter):
+    """Lets kopf's line on kinds that are not installed through once, and again when they are others."""
+
+    _UNRESOLVED = "Unresolved resources cannot be served"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: frozenset[str] = frozenset()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """False where nothing new is told."""
+        message = record.getMessage()
+        if not message.startswith(self._UNRESOLVED):
+            return True
+        kinds = frozenset(name.strip() for name in message.partition("): ")[2].split(","))
+        new, self._told = kinds - self._told, kinds | self._told
+        record.levelno, record.levelname = logging.INFO, "INFO"
+        record.msg = f"not installed, and watched as soon as they are: {', '.join(sorted(kinds))}"
+        record.args = ()
+        return bool(new)

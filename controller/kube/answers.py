@@ -50,6 +50,18 @@ def require_good(answer: Answer, kind: str, name: str) -> None:
     raise Failed("ApiServerFailed", f"{what}: {answer.message}")
 
 
+def unreachable(address: str, error: BaseException) -> str:
+    """Where nobody answered, and why: `https://10.0.0.1:6443: connection refused`."""
+    cause = getattr(error, "os_error", error)
+    if isinstance(cause, TimeoutError):
+        why = "no answer in time"
+    elif isinstance(cause, ConnectionRefusedError):
+        why = "connection refused"
+    else:
+        why = getattr(cause, "strerror", None) or str(cause)
+    return f"{address}: {why or type(error).__name__}"[:300]
+
+
 def causes(answer: Answer) -> list[Mapping[str, Any]]:
     """One for each field that has another owner, where that is why it was refused."""
     if answer.status != HTTPStatus.CONFLICT:
@@ -58,7 +70,9 @@ def causes(answer: Answer) -> list[Mapping[str, Any]]:
 
 
 def editor(cause: Mapping[str, Any]) -> str | None:
-    """The name of whoever edited; None for whoever applies. The API server tells an edit by the version it was made `using`."""
+    """The name of whoever edited; None for whoever applies. The API server tells an edit by the version it
+    was made `using`.
+    """
     told = _EDIT.search(str(cause.get("message", "")))
     return told[1] if told else None
 

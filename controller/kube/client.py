@@ -1,4 +1,6 @@
-"""The one Kubernetes client, on the official package's asynchronous half: what the loop and the stages write and read."""
+"""The one Kubernetes client, on the official package's asynchronous half: what the loop and the stages write
+and read.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ import base64
 import binascii
 import hashlib
 import logging
+import os
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from kubernetes.aio import client, config
@@ -37,7 +41,9 @@ _NOTE: Final = 1024
 
 
 class Cluster:
-    """Reads and writes; every error is a setback. `wrote` is told the verb and the kind of each write that was tried."""
+    """Reads and writes; every error is a setback. `wrote` is told the verb and the kind of each write that
+    was tried.
+    """
 
     def __init__(
         self,
@@ -61,10 +67,19 @@ class Cluster:
     ) -> Self:
         """A client as the kubeconfig says, or as the pod's service account. Raises ConfigException."""
         configuration = client.Configuration()
-        if kubeconfig:
-            await config.load_kube_config(kubeconfig, client_configuration=configuration)
+        if kubeconfig or _found(config.KUBE_CONFIG_DEFAULT_LOCATION):
+            if kubeconfig and not _found(kubeconfig):
+                raise config.ConfigException("no such file")
+            await config.load_kube_config(kubeconfig or None, client_configuration=configuration)
         else:
-            await config.load_config(client_configuration=configuration)
+            try:
+                config.load_incluster_config(client_configuration=configuration)
+            except config.ConfigException as error:
+                message = (
+                    f"there is no kubeconfig ({config.KUBE_CONFIG_DEFAULT_LOCATION}), and this is no pod; "
+                    "set KUBECONFIG or --kubeconfig"
+                )
+                raise config.ConfigException(message) from error
         return cls(client.ApiClient(configuration), now=now, wrote=wrote)
 
     async def close(self) -> None:
@@ -83,15 +98,15 @@ class Cluster:
 
     # -- objects ---------------------------------------------------------------------------------------------------
 
-    async def get(
-        self, api_version: str, kind: str, namespace: str, name: str
-    ) -> dict[str, Any] | None:
+    async def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """An object's body, or None."""
         answer = await self._server.ask("GET", path_of(api_version, kind, namespace, name))
         return None if answer.status == HTTPStatus.NOT_FOUND else expected(answer, kind, name)
 
     async def uid(self, api_version: str, kind: str, namespace: str, name: str) -> str | None:
-        """The uid of the object that is there, read without its content; None: there is none. Raises a setback."""
+        """The uid of the object that is there, read without its content; None: there is none. Raises a
+        setback.
+        """
         path = path_of(api_version, kind, namespace, name)
         answer = await self._server.ask("GET", path, accept=_METADATA_OF_ONE)
         if answer.status == HTTPStatus.NOT_FOUND:
@@ -101,26 +116,29 @@ class Cluster:
     async def everywhere(
         self, api_version: str, plural: str, namespaces: Sequence[str], *, content: bool = True
     ) -> list[dict[str, Any]]:
-        """All objects of one kind, in `namespaces` or in all there are; none of a kind that is not installed. Raises Failed.
+        """All objects of one kind, in `namespaces` or in all there are; none of a kind that is not installed.
+        Raises Failed.
 
         Without `content` their metadata alone is asked for.
         """
         accept = JSON if content else _METADATA
         bodies: list[dict[str, Any]] = []
         for path in paths_of_all(api_version, plural, namespaces):
-            async for page in self._server.pages(path, plural, accept):
+            async for page in self._server.pages(path, api_version, plural, accept):
                 bodies += page.get("items") or ()
         return bodies
 
     async def present(
         self, api_version: str, plural: str, namespaces: Sequence[str]
     ) -> tuple[frozenset[str], int]:
-        """(uids of all objects of one kind, the version up to which that is true), read without their content. Raises Failed."""
+        """(uids of all objects of one kind, the version up to which that is true), read without their
+        content. Raises Failed.
+        """
         uids: set[str] = set()
         versions = []
         for path in paths_of_all(api_version, plural, namespaces):
             version = 0
-            async for page in self._server.pages(path, plural, _METADATA):
+            async for page in self._server.pages(path, api_version, plural, _METADATA):
                 uids |= {each["metadata"]["uid"] for each in page.get("items") or ()}
                 # The same on each page: all of them are of one moment.
                 version = int(page["metadata"].get("resourceVersion") or 0)
@@ -153,13 +171,12 @@ class Cluster:
         except (binascii.Error, ValueError):
             raise Stalled("InvalidSecret", f"Secret {name} is not base64") from None
 
-    async def apply(
-        self, manifest: Mapping[str, Any], *, manager: str
-    ) -> tuple[dict[str, Any], str]:
+    async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
         """Server-side apply as `manager`: (the object's body, who had changed by hand what we set, or empty).
 
-        A hand's change of what carries our label is overwritten. Raises Stalled OwnershipConflict, with the other owner's name,
-        where somebody else applies what we apply; Stalled InvalidObject where the API server will never take it.
+        A hand's change of what carries our label is overwritten. Raises Stalled OwnershipConflict, with the
+        other owner's name, where somebody else applies what we apply; Stalled InvalidObject where the API
+        server will never take it.
         """
         kind, meta = manifest["kind"], manifest["metadata"]
         path = path_of(manifest["apiVersion"], kind, meta["namespace"], meta["name"])
@@ -173,7 +190,9 @@ class Cluster:
         return expected(answer, kind, meta["name"]), editors
 
     async def _editors(self, path: str, manifest: Mapping[str, Any], conflict: Answer) -> str:
-        """Whoever changed our object by hand. Raises Stalled where it is not ours, or somebody else applies it too."""
+        """Whoever changed our object by hand. Raises Stalled where it is not ours, or somebody else applies
+        it too.
+        """
         kind, meta = manifest["kind"], manifest["metadata"]
         there = (await self._server.ask("GET", path)).body
         labels = (there.get("metadata") or {}).get("labels") or {}
@@ -183,9 +202,7 @@ class Cluster:
             raise Stalled("OwnershipConflict", conflict_told(kind, meta["name"], conflict))
         return ", ".join(sorted(name for name in managers if name))
 
-    async def delete(
-        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = ""
-    ) -> None:
+    async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
         """Delete an object, if it is there and, where `uid` is given, still that one."""
         options: dict[str, Any] = {"propagationPolicy": "Background"}
         if uid:
@@ -200,14 +217,14 @@ class Cluster:
     # -- what the loop writes ----------------------------------------------------------------------------------------
 
     async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
-        """Make `status` the object's. Only what differs is sent, so nobody's other field is touched and nothing conflicts."""
+        """Make `status` the object's. Only what differs is sent, so nobody's other field is touched and
+        nothing conflicts.
+        """
         key = resource.key
         path = f"{path_of(resource.api_version, key.kind, key.namespace, key.name)}/status"
         patch = status_patch(resource.uid, resource.status, status)
         self._wrote("status", key.kind)
-        answer = await self._server.ask(
-            "PATCH", path, {"fieldManager": COMPONENT}, patch, _JSON_PATCH
-        )
+        answer = await self._server.ask("PATCH", path, {"fieldManager": COMPONENT}, patch, _JSON_PATCH)
         if answer.status == HTTPStatus.UNPROCESSABLE_ENTITY:
             # The patch does not fit: this is another object of that name, or its status is not as we knew it.
             body = await self.get(resource.api_version, key.kind, key.namespace, key.name)
@@ -215,9 +232,7 @@ class Cluster:
                 return None
             patch = status_patch(resource.uid, body.get("status") or {}, status)
             self._wrote("status", key.kind)
-            answer = await self._server.ask(
-                "PATCH", path, {"fieldManager": COMPONENT}, patch, _JSON_PATCH
-            )
+            answer = await self._server.ask("PATCH", path, {"fieldManager": COMPONENT}, patch, _JSON_PATCH)
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
         return Resource.of(expected(answer, key.kind, key.name))
@@ -257,11 +272,14 @@ class Cluster:
         await self._server.ask("PATCH", path, {}, body, _MERGE)
 
 
-def status_patch(
-    uid: str, before: Mapping[str, Any], after: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """The JSON patch (RFC 6902) from one status to the other, of the object with that uid alone: in a merge patch of a status the
-    API server ignores the uid.
+def _found(paths: str) -> bool:
+    """Whether any of these kubeconfigs, parted as in $KUBECONFIG, is there."""
+    return any(Path(path).expanduser().exists() for path in paths.split(os.pathsep) if path)
+
+
+def status_patch(uid: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The JSON patch (RFC 6902) from one status to the other, of the object with that uid alone: in a merge
+    patch of a status the API server ignores the uid.
     """
     same = {"op": "test", "path": "/metadata/uid", "value": uid}
     if not before:

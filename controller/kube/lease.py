@@ -1,6 +1,7 @@
 """One leader among replicas, by a Lease: the official package's lock, our own loop around it.
 
-A Lease does not fence: a leader that was paused may act once more before it notices. Every effect of ours is idempotent.
+A Lease does not fence: a leader that was paused may act once more before it notices. Every effect of ours is
+idempotent.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-import aiohttp
 from kubernetes.aio.client import ApiException, V1Lease, V1ObjectMeta
 from kubernetes.aio.leaderelection.electionconfig import Config
 from kubernetes.aio.leaderelection.leaderelection import LeaderElection
@@ -42,9 +42,7 @@ async def _nothing() -> None:
 class _Lock(LeaseLock):
     """The library's own, but for how a Lease is made: its way does not work in version 37."""
 
-    async def create(
-        self, name: str, namespace: str, election_record: LeaderElectionRecord
-    ) -> bool:
+    async def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
         """Make the Lease, held by us; False where somebody else was faster, or it may not be made."""
         body = V1Lease(
             metadata=V1ObjectMeta(name=name),
@@ -69,7 +67,9 @@ class Lease:
     _elections: list[LeaderElection] = field(default_factory=list)
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Wait for the lease, do `work` for as long as it is ours, and wait again. Ends when `work` does, or is cancelled."""
+        """Wait for the lease, do `work` for as long as it is ours, and wait again. Ends when `work` does, or
+        is cancelled.
+        """
         while True:
             await self._wait_until_ours()
             log.info("%s leads", self.identity)
@@ -118,12 +118,13 @@ class Lease:
         return False
 
     async def _ours(self, left: float) -> bool:
-        """Take or renew the lease; False where it is another's or the API server does not answer, in `left` seconds at most."""
+        """Take or renew the lease; False where it is another's or the API server does not answer, in `left`
+        seconds at most.
+        """
         try:
             async with asyncio.timeout(min(left, RENEW_WITHIN / 2)):
                 return await self._election().try_acquire_or_renew()
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError, Failed) as error:
-            # A ValueError is what was answered by whoever stands in between, and is no Lease.
+        except Exception as error:  # noqa: BLE001 - the library fails in many ways on what is no Lease
             log.warning("the lease cannot be looked at: %s", type(error).__name__)
             return False
 

@@ -6,33 +6,26 @@ import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from controller.api.kinds import PLURALS
 from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PLURALS: Final = {
-    "FlagSource": "flagsources",
-    "FlagSet": "flagsets",
-    "FlagShard": "flagshards",
-    "FlagReceiver": "flagreceivers",
-    "FlagReceipt": "flagreceipts",
-    "FeatureFlagConfiguration": "featureflagconfigurations",
-    "FeatureFlag": "featureflags",
-    "Secret": "secrets",
-    "Event": "events",
-    "Lease": "leases",
-}
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
-"""Of an object (RFC 1123, subdomain). Of two dots a client makes another path, and whoever is in between may do so of an escaped slash."""
+"""Of an object (RFC 1123, subdomain). Of two dots a client makes another path, and whoever is in between may
+do so of an escaped slash.
+"""
 
 
 def path_of(api_version: str, kind: str, namespace: str, name: str = "") -> str:
-    """The path of an object, or of all of its kind in the namespace. Raises Stalled for what is no object's name."""
+    """The path of an object, or of all of its kind in the namespace. Raises Stalled for what is no object's
+    name.
+    """
     if not (_NAME.fullmatch(namespace) and (not name or _NAME.fullmatch(name))):
         raise Stalled("InvalidSpec", f"{kind} {name[:253]!r}: no object can have this name")
     root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-    plural = PLURALS.get(kind) or _plural(kind)
+    plural = PLURALS[kind]
     path = f"{root}/namespaces/{namespace}/{plural}"
     return f"{path}/{name}" if name else path
 
@@ -42,9 +35,3 @@ def paths_of_all(api_version: str, plural: str, namespaces: Sequence[str]) -> li
     root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
     paths = [f"{root}/namespaces/{quote(each, safe='')}/{plural}" for each in namespaces]
     return paths or [f"{root}/{plural}"]
-
-
-def _plural(kind: str) -> str:
-    """Of Flux's kinds."""
-    lower = kind.lower()
-    return f"{lower[:-1]}ies" if lower.endswith("y") else f"{lower}s"

@@ -1,7 +1,8 @@
-"""One kind, listed once and then watched, for as long as the process lives: what is there, what changes, and what went while we were away.
+"""One kind, listed once and then watched, for as long as the process lives: what is there, what changes, and
+what went while we were away.
 
-Our own on the official client's wire. kopf tells what is there after a cut, but not what went meanwhile; the official informer has threads
-instead of a loop; and neither says how current its view is.
+Our own on the official client's wire. kopf tells what is there after a cut, but not what went meanwhile; the
+official informer has threads instead of a loop; and neither says how current its view is.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ import logging
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Protocol
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import aiohttp
 import orjson
 from kubernetes.aio.client.exceptions import ApiException
 
+from controller.kube.answers import unreachable
+from controller.kube.discovery import is_installed
+from controller.kube.paths import paths_of_all
+from controller.kube.requests import Requests
 from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
@@ -24,12 +29,16 @@ if TYPE_CHECKING:
 
     from kubernetes.aio.client.api_client import ApiClient
 
+    from controller.api.kinds import ResourceType
+
 log = logging.getLogger(__name__)
 
 PAGE: Final = 100
 """Objects in one answer to a list: an object has up to 3 MiB."""
 TURN_SECONDS: Final = 30
-"""After so long the API server ends a watch, and it is opened again where it was: a sign of life, even where nothing changes."""
+"""After so long the API server ends a watch, and it is opened again where it was: a sign of life, even where
+nothing changes.
+"""
 SILENT_SECONDS: Final = 45.0
 """A watch that is silent for longer is cut: nobody is there any more."""
 ABSENT_SECONDS: Final = 10.0
@@ -57,25 +66,20 @@ class Sink(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """What is watched."""
+class View:
+    """What is watched: a kind in one namespace, or in all."""
 
-    api_version: str
-    kind: str
-    plural: str
+    type: ResourceType
     namespace: str = ""
     """Empty: all of them."""
-    content: bool = True
-    """False: the objects' metadata alone."""
 
     @property
     def path(self) -> str:
         """Of all its objects."""
-        root = (
-            f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
+        (path,) = paths_of_all(
+            self.type.api_version, self.type.plural, [self.namespace] if self.namespace else ()
         )
-        within = f"/namespaces/{quote(self.namespace, safe='')}" if self.namespace else ""
-        return f"{root}{within}/{self.plural}"
+        return path
 
 
 class _Gone(Exception):
@@ -92,14 +96,14 @@ class Reflector:
     def __init__(
         self,
         api: ApiClient,
-        kind: Kind,
+        view: View,
         sink: Sink,
         *,
         clock: Callable[[], float],
         random: Callable[[], float],
     ) -> None:
         """`clock` is monotonic seconds, `random` returns numbers from 0 to 1."""
-        self.kind = kind
+        self.view = view
         self.connected = False
         self.relists = 0
         """How often everything was listed, the first time among them."""
@@ -119,7 +123,9 @@ class Reflector:
         return self._confirmed is not None
 
     def age(self) -> float | None:
-        """Seconds since the API server last confirmed what we know, by an event or by answering at all; None: never."""
+        """Seconds since the API server last confirmed what we know, by an event or by answering at all; None:
+        never.
+        """
         return None if self._confirmed is None else max(0.0, self._clock() - self._confirmed)
 
     async def run(self) -> None:
@@ -132,26 +138,43 @@ class Reflector:
                 await self._watch()
                 pause = _FIRST_PAUSE
             except _Gone:
-                log.info("%s are listed anew: the watch cannot be resumed", self.kind.plural)
+                log.info("%s are listed anew: the watch cannot be resumed", self.view.type.plural)
                 self._version = ""
             except _Absent:
-                self._nothing()
-                await asyncio.sleep(ABSENT_SECONDS)
-                continue
+                if await self._is_absent():
+                    self._nothing()
+                    await asyncio.sleep(ABSENT_SECONDS)
+                    continue
             except Failed as failure:
                 self._lost(failure.message)
+            except Exception as error:
+                # Whoever answers in the API server's place says anything.
+                log.exception("%s: what was answered cannot be read", self.view.type.plural)
+                self._lost(f"{type(error).__name__}: {error}"[:200])
             # Also between lists: an API server that answers 410 each time is not to be asked without end.
             await asyncio.sleep(pause * (1 - self._random() / 2))
             pause = min(_LONGEST_PAUSE, pause * 2) if not self.connected else _FIRST_PAUSE
 
+    async def _is_absent(self) -> bool:
+        try:
+            installed = await is_installed(
+                Requests(self._api), self.view.type.api_version, self.view.type.plural
+            )
+        except Failed as failure:
+            self._lost(failure.message)
+            return False
+        if installed:
+            self._lost("status 404")
+        return not installed
+
     def _lost(self, why: str) -> None:
         if why != self.fault:
-            log.warning("%s are not watched now: %s", self.kind.plural, why)
+            log.warning("%s are not watched now: %s", self.view.type.plural, why)
         self.connected, self.fault = False, why
 
     def _hear(self) -> None:
         if self.fault:
-            log.info("%s are watched again", self.kind.plural)
+            log.info("%s are watched again", self.view.type.plural)
         self.connected, self.fault = True, ""
         self._confirmed = self._clock()
 
@@ -160,7 +183,7 @@ class Reflector:
         self._take_all(set())
         self._hear()
         self._version = ""
-        self._sink.listed(self.kind.kind, self.kind.namespace)
+        self._sink.listed(self.view.type.kind, self.view.namespace)
 
     async def _list(self) -> None:
         found: set[tuple[str, str]] = set()
@@ -182,18 +205,18 @@ class Reflector:
         self._version = str(meta.get("resourceVersion") or "")
         self.relists += 1
         self._hear()
-        self._sink.listed(self.kind.kind, self.kind.namespace)
+        self._sink.listed(self.view.type.kind, self.view.namespace)
 
     def _take_all(self, found: set[tuple[str, str]]) -> None:
         """Whatever was known and was not listed went while nobody watched."""
         for namespace, name in self._known - found:
-            self._sink.forget(self.kind.kind, namespace, name)
+            self._sink.forget(self.view.type.kind, namespace, name)
         self._known = found
 
     def _learn(self, body: dict[str, Any]) -> tuple[str, str]:
         place = _place(body)
         self._known.add(place)
-        self._sink.learn(self.kind.kind, body)
+        self._sink.learn(self.view.type.kind, body)
         return place
 
     async def _watch(self) -> None:
@@ -224,29 +247,29 @@ class Reflector:
         elif told == "DELETED":
             place = _place(body)
             self._known.discard(place)
-            self._sink.forget(self.kind.kind, *place)
+            self._sink.forget(self.view.type.kind, *place)
         # Only once it is taken in: after a cut in between it is told again.
         self._version = str(version or self._version)
 
     def _request(self, query: dict[str, str], silent: float) -> _Request:
-        return _Request(self._api, self.kind, query, silent)
+        return _Request(self._api, self.view, query, silent)
 
 
 class _Request:
-    """A GET whose body is read as it comes. Raises Failed, _Gone, _Absent, also from within the block that reads it."""
+    """A GET whose body is read as it comes. Raises Failed, _Gone, _Absent, also from within the block that
+    reads it.
+    """
 
-    def __init__(self, api: ApiClient, kind: Kind, query: dict[str, str], silent: float) -> None:
+    def __init__(self, api: ApiClient, view: View, query: dict[str, str], silent: float) -> None:
         self._api = api
-        self._kind = kind
+        self._view = view
         self._query = query
-        self._timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=_CONNECT_SECONDS, sock_read=silent
-        )
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silent)
         self._response: aiohttp.ClientResponse | None = None
 
     async def __aenter__(self) -> aiohttp.ClientResponse:
-        accept = "application/json" if self._kind.content else _METADATA.format(self._list_suffix)
-        target = f"{self._kind.path}?{urlencode(self._query)}"
+        accept = "application/json" if self._view.type.content else _METADATA.format(self._list_suffix)
+        target = f"{self._view.path}?{urlencode(self._query)}"
         try:
             _, url, headers, _, _ = await self._api.param_serialize(
                 "GET", target, header_params={"Accept": accept}, auth_settings=["BearerToken"]
@@ -255,7 +278,7 @@ class _Request:
         except ApiException as error:
             raise Failed("ApiServerFailed", f"status {error.status}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Failed("ApiServerUnavailable", type(error).__name__) from error
+            raise Failed("ApiServerUnavailable", self._unreachable(error)) from error
         response: aiohttp.ClientResponse = found.response
         self._response = response
         if response.status == HTTPStatus.OK:
@@ -275,7 +298,10 @@ class _Request:
         if self._response is not None:
             self._response.close()
         if isinstance(error, (aiohttp.ClientError, TimeoutError, OSError, ValueError)):
-            raise Failed("ApiServerUnavailable", type(error).__name__) from error
+            raise Failed("ApiServerUnavailable", self._unreachable(error)) from error
+
+    def _unreachable(self, error: BaseException) -> str:
+        return unreachable(self._api.configuration.host, error)
 
 
 async def _read(text: bytes) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""One request to the API server and its answer: in time, tried again where that helps, its content read beside the loop if it is large."""
+"""One request to the API server and its answer: in time, tried again where that helps, its content read
+beside the loop if it is large.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ import aiohttp
 import orjson
 from kubernetes.aio.client.exceptions import ApiException
 
-from controller.kube.answers import Answer, causes, expected
+from controller.kube.answers import Answer, causes, expected, unreachable
+from controller.kube.discovery import is_installed
 from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
@@ -46,7 +49,9 @@ class Requests:
         content_type: str = JSON,
         accept: str = JSON,
     ) -> Answer:
-        """Ask, and ask again where the server says that it is passing. Raises Failed where there is no answer."""
+        """Ask, and ask again where the server says that it is passing. Raises Failed where there is no
+        answer.
+        """
         headers = {"Content-Type": content_type, "Accept": accept}
         for attempt in range(1, _TRIES):
             answer = await self.once(method, path, query or {}, body, headers)
@@ -74,9 +79,8 @@ class Requests:
         except ApiException as error:
             return Answer(error.status or 0, {"message": str(error.reason)})
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Failed(
-                "ApiServerUnavailable", f"the API server: {type(error).__name__}"
-            ) from error
+            why = unreachable(self._api.configuration.host, error)
+            raise Failed("ApiServerUnavailable", f"the API server at {why}") from error
         try:
             # What is large would hold up everybody else.
             read: Callable[[bytes], Any] = orjson.loads
@@ -86,12 +90,14 @@ class Requests:
             found = {"message": content[:200].decode(errors="replace")}
         return Answer(response.status, found if isinstance(found, dict) else {})
 
-    async def pages(self, path: str, plural: str, accept: str) -> AsyncIterator[dict[str, Any]]:
+    async def pages(
+        self, path: str, api_version: str, plural: str, accept: str
+    ) -> AsyncIterator[dict[str, Any]]:
         """A list in parts; none of a kind that is not installed. Raises Failed."""
         query = {"limit": str(PAGE)}
         while True:
             answer = await self.ask("GET", path, query, accept=accept)
-            if answer.status == HTTPStatus.NOT_FOUND:
+            if answer.status == HTTPStatus.NOT_FOUND and not await is_installed(self, api_version, plural):
                 return
             page = expected(answer, plural, "")
             yield page
@@ -101,5 +107,7 @@ class Requests:
 
 
 def _overtaken(method: str, answer: Answer) -> bool:
-    """Whether others wrote the object faster than the API server could patch it. A conflict of owners names its causes."""
+    """Whether others wrote the object faster than the API server could patch it. A conflict of owners names
+    its causes.
+    """
     return method == "PATCH" and answer.status == HTTPStatus.CONFLICT and not causes(answer)

@@ -64,9 +64,7 @@ class ClusterReviews:
         status = await self._ask(_ACCESS, "authorization.k8s.io/v1", "SubjectAccessReview", spec)
         return status.get("allowed") is True
 
-    async def _ask(
-        self, path: str, api_version: str, kind: str, spec: dict[str, Any]
-    ) -> dict[str, Any]:
+    async def _ask(self, path: str, api_version: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
         body = {"apiVersion": api_version, "kind": kind, "spec": spec}
         answer = await self.cluster.request("POST", path, {}, body)
         if not 200 <= answer.status < 300:

@@ -1,7 +1,9 @@
-"""Who calls, and what it may read: a bearer token is reviewed by the cluster, then what it asks for, and both are remembered for a while.
+"""Who calls, and what it may read: a bearer token is reviewed by the cluster, then what it asks for, and both
+are remembered for a while.
 
-A token is remembered by its keyed hash alone. With the API server down, what was allowed stays allowed for as long as the token itself is
-valid, an hour at most: serving does not depend on control. What was refused is asked again soon.
+A token is remembered by its keyed hash alone. With the API server down, what was allowed stays allowed for as
+long as the token itself is valid, an hour at most: serving does not depend on control. What was refused is
+asked again soon.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from controller.runtime.setbacks import Failed
-from evaluator.http.routes import header
+from evaluator.http.messages import header
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from controller.api.claims import Place
-    from evaluator.http.routes import Call
+    from evaluator.http.messages import Call
 
 T = TypeVar("T")
 
@@ -213,7 +215,9 @@ class Access:
         return None if found is None else found.value
 
     def caller(self, call: Call) -> Caller:
-        """Who calls, as far as the cluster has said so by now; an answer that is not fresh is asked for meanwhile."""
+        """Who calls, as far as the cluster has said so by now; an answer that is not fresh is asked for
+        meanwhile.
+        """
         token = bearer(call)
         if token is None:
             return NOBODY
@@ -232,7 +236,9 @@ class Access:
         return None if found is None else found.value
 
     def undecided(self, call: Call) -> bool:
-        """Whether the call bears a token, and nobody has said for a while whose it is, or that it is nobody's."""
+        """Whether the call bears a token, and nobody has said for a while whose it is, or that it is
+        nobody's.
+        """
         token = bearer(call)
         return token is not None and not self._users.answered(self._hash(token))
 
@@ -323,7 +329,9 @@ def bearer(call: Call) -> str | None:
 
 
 def _left(token: str, now: float) -> float:
-    """Seconds until a token that the cluster has found good expires by its own account; without one it never does."""
+    """Seconds until a token that the cluster has found good expires by its own account; without one it never
+    does.
+    """
     parts = token.split(".")
     if len(parts) != 3:
         return OUTAGE_SECONDS

@@ -1,7 +1,9 @@
-"""From an object to the document that is delivered, once for each content. No I/O; takes long for a large set, and a thread may do it.
+"""From an object to the document that is delivered, once for each content. No I/O; takes long for a large
+set, and a thread may do it.
 
-What is bad never replaces what is good: a document that cannot be read leaves everything as it was, a flag with an error stays at its last
-good definition while its siblings move on, and a set whose shards are not all there stays at the previous whole one.
+What is bad never replaces what is good: a document that cannot be read leaves everything as it was, a flag
+with an error stays at its last good definition while its siblings move on, and a set whose shards are not all
+there stays at the previous whole one.
 """
 
 from __future__ import annotations
@@ -14,15 +16,14 @@ import orjson
 
 from controller.api.configuration import MissingShardsError, flag_document
 from controller.api.fields import InvalidSpecError
-from evaluator.flags.blame import concerns_all, users
-from evaluator.flags.canonical import canonical, digest
-from evaluator.flags.effective import NO_PROGRESS, Progress, effective
-from evaluator.flags.holding import held_back
+from evaluator.flags.accept import Refused, accept
+from evaluator.flags.canonical import canonical
+from evaluator.flags.effective import NO_PROGRESS, Progress
 from evaluator.flags.model import DIGEST_KEY, LEFT_OUT_KEY, REVISION_KEY
 from evaluator.flags.operators import DEPTH
 from evaluator.flags.parse import parse
 from evaluator.flags.text import Bounds
-from evaluator.http.routes import Code
+from evaluator.http.messages import Code
 from evaluator.wire.encoding import encode
 from evaluator.wire.servicer import Missing
 
@@ -54,7 +55,9 @@ class Built:
     held: tuple[str, ...] = ()
     """Keys of the flags that stay at their last good definition."""
     left_out: tuple[str, ...] = ()
-    """Keys of the flags with an error of which no good definition is known here; the document names them, for receivers that have one."""
+    """Keys of the flags with an error of which no good definition is known here; the document names them, for
+    receivers that have one.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,9 @@ def build(
     previous: bytes | None,
     progress: Progress = NO_PROGRESS,
 ) -> Built | Unfit:
-    """What is delivered of `resource`; `previous` is `Built.good` of what was delivered before it, if anything was."""
+    """What is delivered of `resource`; `previous` is `Built.good` of what was delivered before it, if
+    anything was.
+    """
     try:
         document = flag_document(resource, shard)
     except MissingShardsError as missing:
@@ -86,32 +91,29 @@ def build(
     except InvalidSpecError as error:
         return Unfit("InvalidSpec", str(error))
     parsed = parse(document.content, file=_FILE, bounds=_BOUNDS)
-    if concerns_all(parsed):
-        first = next(iter(parsed.errors), None)
-        return Unfit("InvalidFlags", str(first) if first else "it holds no flags")
-    bad = parsed.bad | users(parsed.flag_set, parsed.errors)
     before = None
-    if bad and previous is not None:
+    if parsed.errors and previous is not None:
         before = parse(previous, file=_FILE, bounds=_KEPT_BOUNDS).flag_set
-    flag_set, held = held_back(parsed.flag_set, bad, before)
-    flag_set = effective(flag_set, progress)
-    content = digest(flag_set)
-    metadata = MappingProxyType({**flag_set.metadata, DIGEST_KEY: content})
-    flag_set = replace(flag_set, metadata=metadata)
-    left_out = tuple(sorted(bad - set(held)))
+    judged = accept(parsed, before, progress=progress)
+    if isinstance(judged, Refused):
+        return Unfit("InvalidFlags", judged.cause)
+    metadata = MappingProxyType({**judged.flag_set.metadata, DIGEST_KEY: judged.digest})
+    flag_set = replace(judged.flag_set, metadata=metadata)
     return Built(
-        document=_marked(encode(flag_set), left_out),
-        good=canonical(flag_set, provenance=True),
-        digest=content,
+        document=_marked(encode(flag_set), judged.missing),
+        good=canonical(judged.desired, provenance=True),
+        digest=judged.digest,
         revision=str(flag_set.metadata.get(REVISION_KEY, "")),
         flags=len(flag_set.flags),
-        held=held,
-        left_out=left_out,
+        held=judged.held,
+        left_out=judged.missing,
     )
 
 
 def _marked(document: bytes, left_out: tuple[str, ...]) -> bytes:
-    """The document with the flags that are left out named in its own metadata, and not in that of each flag."""
+    """The document with the flags that are left out named in its own metadata, and not in that of
+    each flag.
+    """
     if not left_out:
         return document
     whole = orjson.loads(document)

@@ -1,7 +1,8 @@
-"""What each object's content was built to: once for all who subscribe, and what is large in its turn in a thread.
+"""What each object's content was built to: once for all who subscribe, and what is large in its turn in a
+thread.
 
-What was built stays until the object goes, so that a subscriber who comes back finds the last good set even if the object has become bad
-meanwhile.
+What was built stays until the object goes, so that a subscriber who comes back finds the last good set even
+if the object has become bad meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.meta import about
 from controller.proxy.building import Built, Unfit, build
 from evaluator.flags.model import REVISION_KEY
-from evaluator.http.routes import Code
+from evaluator.http.messages import Code
 from evaluator.wire.servicer import Missing
 
 if TYPE_CHECKING:
@@ -30,12 +31,8 @@ _log = logging.getLogger(__name__)
 
 LARGE: Final = 16_384
 """Bytes of a spec from which on it is built in a thread; up to here it takes about two milliseconds."""
-NOT_SYNCED: Final = Missing(
-    Code.UNAVAILABLE, "this proxy does not know yet which objects there are"
-)
-UNBUILDABLE: Final = Unfit(
-    "InternalError", "the flag set cannot be encoded; the proxy's log has more"
-)
+NOT_SYNCED: Final = Missing(Code.UNAVAILABLE, "this proxy does not know yet which objects there are")
+UNBUILDABLE: Final = Unfit("InternalError", "the flag set cannot be encoded; the proxy's log has more")
 
 
 @dataclass(slots=True)
@@ -65,7 +62,9 @@ class Contents:
         context: Mapping[str, Any],
         watchers: Callable[[Place], Iterable[tuple[Make, Tell]]],
     ) -> None:
-        """`context` is what in-process providers lay over each evaluation context; `watchers` are who is told what is built of an object."""
+        """`context` is what in-process providers lay over each evaluation context; `watchers` are who is told
+        what is built of an object.
+        """
         self.built = 0
         """How many contents were built."""
         self._catalog = catalog
@@ -101,7 +100,9 @@ class Contents:
             self._building.cancel()
 
     def newest(self, place: Place) -> Delivered:
-        """What is delivered there, up to date if that is quick; otherwise it is made so soon, and told then."""
+        """What is delivered there, up to date if that is quick; otherwise it is made so soon, and
+        told then.
+        """
         seen = self._catalog.served(place)
         found = self._delivered.get(place)
         if seen is None or (found is not None and found.number == seen.number):

@@ -1,4 +1,6 @@
-"""Receipts joined to the rest of a proxy: which flag set they are about, who may send them, and which streams send none."""
+"""Receipts joined to the rest of a proxy: which flag set they are about, who may send them, and which streams
+send none.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from controller.proxy.guard import ENFORCE, OFF
 from controller.proxy.receipts import Content, Receipts
 from controller.proxy.selector import Named
 from controller.proxy.topics import UnreviewedError
-from evaluator.http.routes import Code, RpcError
+from evaluator.http.messages import Code, RpcError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -21,12 +23,10 @@ if TYPE_CHECKING:
     from controller.proxy.members import Pods
     from controller.proxy.selector import Topic
     from controller.proxy.topics import Deliveries
-    from evaluator.http.routes import Call
+    from evaluator.http.messages import Call
 
 _PENDING: Final = (Code.UNAVAILABLE, "it is being asked whose token this is; try again")
-_MODE_REFUSAL: Final = (
-    "receipts need a bearer token of a pod that may get this FeatureFlagConfiguration"
-)
+_MODE_REFUSAL: Final = "receipts need a bearer token of a pod that may get this FeatureFlagConfiguration"
 
 
 class Following:
@@ -93,8 +93,9 @@ class Following:
         return place
 
     def caller(self, call: Call) -> Caller:
-        """Who calls. Raises RpcError UNAVAILABLE while it is asked whose token it bears: taken for a claim meanwhile, a report of a member
-        that is vouched for would be lost. Where `off` looks at nothing, nobody need be able to say.
+        """Who calls. Raises RpcError UNAVAILABLE while it is asked whose token it bears: taken for a claim
+        meanwhile, a report of a member that is vouched for would be lost. Where `off` looks at nothing,
+        nobody need be able to say.
         """
         who = self._access.caller(call)
         if self._guard.mode != OFF and self._access.undecided(call):

@@ -1,7 +1,9 @@
-"""Who may open a stream. Handlers return at once, so a stream whose token is still to be reviewed waits, without a message.
+"""Who may open a stream. Handlers return at once, so a stream whose token is still to be reviewed waits,
+without a message.
 
-`off` looks at nothing. `warn` serves everybody at once, and counts and names whom `enforce` would refuse. `enforce` refuses: UNAUTHENTICATED without
-a token of this cluster, PERMISSION_DENIED where its user may not `get` the FeatureFlagConfiguration, UNAVAILABLE while nobody can say.
+`off` looks at nothing. `warn` serves everybody at once, and counts and names whom `enforce` would refuse.
+`enforce` refuses: UNAUTHENTICATED without a token of this cluster, PERMISSION_DENIED where its user may not
+`get` the FeatureFlagConfiguration, UNAVAILABLE while nobody can say.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from controller.proxy.access import bearer
 from controller.proxy.seats import Seats, host_of
 from controller.proxy.selector import Identified, InvalidSelectorError, Named, Topic, parse
 from controller.runtime.setbacks import Failed
-from evaluator.http.routes import Code, RpcError, header
-from evaluator.wire.messages import SELECTOR_HEADER
+from evaluator.http.messages import Code, RpcError, header
+from evaluator.wire.messages import SELECTOR_HEADER, read_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     from controller.api.claims import Place
     from controller.proxy.access import Access, User
     from controller.proxy.catalog import Catalog
-    from evaluator.http.routes import Call, MessageStream, StreamHandler
+    from evaluator.http.messages import Call, MessageStream
+    from evaluator.http.routes import StreamHandler
     from evaluator.wire.messages import Method
 
 _log = logging.getLogger(__name__)
@@ -73,9 +76,7 @@ class Visit:
 class Guard:
     """Stands before the sync service; implements its `Visits`."""
 
-    def __init__(
-        self, mode: str, access: Access, catalog: Catalog, witness: Witness, seats: Seats
-    ) -> None:
+    def __init__(self, mode: str, access: Access, catalog: Catalog, witness: Witness, seats: Seats) -> None:
         self.mode = mode
         self.seats = seats
         self.looks: Counter[str] = Counter()
@@ -103,7 +104,7 @@ class Guard:
 
         def open_stream(call: Call, message: bytes, stream: MessageStream) -> None:
             asked = header(call.headers, SELECTOR_HEADER)
-            selector = method.read(message).selector if asked is None else asked
+            selector = read_request(message).selector if asked is None else asked
             try:
                 topic = parse(selector)
             except InvalidSelectorError as error:
@@ -204,7 +205,9 @@ class Guard:
         return "" if user is None else user.reader
 
     def readable(self, reader: str, place: Place) -> bool | None:
-        """Whether `place` is in a reader's view; None: it is asked, and `changed` is called once it is known."""
+        """Whether `place` is in a reader's view; None: it is asked, and `changed` is called once
+        it is known.
+        """
         if not reader:
             return self.mode != ENFORCE
         found = self._access.readable(reader, place)
@@ -248,7 +251,9 @@ class Guard:
                 del self._open[key]
 
     async def revoked(self) -> set[tuple[str, Hashable]]:
-        """Readers and names of open streams that may no longer be read by them. An API server that does not answer revokes nothing."""
+        """Readers and names of open streams that may no longer be read by them. An API server that does not
+        answer revokes nothing.
+        """
         found: set[tuple[str, Hashable]] = set()
         for reader, topic in tuple(self._open):
             user = self._access.reader(reader)
@@ -280,7 +285,9 @@ class Guard:
             self.looks[UNKNOWN] += 1
 
     def _served(self, topic: Topic | None) -> Topic | None:
-        """What an id means to whoever may read everything, as all may here: what is judged is what was served."""
+        """What an id means to whoever may read everything, as all may here: what is judged is what was
+        served.
+        """
         if not isinstance(topic, Identified):
             return topic
         claims = self._catalog.claims(topic.flag_set_id)

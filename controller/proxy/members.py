@@ -1,6 +1,7 @@
 """Who is a member of one flag set at one proxy, what each serves, and who lags behind. Pure.
 
-Time is told in ticks: a proxy that stood still for a minute did not hear anybody meanwhile, and takes nobody for silent because of it.
+Time is told in ticks: a proxy that stood still for a minute did not hear anybody meanwhile, and takes nobody
+for silent because of it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ REMEMBERED: Final = 2 * FORGOTTEN
 """Seconds for which it is remembered that one said goodbye: another proxy may still take it for silent."""
 LONGEST_TICK: Final = 2.0
 AHEAD: Final = 5.0
-"""Seconds by which a member's clock may be ahead of ours: what it says of a later moment counts as that one."""
+"""Seconds by which a member's clock may be ahead of ours: what it says of a later moment counts as that one.
+"""
 _SAME: Final = 2.0
 """Seconds by which two reports of the same moment may differ: the network's doing."""
 
@@ -82,7 +84,9 @@ class Membership:
         """Those that are silent are the first, in the order in which they were heard of."""
         self._silent: dict[bytes, None] = {}
         self._instances: dict[str, bytes] = {}
-        """Under which id a process was heard of last: it may be a claim first, and another name once its token is known."""
+        """Under which id a process was heard of last: it may be a claim first, and another name once its
+        token is known.
+        """
         self._left: dict[bytes, _Goodbye] = {}
 
     def __len__(self) -> int:
@@ -104,9 +108,11 @@ class Membership:
         self.version += 1
 
     def hear(self, who: Identity, report: Report, now: float) -> float | None:
-        """A member reports. What comes late changes nothing: from an earlier connection, or after its Pod is gone.
+        """A member reports. What comes late changes nothing: from an earlier connection, or after its Pod is
+        gone.
 
-        Returns the seconds from observed to served where it followed to what is delivered: once for each member and content.
+        Returns the seconds from observed to served where it followed to what is delivered: once for each
+        member and content.
         """
         if self._pods.ended(who.pod_uid):
             return None
@@ -164,9 +170,7 @@ class Membership:
                 self.version += 1
         for key in [key for key in self._silent if self._over(key)]:
             self._forget(key)
-        if any(
-            before - each.heard < SILENT <= self._awake - each.heard for each in self._left.values()
-        ):
+        if any(before - each.heard < SILENT <= self._awake - each.heard for each in self._left.values()):
             self.version += 1
         for key in [key for key, each in self._left.items() if self._outdated(each)]:
             del self._left[key]
@@ -208,8 +212,8 @@ class Membership:
         return [Group(*alike, tuple(entries)) for alike, entries in sorted(found.items())]
 
     def left(self, *, claimed: bool, lately: bool) -> list[bytes]:
-        """Who said goodbye, those who are vouched for or the others, and within SILENT or before: where they were known until then, they
-        are silent by now, and whoever is heard of has come back.
+        """Who said goodbye, those who are vouched for or the others, and within SILENT or before: where they
+        were known until then, they are silent by now, and whoever is heard of has come back.
         """
         return [
             entry(key, each.connected_at)
@@ -224,9 +228,7 @@ class Membership:
 
     def counts(self) -> tuple[int, int]:
         """Members that serve what is delivered and are heard of, and the others."""
-        served = sum(
-            not each.silent and each.report.digest == self.digest for each in self._members.values()
-        )
+        served = sum(not each.silent and each.report.digest == self.digest for each in self._members.values())
         return served, len(self._members) - served
 
     def knows(self, who: Identity) -> bool:
@@ -234,7 +236,9 @@ class Membership:
         return who.id in self._members
 
     def claims(self) -> Iterator[str]:
-        """The addresses of all for whom nobody vouches, members and those who said goodbye: what anyone can make more of."""
+        """The addresses of all for whom nobody vouches, members and those who said goodbye: what anyone can
+        make more of.
+        """
         known = (each.who for each in self._members.values())
         gone = (each.who for each in self._left.values())
         return (who.host for who in chain(known, gone) if not who.verified)
@@ -290,7 +294,9 @@ class Membership:
         return self._awake - goodbye.heard >= REMEMBERED and not self._kept(goodbye.who)
 
     def _overtaken(self, who: Identity, at: int, goodbye: _Goodbye) -> bool:
-        """Whether a report was sent before the goodbye. None is under way for long: what comes later is of a clock that was set back."""
+        """Whether a report was sent before the goodbye. None is under way for long: what comes later is of a
+        clock that was set back.
+        """
         if who.verified and not goodbye.who.verified:
             return False
         return at <= goodbye.connected_at and self._fresh(goodbye)
@@ -311,23 +317,25 @@ def _connected(known: _Member | None, said_at: int, now: float) -> int:
 
 
 def _outranked(who: Identity, at: int, known: _Member) -> bool:
-    """Whether it is of an earlier connection, or claims to be somebody who is vouched for. Nobody is kept out by a claim."""
+    """Whether it is of an earlier connection, or claims to be somebody who is vouched for. Nobody is kept out
+    by a claim.
+    """
     if who.verified is not known.who.verified:
         return known.who.verified
     return at < known.report.connected_at
 
 
 def _settled(known: _Member | None, report: Report) -> Report:
-    """The report with the moment that was told of it first: later reports of it differ by what the network took."""
+    """The report with the moment that was told of it first: later reports of it differ by what the network
+    took.
+    """
     if known is None:
         return report
     before = known.report
     same = before.digest == report.digest and abs(before.served_at - report.served_at) < _SAME
     if not same:
         return report
-    return Report(
-        report.connected_at, report.digest, report.revision, before.served_at, before.replaced
-    )
+    return Report(report.connected_at, report.digest, report.revision, before.served_at, before.replaced)
 
 
 def _differs(one: _Member, other: _Member) -> bool:

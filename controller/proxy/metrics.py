@@ -1,4 +1,6 @@
-"""What Prometheus reads of a proxy; `flagstaff_proxy_streams` is what replicas are scaled by. Labels are ours, or name objects that are served."""
+"""What Prometheus reads of a proxy; `flagstaff_proxy_streams` is what replicas are scaled by. Labels are
+ours, or name objects that are served.
+"""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ MOST_NAMES: Final = 200
 MOST_TOLD: Final = 5
 """Names in one Event."""
 _WHY: Final = {
-    "no_token": "send no token",
-    "invalid_token": "send a token that the cluster does not know",
+    "no_token": "sent no token",
+    "invalid_token": "sent a token that the cluster does not know",
     "forbidden": "may not get this object",
 }
 
@@ -56,7 +56,8 @@ class Notices:
             if not new or seen is None:
                 continue
             names.update(dict.fromkeys(new, True))
-            message = f"{_listed(new)} {_WHY[why]}: --auth enforce would refuse them"
+            who, them = ("subscribers", "them") if len(new) > 1 else ("subscriber", "it")
+            message = f"{who} {_listed(new)} {_WHY[why]}; --auth enforce would reject {them}"
             yield seen.meta, News("UnauthenticatedSubscriber", message, warning=True)
 
 

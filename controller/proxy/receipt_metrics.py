@@ -26,9 +26,7 @@ _SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 
 class ReceiptMetrics(Collector):
     """Read off the receipts at each scrape, but for the histogram."""
 
-    def __init__(
-        self, receipts: Receipts, writes: Callable[[], int], registry: CollectorRegistry
-    ) -> None:
+    def __init__(self, receipts: Receipts, writes: Callable[[], int], registry: CollectorRegistry) -> None:
         """`writes` says how many writes of FlagReceipts there were."""
         self._receipts = receipts
         self._writes = writes

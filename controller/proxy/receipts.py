@@ -1,4 +1,6 @@
-"""`flagstaff.delivery.v1` at a proxy: what evaluators say that they serve, per flag set. On the loop; no I/O."""
+"""`flagstaff.delivery.v1` at a proxy: what evaluators say that they serve, per flag set. On the
+loop; no I/O.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from controller.proxy.members import Membership
 from controller.proxy.seats import host_of
 from controller.proxy.standing import Identity, Report
 from controller.proxy.tally import moment, told
-from evaluator.http.routes import Code, Routes, RpcError, header
+from evaluator.http.messages import Code, RpcError, header
+from evaluator.http.routes import Routes
 from evaluator.wire.delivery import LEAVE, MARK, REPORT, MemberText
 from evaluator.wire.delivery_pb2 import (
     LeaveRequest,
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from controller.api.receipt import FlagReceiptStatus
     from controller.proxy.members import Pods
     from controller.proxy.standing import Standing
-    from evaluator.http.routes import Call
+    from evaluator.http.messages import Call
 
 _log = logging.getLogger(__name__)
 
@@ -125,11 +128,14 @@ class Receipts:
     """All flag sets of one proxy."""
 
     place: Callable[[str, Call], Place | None]
-    """Which flag set a selector means to a caller; None: there is none. Raises RpcError for what the caller may not read."""
+    """Which flag set a selector means to a caller; None: there is none. Raises RpcError for what the caller
+    may not read.
+    """
     content: Callable[[Place], Content | None]
     """What is delivered there now."""
     caller: Callable[[Call], Caller | None]
-    """Who calls; None where the call says nothing. Raises RpcError UNAVAILABLE where that is not known yet."""
+    """Who calls; None where the call says nothing. Raises RpcError UNAVAILABLE where that is not known yet.
+    """
     pods: Pods
     clock: Callable[[], float]
     """Unix seconds."""
@@ -183,9 +189,7 @@ class Receipts:
         if self._claimed >= MOST_CLAIMED:
             raise RpcError(Code.RESOURCE_EXHAUSTED, "too many members without a token")
         if self._claims[host] >= self.most_per_host:
-            raise RpcError(
-                Code.RESOURCE_EXHAUSTED, "too many members without a token from this address"
-            )
+            raise RpcError(Code.RESOURCE_EXHAUSTED, "too many members without a token from this address")
         self._claims[host] += 1
         self._claimed += 1
 
@@ -227,9 +231,7 @@ class Receipts:
             self._tell(place, flock)
             if flock.empty:
                 del self._flocks[place]
-        self._claims = Counter(
-            host for each in self._flocks.values() for host in each.membership.claims()
-        )
+        self._claims = Counter(host for each in self._flocks.values() for host in each.membership.claims())
         self._claimed = self._claims.total()
 
     def flock(self, place: Place) -> Flock | None:
@@ -249,10 +251,7 @@ class Receipts:
 
     def counts(self) -> list[Counts]:
         """Of every flag set that somebody follows."""
-        return [
-            Counts(place, *flock.membership.counts(), flock.streams)
-            for place, flock in self._sorted()
-        ]
+        return [Counts(place, *flock.membership.counts(), flock.streams) for place, flock in self._sorted()]
 
     def _sorted(self) -> list[tuple[Place, Flock]]:
         return sorted(self._flocks.items(), key=lambda each: each[0])

@@ -1,4 +1,5 @@
-"""From receipts to FlagReceipt objects: at most one write a second for a flag set while it changes, none while it does not.
+"""From receipts to FlagReceipt objects: at most one write a second for a flag set while it changes, none
+while it does not.
 
 A Lease says that this proxy lives; once it is not renewed, the leader drops what the proxy wrote.
 """
@@ -130,7 +131,8 @@ class Recorder:
             # It goes with its owner.
             self._written.pop(place, None)
             return
-        # Also what comes to the same was work: receipts that change nothing are no reason to sum up without a pause.
+        # Also what comes to the same was work: receipts that change nothing are no reason to sum up without a
+        # pause.
         now = self._at[place] = asyncio.get_running_loop().time()
         status = flock.status().model_dump(by_alias=True, exclude_none=True)
         if known is not None and (known.owner, known.status) == (owner.uid, status):
@@ -158,7 +160,9 @@ class Recorder:
         self.writes += 1
 
     async def _look_after(self) -> None:
-        """Write again what somebody else deleted, for ever: in a fleet that is steady nothing else would bring it back."""
+        """Write again what somebody else deleted, for ever: in a fleet that is steady nothing else would
+        bring it back.
+        """
         clock = asyncio.get_running_loop().time
         while True:
             await asyncio.sleep(RENEW)
@@ -184,7 +188,9 @@ class Recorder:
         self.changed(place)
 
     async def _keep_lease(self) -> None:
-        """Renew it, for ever; where that was not possible for too long, or it was deleted, what we wrote was dropped, and is written again."""
+        """Renew it, for ever; where that was not possible for too long, or it was deleted, what we wrote was
+        dropped, and is written again.
+        """
         clock = asyncio.get_running_loop().time
         known = ""
         while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from evaluator.http.routes import Code, RpcError
+from evaluator.http.messages import Code, RpcError
 
 
 class Seats:

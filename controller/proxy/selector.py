@@ -47,15 +47,15 @@ Topic: TypeAlias = Named | Identified
 
 
 def parse(selector: str) -> Topic:
-    """Read a selector in any of the forms that OpenFeature Operator and flagd write. Raises InvalidSelectorError."""
+    """Read a selector in any of the forms that OpenFeature Operator and flagd write. Raises
+    InvalidSelectorError.
+    """
     if not selector:
         raise InvalidSelectorError(f"a selector is needed: {SYNTAX}")
     if selector.startswith(_IDENTIFIER):
         wanted = selector.removeprefix(_IDENTIFIER)
         if not wanted or len(wanted) > MOST_IDENTIFIER or not wanted.isprintable():
-            raise InvalidSelectorError(
-                f"flagSetId must be 1 to {MOST_IDENTIFIER} printable characters"
-            )
+            raise InvalidSelectorError(f"flagSetId must be 1 to {MOST_IDENTIFIER} printable characters")
         return Identified(wanted)
     path = selector.removeprefix(_SOURCE).removeprefix(_FLAGD_PREFIX)
     namespace, slash, name = path.partition("/")

@@ -11,7 +11,8 @@ from controller.proxy.guard import ENFORCE, Guard
 from controller.proxy.notices import Notices
 from controller.proxy.seats import Seats
 from controller.proxy.topics import Deliveries
-from evaluator.http.routes import Code, Routes, merged
+from evaluator.http.messages import Code
+from evaluator.http.routes import Routes, merged
 from evaluator.wire.hub import Hub
 from evaluator.wire.messages import GET_METADATA, METHODS
 from evaluator.wire.servicer import SyncService
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from controller.proxy.access import Access
     from controller.proxy.members import Pods
-    from evaluator.http.routes import Call, MessageStream
+    from evaluator.http.messages import Call, MessageStream
 
 ENFORCED_STREAM_SECONDS = 3600
 """Tokens live about as long: a stream that its token has outlived is opened anew, with the next."""
@@ -84,10 +85,7 @@ class Proxy:
 
     def routes(self) -> Routes:
         """flagd.sync.v1, sync.v1 and flagstaff.delivery.v1, for those who may."""
-        streams = {
-            method.path: self.guard.stream(method, self.service.handler(method))
-            for method in METHODS
-        }
+        streams = {method.path: self.guard.stream(method, self.service.handler(method)) for method in METHODS}
         # A stream of one message: a token may have to be reviewed first.
         sync = Routes(streams={**streams, GET_METADATA: self.guard.known(self._metadata)})
         return merged(sync, self.following.receipts.routes())

@@ -25,8 +25,8 @@ class Identity:
 
     @property
     def id(self) -> bytes:
-        """The same for all processes of a pod, one after another, at every proxy. A uid says it alone: in however many namespaces one that is
-        not vouched for claims the pod to be, it is one member.
+        """The same for all processes of a pod, one after another, at every proxy. A uid says it alone: in
+        however many namespaces one that is not vouched for claims the pod to be, it is one member.
         """
         namespace = "" if self.pod_uid else self.namespace
         return member_id(namespace, self.pod_uid or self.pod, self.instance)

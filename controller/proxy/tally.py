@@ -48,7 +48,7 @@ def told(membership: Membership, delivered: int = 0) -> FlagReceiptStatus:
         left_before_claimed=pack(membership.left(claimed=True, lately=False)),
         laggards=tuple(_laggard(each) for each in membership.laggards()[:MOST_LAGGARDS]),
         others=tuple(_laggard(each) for each in membership.abreast(MOST_LAGGARDS)),
-        latency={str(number): count for number, count in sorted(membership.latency().items())},
+        latency={str(number): count for number, count in sorted(membership.latency().items())} or None,
         delivered=delivered,
         claimed=membership.claimed(),
     )
@@ -69,11 +69,7 @@ def _fewer(groups: list[Group], digest: str) -> list[Group]:
 
 def moment(seconds: float) -> str:
     """Unix seconds as RFC 3339 with milliseconds, in UTC."""
-    return (
-        datetime.fromtimestamp(seconds, UTC)
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z")
-    )
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _laggard(standing: Standing) -> Laggard:

@@ -1,4 +1,6 @@
-"""Where the sync service's flag sets come from at a proxy: which of the catalog's objects a topic has, and who is told of it."""
+"""Where the sync service's flag sets come from at a proxy: which of the catalog's objects a topic has, and
+who is told of it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from controller.proxy.contents import NOT_SYNCED, Contents
 from controller.proxy.selector import Identified, InvalidSelectorError, Named, parse
-from evaluator.http.routes import Code, RpcError
+from evaluator.http.messages import Code, RpcError
 from evaluator.wire.servicer import Missing
 
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from controller.proxy.catalog import Catalog
     from controller.proxy.contents import Delivered
     from controller.proxy.selector import Topic
-    from evaluator.http.routes import Call
+    from evaluator.http.messages import Call
     from evaluator.wire.servicer import Make, Tell
 
 
@@ -26,7 +28,9 @@ class UnreviewedError(Exception):
 
 
 def gone(topic: Topic) -> Missing:
-    """There is no such object. Streams that were sent its flags end, so that nobody takes them for current."""
+    """There is no such object. Streams that were sent its flags end, so that nobody takes them
+    for current.
+    """
     return Missing(Code.NOT_FOUND, f"{topic}: there is no such flag set", ends_streams=True)
 
 
@@ -50,8 +54,9 @@ class Deliveries:
         reader: Callable[[Call], str] = lambda _: "",
         readable: Callable[[str, Place], bool | None] = lambda _reader, _place: True,
     ) -> None:
-        """`context` is what in-process providers lay over each evaluation context. `reader` names whose view of flagSetIds a call has, and
-        `readable` says whether an object is in that view; None: not known yet, `Deliveries.reviewed` is called when it is.
+        """`context` is what in-process providers lay over each evaluation context. `reader` names whose view
+        of flagSetIds a call has, and `readable` says whether an object is in that view; None: not known yet,
+        `Deliveries.reviewed` is called when it is.
         """
         self.catalog = catalog
         self.synced = False
@@ -131,7 +136,9 @@ class Deliveries:
             return None
 
     def place_told(self, topic: Topic) -> Place | None:
-        """As `place_of`; while it is being asked, whose flags its streams were told last. Raises UnreviewedError where there are none."""
+        """As `place_of`; while it is being asked, whose flags its streams were told last. Raises
+        UnreviewedError where there are none.
+        """
         try:
             return self._find(topic)
         except UnreviewedError:
@@ -142,7 +149,9 @@ class Deliveries:
             return place
 
     def _find(self, topic: Topic) -> Place | None:
-        """As `place_of`. Raises UnreviewedError while nobody has said whether its reader may read the first that claims it."""
+        """As `place_of`. Raises UnreviewedError while nobody has said whether its reader may read the first
+        that claims it.
+        """
         if isinstance(topic, Named):
             place = (topic.namespace, topic.name)
             return place if self.catalog.served(place) is not None else None

@@ -1,7 +1,8 @@
 """What the watches tell, taken in: one watch for each kind, whoever subscribes.
 
-Objects are learnt as they are told. Nothing is delivered until every kind was listed once, since a FeatureFlag is served only where there is no
-FeatureFlagConfiguration, and nothing can be called missing before.
+Objects are learnt as they are told. Nothing is delivered until every kind was listed once, since a
+FeatureFlag is served only where there is no FeatureFlagConfiguration, and nothing can be called missing
+before.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class Intake:
         namespaces: Collection[str] = (),
         noticed: Callable[[Change], None] = lambda _: None,
     ) -> None:
-        """`namespaces` are watched one by one; none: all together. `noticed` is told of each change, after the subscribers."""
+        """`namespaces` are watched one by one; none: all together. `noticed` is told of each change, after
+        the subscribers.
+        """
         self._catalog = catalog
         self._deliveries = deliveries
         self._noticed = noticed

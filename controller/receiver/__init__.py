@@ -1,1 +1,3 @@
-"""Who may wake a source: what a Git server's push webhook says, whom it concerns, and the port that takes it."""
+"""Who may wake a source: what a Git server's push webhook says, whom it concerns, and the port
+that takes it.
+"""

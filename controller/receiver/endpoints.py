@@ -1,4 +1,6 @@
-"""The paths that are answered, each with the tokens of its receiver: in memory, for as long as the receiver is there."""
+"""The paths that are answered, each with the tokens of its receiver: in memory, for as long as the receiver
+is there.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ PER_SECOND: Final = 2.0
 
 
 def webhook_path(token: bytes, key: ObjectKey) -> str:
-    """A path that only who knows the token can tell: `/hook/` and an HMAC-SHA256 of `<namespace>/<name>`, in hexadecimal."""
+    """A path that only who knows the token can tell: `/hook/` and an HMAC-SHA256 of `<namespace>/<name>`, in
+    hexadecimal.
+    """
     name = f"{key.namespace}/{key.name}".encode()
     return PREFIX + hmac.new(token, name, hashlib.sha256).hexdigest()
 

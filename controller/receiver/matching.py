@@ -43,8 +43,8 @@ def _follows(wanted: GitReference, pushed: str, commit: str | None) -> bool:
 def spelling(url: str) -> tuple[str, str] | None:
     """(host, path) by which a repository is known however it is reached; None for what is no address.
 
-    Scheme, user, port, case and `.git` make no other repository: a push may name it by https and a source read it by ssh.
-    To wake one source too many costs a look, to miss one costs an interval.
+    Scheme, user, port, case and `.git` make no other repository: a push may name it by https and a source
+    read it by ssh. To wake one source too many costs a look, to miss one costs an interval.
     """
     try:
         if "://" in url:

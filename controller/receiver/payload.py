@@ -1,4 +1,6 @@
-"""What a webhook's delivery says: which repository, which reference, which commit. Pure, and nothing in it is believed unsigned."""
+"""What a webhook's delivery says: which repository, which reference, which commit. Pure, and nothing in it is
+believed unsigned.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from controller.receiver.signatures import Sender, signed
-from evaluator.http.routes import header
+from evaluator.http.messages import header
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from evaluator.http.routes import Headers
+    from evaluator.http.messages import Headers
 
 MOST_BYTES: Final = 3 * 1024 * 1024
 """Of a body, as Flux's receiver takes it; GitHub's pushes are far smaller."""
@@ -89,7 +91,8 @@ def read_delivery(
     tokens: Iterable[bytes],
     events: Iterable[str] = (),
 ) -> Push | Quiet | Refusal:
-    """Judge one request. `headers` have names in lower case; `events` are those that count, pushes where there are none.
+    """Judge one request. `headers` have names in lower case; `events` are those that count, pushes where
+    there are none.
 
     Raises nothing, whatever is sent; what is not signed is not even parsed.
     """
@@ -100,9 +103,7 @@ def read_delivery(
     return _judge(sender, headers, body, events)
 
 
-def _judge(
-    sender: Sender, headers: Headers, body: bytes, events: Iterable[str]
-) -> Push | Quiet | Refusal:
+def _judge(sender: Sender, headers: Headers, body: bytes, events: Iterable[str]) -> Push | Quiet | Refusal:
     payload = _read(body)
     if payload is None:
         message = "the body is no JSON object; set the webhook's content type to application/json"
@@ -140,9 +141,7 @@ def _generic(payload: Mapping[str, Any], body: bytes) -> Push | Refusal:
     return Push((str(repository),), _reference(reference), _commit(commit), _digest(body))
 
 
-def _push(
-    sender: Sender, headers: Headers, payload: Mapping[str, Any], body: bytes
-) -> Push | Refusal:
+def _push(sender: Sender, headers: Headers, payload: Mapping[str, Any], body: bytes) -> Push | Refusal:
     repositories = tuple(
         dict.fromkeys(
             str(part[name])
@@ -175,7 +174,9 @@ def _normal(event: str) -> str:
 
 
 def _pushed(payload: Mapping[str, Any]) -> str | None:
-    """The reference, also of events that name it otherwise: `create` and `delete` have it short, `release` has a tag."""
+    """The reference, also of events that name it otherwise: `create` and `delete` have it short, `release`
+    has a tag.
+    """
     reference = payload.get("ref")
     kind = {"branch": "refs/heads/", "tag": "refs/tags/"}.get(str(payload.get("ref_type")))
     if kind is not None and isinstance(reference, str) and not reference.startswith("refs/"):
@@ -185,7 +186,9 @@ def _pushed(payload: Mapping[str, Any]) -> str | None:
 
 
 def _head(payload: Mapping[str, Any]) -> str | None:
-    """The commit. `after` comes last: of an annotated tag it is the tag's own object, which no source ever shows."""
+    """The commit. `after` comes last: of an annotated tag it is the tag's own object, which no source ever
+    shows.
+    """
     head = _object(payload, "head_commit").get("id")
     for told in (head, payload.get("checkout_sha"), payload.get("after")):
         if (commit := _commit(told)) is not None:

@@ -33,16 +33,16 @@ class FlagReceiverReconciler:
     endpoints: Endpoints
 
     async def reconcile(self, resource: Resource, now: datetime) -> Outcome:
-        """Open the endpoint. Raises Stalled or Waiting, having closed it, where there is no token to believe."""
+        """Open the endpoint. Raises Stalled or Waiting, having closed it, where there is no token
+        to believe.
+        """
         _ = now
         try:
             spec = read(FlagReceiverSpec, resource.spec)
         except InvalidSpecError as error:
             self.endpoints.close(resource.key)
             raise Stalled("InvalidSpec", str(error), status=_NO_PATH) from error
-        tokens = self._tokens(
-            resource, spec, await self.secret(resource.namespace, spec.secret_ref.name)
-        )
+        tokens = self._tokens(resource, spec, await self.secret(resource.namespace, spec.secret_ref.name))
         self.endpoints.open(
             Endpoint(
                 key=resource.key,
@@ -68,12 +68,12 @@ class FlagReceiverReconciler:
         name = spec.secret_ref.name
         if secret is None:
             self.endpoints.close(resource.key)
-            message = f"Secret {name} is not there yet; what it needs is a `{TODAY}`"
+            message = f'Secret "{name}" not found; create it with a key "{TODAY}"'
             raise Waiting("TokenNotFound", message, status=_NO_PATH)
         # Files end in a line break, and `kubectl create secret --from-file` keeps it; senders have none.
         token, previous = (secret.get(field, b"").rstrip(b"\r\n") for field in (TODAY, BEFORE))
         if not token:
             self.endpoints.close(resource.key)
-            message = f"Secret {name} has no `{TODAY}`: put the sender's secret there"
+            message = f'Secret "{name}" has no key "{TODAY}"; put the sender\'s secret there'
             raise Stalled("TokenNotFound", message, status=_NO_PATH)
         return (token, previous) if previous and previous != token else (token,)

@@ -1,7 +1,8 @@
-"""Webhooks, on a port of their own: whoever knows the path and the token wakes the sources that were pushed to.
+"""Webhooks, on a port of their own: whoever knows the path and the token wakes the sources that were pushed
+to.
 
-Nobody else learns anything: a path that is not there answers as every other that is not, and the log has neither tokens nor what
-was sent.
+Nobody else learns anything: a path that is not there answers as every other that is not, and the log has
+neither tokens nor what was sent.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from controller.api.meta import about
 from controller.receiver.endpoints import PREFIX
 from controller.receiver.matching import matches
 from controller.receiver.payload import MOST_BYTES, Push, Quiet, read_delivery
-from evaluator.http.routes import Limits, Response, Routes
+from evaluator.http.messages import Response
+from evaluator.http.routes import Routes
+from evaluator.http.server.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,8 +31,8 @@ if TYPE_CHECKING:
 
     from controller.api.meta import ObjectKey
     from controller.receiver.endpoints import Endpoint, Endpoints
-    from controller.runtime.loop import Objects
-    from evaluator.http.routes import Headers, Request
+    from controller.runtime.cache import Cache
+    from evaluator.http.messages import Headers, Request
 
 log = logging.getLogger(__name__)
 
@@ -46,10 +49,12 @@ NO_TYPE: Final = "none"
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """Answers deliveries. All of it happens on the loop, within microseconds but for the signature of a large body."""
+    """Answers deliveries. All of it happens on the loop, within microseconds but for the signature of a large
+    body.
+    """
 
     endpoints: Endpoints
-    objects: Objects
+    objects: Cache
     expect: Callable[[ObjectKey, str, datetime], None]
     """(source, commit, now): the source is to look until it sees the commit."""
     wake: Callable[[ObjectKey], None]
@@ -66,7 +71,9 @@ class Receiver:
         return Routes(http={("POST", f"{PREFIX}*"): self.answer})
 
     def answer(self, request: Request) -> Response:
-        """200 with the sources that were woken; 4xx with what to do; 503 while suspended, or while others or nobody would act on it."""
+        """200 with the sources that were woken; 4xx with what to do; 503 while suspended, or while others or
+        nobody would act on it.
+        """
         endpoint = self.endpoints.find(request.path)
         if not self.leading():
             # It may be open from when we led: nothing would be woken.
@@ -117,8 +124,8 @@ class Receiver:
     def _followers(self, endpoint: Endpoint, push: Push) -> Iterator[ObjectKey]:
         """The sources beside the receiver that it may wake and that the push concerns."""
         every = receiver.EVERY in endpoint.sources
-        for source in self.objects.of_kind(flagsource.KIND):
-            if source.namespace != endpoint.key.namespace or source.suspended or source.deleting:
+        for source in self.objects.of_kind(flagsource.KIND, endpoint.key.namespace):
+            if source.suspended or source.deleting:
                 continue
             if not every and source.name not in endpoint.sources:
                 continue
@@ -135,7 +142,8 @@ class Receiver:
         return resource is not None and resource.suspended
 
     def _nowhere(self, path: str) -> tuple[str, Response]:
-        """Where no endpoint is open: it may be that of a receiver that was suspended before this process began, or is still to be looked at.
+        """Where no endpoint is open: it may be that of a receiver that was suspended before this process
+        began, or is still to be looked at.
 
         Each is compared, so that time tells of none.
         """
@@ -143,9 +151,7 @@ class Receiver:
         found = [
             each.suspended
             for each in self.objects.of_kind(receiver.KIND)
-            if hmac.compare_digest(
-                given, str(each.status.get("webhookPath")).encode(errors="replace")
-            )
+            if hmac.compare_digest(given, str(each.status.get("webhookPath")).encode(errors="replace"))
         ]
         if not found:
             return "unknown", _refuse(404, _NOWHERE)

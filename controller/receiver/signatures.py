@@ -1,4 +1,5 @@
-"""Whether a delivery was sent by somebody who knows the token. Pure; every comparison takes its time whatever is given.
+"""Whether a delivery was sent by somebody who knows the token. Pure; every comparison takes its time whatever
+is given.
 
 GitHub: https://docs.github.com/webhooks/using-webhooks/validating-webhook-deliveries
 GitLab: https://docs.gitlab.com/user/project/integrations/webhooks/
@@ -12,12 +13,12 @@ import hashlib
 import hmac
 from typing import TYPE_CHECKING, Final, Literal
 
-from evaluator.http.routes import header
+from evaluator.http.messages import header
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from evaluator.http.routes import Headers
+    from evaluator.http.messages import Headers
 
 Sender = Literal["generic-hmac", "github", "gitlab", "gitea"]
 _SIGNED_IN: Final[dict[str, str]] = {
@@ -38,10 +39,7 @@ def signed(sender: Sender, headers: Headers, body: bytes, tokens: Iterable[bytes
     if algorithm not in _ALGORITHMS:
         return False
     return _any(
-        [
-            hmac.compare_digest(given, hmac.new(token, body, algorithm).hexdigest().encode())
-            for token in known
-        ]
+        [hmac.compare_digest(given, hmac.new(token, body, algorithm).hexdigest().encode()) for token in known]
     )
 
 

@@ -11,12 +11,10 @@ if TYPE_CHECKING:
 class Applier(Protocol):
     """Who applies and deletes objects."""
 
-    async def apply(
-        self, manifest: Mapping[str, Any], *, manager: str
-    ) -> tuple[dict[str, Any], str]:
-        """Apply `manifest` as the field manager `manager`; (the object, who had changed it by hand, if anybody). Raises Setback."""
+    async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
+        """Apply `manifest` as the field manager `manager`; (the object, who had changed it by hand, if
+        anybody). Raises Setback.
+        """
 
-    async def delete(
-        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = ""
-    ) -> None:
+    async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
         """Delete an object, if it is there and, where `uid` is given, still that one. Raises Setback."""

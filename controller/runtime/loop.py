@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -15,23 +14,26 @@ from controller.runtime.setbacks import Failed, Setback
 from controller.runtime.settle import Outcome, Settled, progressing, settle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from controller.api.meta import ObjectKey, Resource
+    from controller.runtime.cache import Cache
     from controller.runtime.news import News
     from controller.runtime.queue import KeyedQueue
 
 log = logging.getLogger(__name__)
 
 SLOW_SECONDS: Final = 2.0
-"""A reconcile that takes longer says `Reconciling` meanwhile, unless it only looks whether anything is new."""
+"""A reconcile that takes longer says `Reconciling` meanwhile, unless it only looks whether anything is new.
+"""
 MOST_UNWRITTEN: Final = 30.0
-"""Seconds: an API server that was away for an hour must not find what happened meanwhile untold for another."""
+"""Seconds: an API server that was away for an hour must not find what happened meanwhile untold for another.
+"""
 ROOM_AGAIN: Final = 600.0
-"""Seconds until a kind that had no room for our status is asked again: its definition may have been replaced by ours."""
-REMEMBERED: Final = 4096
-"""Objects that went and are known to have gone."""
+"""Seconds until a kind that had no room for our status is asked again: its definition may have been replaced
+by ours.
+"""
 
 
 class Reconciler(Protocol):
@@ -61,68 +63,13 @@ class Observer(Protocol):
         """A reconcile ended: `result` is `success` or the setback's kind in lower case."""
 
 
-class Objects:
-    """The newest state of every object that was seen, by key. Versions are compared, so news that come late change nothing.
-
-    `changed` is told (before, after) of every change, whether the watch or our own write brought it; None: there is no such object.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[str, dict[ObjectKey, Resource]] = {}
-        self._gone: OrderedDict[str, None] = OrderedDict()
-        self.changed: Callable[[Resource | None, Resource | None], None] | None = None
-
-    def __iter__(self) -> Iterator[Resource]:
-        return iter([each for kind in self._known.values() for each in kind.values()])
-
-    def get(self, key: ObjectKey) -> Resource | None:
-        """The object as last seen, or None."""
-        return self._known.get(key.kind, {}).get(key)
-
-    def of_kind(self, kind: str) -> list[Resource]:
-        """All objects of `kind`, in no order."""
-        return list(self._known.get(kind, {}).values())
-
-    def learn(self, resource: Resource) -> bool:
-        """Take `resource` in; False if a newer state is known."""
-        known = self.get(resource.key)
-        # The answer to a write of ours may come after the news that the object is gone.
-        if resource.uid in self._gone:
-            return False
-        if known is not None and known.uid == resource.uid and _older(resource, known):
-            return False
-        self._known.setdefault(resource.key.kind, {})[resource.key] = resource
-        if self.changed is not None:
-            self.changed(known, resource)
-        return True
-
-    def forget(self, key: ObjectKey) -> None:
-        """The object is gone."""
-        known = self._known.get(key.kind, {}).pop(key, None)
-        if known is None:
-            return
-        if known.uid:
-            self._gone[known.uid] = None
-        while len(self._gone) > REMEMBERED:
-            self._gone.popitem(last=False)
-        if self.changed is not None:
-            self.changed(known, None)
-
-
-def _older(one: Resource, other: Resource) -> bool:
-    try:
-        return int(one.resource_version) < int(other.resource_version)
-    except ValueError:
-        return False
-
-
 class Loop:
     """Works on one kind."""
 
     def __init__(
         self,
         reconciler: Reconciler,
-        objects: Objects,
+        objects: Cache,
         writer: Writer,
         *,
         now: Callable[[], datetime],
@@ -203,17 +150,13 @@ class Loop:
     async def _reconcile(self, resource: Resource) -> Outcome | Setback:
         slow: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(
-            SLOW_SECONDS, lambda: slow.append(loop.create_task(self._say_slow(resource)))
-        )
+        timer = loop.call_later(SLOW_SECONDS, lambda: slow.append(loop.create_task(self._say_slow(resource))))
         try:
             return await self._reconciler.reconcile(resource, self._now())
         except Setback as setback:
             return setback
         except Exception as error:
-            log.exception(
-                "the reconcile failed in a way that nobody foresaw", extra=about(resource.key)
-            )
+            log.exception("the reconcile failed in a way that nobody foresaw", extra=about(resource.key))
             return Failed("InternalError", f"{type(error).__name__}; the controller's log has more")
         finally:
             timer.cancel()
@@ -228,9 +171,7 @@ class Loop:
             if status != resource.status:
                 await self._store(resource, status)
         except Setback as setback:
-            log.warning(
-                "the status was not written: %s", setback.message, extra=about(resource.key)
-            )
+            log.warning("the status was not written: %s", setback.message, extra=about(resource.key))
 
     async def _write(self, resource: Resource, settled: Settled) -> None:
         if settled.status != resource.status or self._asks_for_room():
@@ -260,7 +201,8 @@ class Loop:
         if self._unwritten is None:
             # Another project's definition of the kind: it prunes what it does not know.
             log.warning(
-                "%s in this cluster has no room for our status: none is written from now on; Events and logs tell",
+                "%s in this cluster has no room for our status: none is written from now "
+                "on; Events and logs tell",
                 resource.key.kind,
             )
             self._unwritten = {}
@@ -297,7 +239,9 @@ def _revision(status: Mapping[str, Any]) -> str:
 
 
 def _steady(resource: Resource) -> bool:
-    """Whether all that was asked for is done and well: looking again is no progress that anybody waits for."""
+    """Whether all that was asked for is done and well: looking again is no progress that anybody
+    waits for.
+    """
     status = resource.status
     ready = find(status.get("conditions", ()), READY)
     asked = resource.annotations.get(REQUESTED_AT)
@@ -310,7 +254,9 @@ def _steady(resource: Resource) -> bool:
 
 
 def _judged(resource: Resource, latest: Resource) -> Resource:
-    """`latest` with the generation and the request that the reconcile saw: a newer one is judged by the next reconcile."""
+    """`latest` with the generation and the request that the reconcile saw: a newer one is judged by the next
+    reconcile.
+    """
     return replace(
         latest,
         generation=resource.generation,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.http.routes import Response, Routes
+from evaluator.http.messages import Response
+from evaluator.http.routes import Routes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.http.routes import Headers, Request
+    from evaluator.http.messages import Headers, Request
 
 _JSON: Final[Headers] = (("content-type", "application/json"),)
 _PROMETHEUS: Final[Headers] = (("content-type", "text/plain; version=0.0.4; charset=utf-8"),)
@@ -30,6 +31,4 @@ def routes(readiness: Callable[[], dict[str, Any]], metrics: Callable[[], bytes]
         return Response(200, metrics(), _PROMETHEUS)
 
     paths = {"/healthz": healthz, "/readyz": readyz, "/metrics": scrape}
-    return Routes(
-        http={(method, path): run for path, run in paths.items() for method in ("GET", "HEAD")}
-    )
+    return Routes(http={(method, path): run for path, run in paths.items() for method in ("GET", "HEAD")})

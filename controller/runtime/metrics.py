@@ -1,4 +1,6 @@
-"""What Prometheus reads of the controller. Labels are kinds, namespaces and names of our own objects; never a message."""
+"""What Prometheus reads of the controller. Labels are kinds, namespaces and names of our own objects; never a
+message.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from controller.api.meta import ObjectKey, Resource
-    from controller.runtime.loop import Objects
+    from controller.runtime.cache import Cache
     from controller.runtime.queue import KeyedQueue
+    from controller.runtime.watch_health import WatchHealth
 
 _SECONDS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 _OBJECT: Final = ("kind", "namespace", "name")
@@ -27,11 +30,13 @@ class Metrics(Collector):
 
     def __init__(
         self,
-        objects: Objects,
+        objects: Cache,
         queues: Mapping[str, KeyedQueue[ObjectKey]],
         now: Callable[[], datetime],
+        watches: WatchHealth,
     ) -> None:
         self._objects = objects
+        self._watches = watches
         self._queues = queues
         self._now = now
         self.leading = False
@@ -76,18 +81,33 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry at each scrape."""
-        yield GaugeMetricFamily(
-            "flagstaff_leader", "1 while this replica works.", value=float(self.leading)
-        )
+        yield GaugeMetricFamily("flagstaff_leader", "1 while this replica works.", value=float(self.leading))
         depth = GaugeMetricFamily(
             "flagstaff_queue_depth", "Objects that are due to be looked at.", labels=("kind",)
         )
         for kind, queue in self._queues.items():
             depth.add_metric((kind,), len(queue))
         yield depth
+        yield from self._of_watches()
         yield from self._of_objects()
         if self.leading:
             yield self._of_evaluators()
+
+    def _of_watches(self) -> Iterator[Metric]:
+        age = GaugeMetricFamily(
+            "flagstaff_watch_age_seconds",
+            "Time since the API server last confirmed what is known of a kind.",
+            labels=("kind",),
+        )
+        connected = GaugeMetricFamily(
+            "flagstaff_watch_connected", "1 while changes are heard of.", labels=("kind",)
+        )
+        for each in self._watches.reports():
+            connected.add_metric((each.kind,), float(each.connected))
+            if each.age is not None:
+                age.add_metric((each.kind,), each.age)
+        yield age
+        yield connected
 
     def _of_objects(self) -> Iterator[Metric]:
         conditions = GaugeMetricFamily(

@@ -1,4 +1,6 @@
-"""Keys that are to be looked at: each once, not before its time, never by two at once, and no group's alone."""
+"""Keys that are to be looked at: each once, not before its time, never by two at once, and no
+group's alone.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class Backoff:
     first: float = 0.75
     most: float = 900.0
     jitter: float = 0.2
-    """The share of the delay by which it is shortened at random, so that keys that failed together come back apart."""
+    """The share of the delay by which it is shortened at random, so that keys that failed together come back
+    apart.
+    """
 
     def delay(self, failures: int, random: float) -> float:
         """Seconds to wait after `failures` in a row (1 or more); `random` is from 0 to 1."""
@@ -36,7 +40,8 @@ class Backoff:
 class KeyedQueue(Generic[Key]):
     """A queue of keys for one loop.
 
-    A key that is put again before its time moves forward, never back. A key that is put while somebody has it comes again after.
+    A key that is put again before its time moves forward, never back. A key that is put while somebody has it
+    comes again after.
     """
 
     def __init__(
@@ -136,7 +141,9 @@ class KeyedQueue(Generic[Key]):
         return _Found(key)
 
     def _collect(self, now: float) -> float | None:
-        """Have those wait for their turn whose time has come; the seconds until the next one's, None where there is none."""
+        """Have those wait for their turn whose time has come; the seconds until the next one's, None where
+        there is none.
+        """
         while self._heap:
             due, _, key = self._heap[0]
             current = self._due.get(key) == due

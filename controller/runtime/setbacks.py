@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class Setback(Exception):
-    """A step could not be done; `reason` is CamelCase and stable, `message` is for people and holds no secret."""
+    """A step could not be done; `reason` is CamelCase and stable, `message` is for people and holds no
+    secret.
+    """
 
     def __init__(
         self,
@@ -30,7 +32,8 @@ class Setback(Exception):
         news: tuple[News, ...] = (),
         requeue_after: float | None = None,
     ) -> None:
-        """`status`, `details` and `news` are what came of it all the same; the rest of the object's status stays, None removes.
+        """`status`, `details` and `news` are what came of it all the same; the rest of the object's status
+        stays, None removes.
 
         `requeue_after`: seconds to the next look, for what may be put right where nobody tells us of it.
         """

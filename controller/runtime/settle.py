@@ -1,4 +1,5 @@
-"""From what a reconcile came to, to the status that is written, the Events that are said and the next look. Pure.
+"""From what a reconcile came to, to the status that is written, the Events that are said and the next look.
+Pure.
 
 The only place that decides on `Ready`, `Reconciling` and `Stalled`.
 """
@@ -82,7 +83,9 @@ def settle(resource: Resource, result: Outcome | Setback, now: datetime) -> Sett
 
 
 def progressing(resource: Resource, message: str, now: datetime) -> dict[str, Any]:
-    """The status while a reconcile takes its time. Ready stays what it was, unless it was said of an older generation."""
+    """The status while a reconcile takes its time. Ready stays what it was, unless it was said of an older
+    generation.
+    """
     before = find(resource.status.get("conditions", ()), READY)
     current = resource.status.get("observedGeneration") == resource.generation
     if before is not None and current:

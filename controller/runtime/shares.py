@@ -12,11 +12,13 @@ Item = TypeVar("Item", bound="Hashable")
 
 
 class Shares(Generic[Item]):
-    """Items that wait, by group, for one of `places`: groups in turn, and those of one group in the order in which they came.
+    """Items that wait, by group, for one of `places`: groups in turn, and those of one group in the order in
+    which they came.
 
-    A group is given a place only while it has fewer than are free. So one that is alone gets half of them, another one half of the
-    rest, and in the long run n groups that never have enough get a share of 1/(n + 1) each: who comes late finds a place though
-    nobody gives one back. Once a group has none, nothing but its turn stands before its next.
+    A group is given a place only while it has fewer than are free. So one that is alone gets half of them,
+    another one half of the rest, and in the long run n groups that never have enough get a share of 1/(n + 1)
+    each: who comes late finds a place though nobody gives one back. Once a group has none, nothing but its
+    turn stands before its next.
     """
 
     def __init__(self, places: float) -> None:

@@ -1,1 +1,1 @@
-"""Stage 1: Git → a directory at a revision."""
+"""Stage 1: where definitions live → files at a revision → an artifact. `provider` is the port; each provider has a folder."""

@@ -1,4 +1,6 @@
-"""Files that are no part of an artifact: patterns as in .gitignore, with Flux's defaults (github.com/fluxcd/pkg, sourceignore)."""
+"""Files that are no part of an artifact: patterns as in .gitignore, with Flux's defaults
+(github.com/fluxcd/pkg, sourceignore).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ DEFAULT: Final = (
 
 
 def remove_ignored(folder: Path, patterns: str | None) -> None:
-    """Remove from `folder` what `patterns`, or the default ones, say is to be ignored. Raises Stalled InvalidSpec, OSError."""
+    """Remove from `folder` what `patterns`, or the default ones, say is to be ignored. Raises Stalled
+    InvalidSpec, OSError.
+    """
     ignored = _compiled(DEFAULT if patterns is None else patterns.splitlines())
     for parent, _, names in os.walk(folder, topdown=False):
         for name in names:
@@ -37,6 +41,12 @@ def remove_ignored(folder: Path, patterns: str | None) -> None:
                 os.unlink(path)
         if parent != str(folder) and not os.listdir(parent):
             os.rmdir(parent)
+
+
+def not_ignored(skipped: Iterable[str], patterns: str | None) -> tuple[str, ...]:
+    """Those of `skipped`, each `name: reason`, that are not to be ignored. Raises Stalled InvalidSpec."""
+    ignored = _compiled(DEFAULT if patterns is None else patterns.splitlines())
+    return tuple(each for each in skipped if not ignored.match_file(each.rpartition(": ")[0]))
 
 
 def _compiled(patterns: Iterable[str]) -> GitIgnoreSpec:

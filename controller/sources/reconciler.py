@@ -1,49 +1,41 @@
-"""FlagSource: a source is looked at, and what it holds becomes an artifact."""
+"""FlagSource: resolve the reference, fetch what is new into quarantine, verify it, store it as an artifact."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.api.artifact import AUTHOR, COMMITTED_AT, SUBJECT
 from controller.api.conditions import FALSE, TRUE, Condition
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.receipt import OBSERVED_AT
 from controller.artifacts.archive import pack
 from controller.artifacts.durable import as_failed
+from controller.artifacts.skipped import write_skipped
 from controller.runtime.news import News
-from controller.runtime.setbacks import Setback, Stalled, Waiting
+from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 from controller.runtime.settle import Outcome
-from controller.sources.ignore import remove_ignored
-from controller.sources.listings import Look
-from controller.sources.scratch import Scratch
-from controller.sources.turns import Turns
+from controller.sources.freshness import Freshness, LookSchedule
+from controller.sources.ignore import not_ignored, remove_ignored
+from controller.sources.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
     from datetime import datetime
+    from pathlib import Path
 
     from controller.api.meta import ObjectKey, Resource
     from controller.artifacts.artifact import Artifact
     from controller.artifacts.storage import Storage
-    from controller.sources.expected import Expected
-    from controller.sources.source import Commit, Revision, Source
+    from controller.sources.pending import PendingPushes
+    from controller.sources.provider import Fetched, Provider, ProviderFactory, Revision, Verifier
 
 IN_STORAGE: Final = "ArtifactInStorage"
 JITTER: Final = 0.05
-"""Of the interval, to both sides: sources that were made together are looked at apart."""
-
-
-_ADVICE: Final = {
-    "AuthenticationFailed": "see to the Secret that spec.git.secretRef names",
-    "HostKeyRefused": "the known_hosts of the Secret does not tell this key; if the host is the right one, put its key there",
-    "CertificateRefused": "if the server is the right one, put its CA's certificate into the Secret, as ca.crt",
-    "RepositoryNotFound": "see to spec.git.url, and that whom the Secret names may read it",
-}
-"""What to do about what Git complains of."""
+"""Of the interval, to both sides: sources that were created together are looked at apart."""
 
 
 class Storages(Protocol):
@@ -59,51 +51,55 @@ class Storages(Protocol):
         """Remove everything of a source that is gone. Must not fail."""
 
 
-class Sources(Protocol):
-    """Whoever opens sources."""
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """An artifact that is in storage, and what came of fetching it, if it was fetched just now."""
 
-    async def open(self, spec: FlagSourceSpec, key: ObjectKey, look: Look) -> Source:
-        """The source that a spec and its Secrets describe. Raises Setback."""
-
-    def forget(self, key: ObjectKey) -> None:
-        """The source is gone. Must not fail."""
+    artifact: Artifact
+    fetched: Fetched | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SourceReconciler:
     """Brings a FlagSource's artifact to what its source holds."""
 
-    sources: Sources
+    providers: Mapping[str, ProviderFactory]
+    """By the field of the spec that configures them, such as `git`."""
     storages: Storages
-    expected: Expected
+    pending: PendingPushes
     random: Callable[[], float]
     """From 0 to 1."""
-    turns: Turns = field(default_factory=Turns)
+    schedule: LookSchedule = field(default_factory=LookSchedule)
+    verifier: Callable[[FlagSourceSpec, ObjectKey], Awaitable[Verifier | None]] | None = None
+    """The verifier that a spec asks for, if it asks for one. Unset: nothing is verified."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Outcome:
-        """Resolve, fetch what is new, store it. Raises Setback, with what is in storage told all the same."""
-        stored: Artifact | None = None
+        """Resolve, fetch what is new, verify and store it. A Setback that it raises says what is in storage."""
+        kept: Artifact | None = None
         try:
-            storage, stored = await asyncio.to_thread(self._stored, resource)
+            storage, kept = await asyncio.to_thread(self._kept, resource)
             spec = _read(resource)
-            look = self.turns.look(resource, now)
-            if self.expected.waits(resource.key, now):
-                look = Look(now, now)
-            source = await self.sources.open(spec, resource.key, look)
-            found = await self._found(resource, spec, source, storage, stored, now)
+            provider = await self._open(resource, spec, now)
+            after = spec.interval * (1.0 + JITTER * (2.0 * self.random() - 1.0))
+            revision = await self._resolve(resource, provider, now, after)
+            soon = self.pending.next_look(resource.key, revision, now, sure=provider.shows_every_push)
+            stored = await self._store(resource, spec, provider, revision, (storage, kept), after)
         except Setback as setback:
-            raise _told(resource, setback, stored) from setback
-        return found
+            raise _with_storage(setback, resource, kept) from setback
+        after = after if soon is None else min(soon, after)
+        self.schedule.next(resource.key, now + timedelta(seconds=after))
+        return self._outcome(resource, spec, stored, now, after)
 
     def forget(self, key: ObjectKey) -> None:
-        """Its artifacts go with it."""
-        self.turns.forget(key)
-        self.expected.forget(key)
-        self.sources.forget(key)
+        """A source's artifacts go with it."""
+        self.schedule.forget(key)
+        self.pending.forget(key)
+        for factory in self.providers.values():
+            factory.forget(key)
         self.storages.forget(key)
 
-    def _stored(self, resource: Resource) -> tuple[Storage, Artifact | None]:
-        """The source's store, and what its status promises, if that is in there and whole."""
+    def _kept(self, resource: Resource) -> tuple[Storage, Artifact | None]:
+        """The source's store, and the artifact of its status if that is in there undamaged."""
         storage = self.storages.of(resource.key)
         promised = storage.find(str(_promised(resource).get("digest")))
         if promised is not None:
@@ -114,111 +110,88 @@ class SourceReconciler:
                 return storage, None
         return storage, promised
 
-    async def _found(
+    async def _open(self, resource: Resource, spec: FlagSourceSpec, now: datetime) -> Provider:
+        chosen = [name for name in self.providers if getattr(spec, name, None) is not None]
+        if len(chosen) != 1:
+            raise Stalled("InvalidSpec", f"spec: set exactly one of {', '.join(self.providers)}")
+        for name, factory in self.providers.items():
+            if name not in chosen:
+                factory.forget(resource.key)
+        freshness = self.schedule.look(resource, now)
+        if self.pending.waits(resource.key, now):
+            freshness = Freshness(now, now)
+        return await self.providers[chosen[0]].open(spec, resource.key, freshness)
+
+    async def _resolve(self, resource: Resource, provider: Provider, now: datetime, after: float) -> Revision:
+        try:
+            with _repeated(after):
+                return await provider.resolve()
+        except Setback:
+            self.pending.next_look(resource.key, None, now, sure=provider.shows_every_push)
+            raise
+
+    async def _store(
         self,
         resource: Resource,
         spec: FlagSourceSpec,
-        source: Source,
-        storage: Storage,
-        stored: Artifact | None,
-        now: datetime,
-    ) -> Outcome:
-        revision: Revision | None = None
-        after = spec.interval * (1.0 + JITTER * (2.0 * self.random() - 1.0))
-        commit, artifact = None, stored
-        try:
-            revision = await source.resolve()
-            same_files = resource.status.get("observedIgnore") == spec.ignore
-            if artifact is None or artifact.revision != str(revision) or not same_files:
-                artifact, commit = await self._fetch(spec, source, revision, storage)
-        except (Stalled, Waiting) as setback:
-            # What is wrong is in the repository: once it is put right there, nobody tells us.
-            setback.requeue_after = after
-            raise
-        finally:
-            ref = spec.git.ref
-            # A tag that was pushed may be no version of the range.
-            sure = ref.semver is None or bool(ref.commit or ref.name or ref.tag)
-            soon = self.expected.next_look(resource.key, revision, now, sure=sure)
-        after = after if soon is None else min(soon, after)
-        self.turns.next(resource.key, now + timedelta(seconds=after))
-        return self._outcome(resource, spec, artifact, commit, now, after)
-
-    async def _fetch(
-        self, spec: FlagSourceSpec, source: Source, revision: Revision, storage: Storage
-    ) -> tuple[Artifact, Commit]:
-        try:
-            scratch = await asyncio.to_thread(Scratch.make)
-        except OSError as error:
-            raise as_failed(error, f"a folder for the files of {revision}") from error
-        try:
-            commit = await source.fetch(revision, scratch.path)
-            await asyncio.to_thread(remove_ignored, scratch.path, spec.ignore)
-            archive = await asyncio.to_thread(pack, scratch.path)
-        except OSError as error:
-            raise as_failed(error, f"the files of {revision}") from error
-        finally:
-            await asyncio.to_thread(scratch.remove)
+        provider: Provider,
+        revision: Revision,
+        store: tuple[Storage, Artifact | None],
+        after: float,
+    ) -> _Stored:
+        """The artifact of `revision`: the one that is kept, or a new one."""
+        storage, kept = store
+        same_files = resource.status.get("observedIgnore") == spec.ignore
+        if kept is not None and kept.revision == str(revision) and same_files:
+            return _Stored(kept)
+        verifier = None if self.verifier is None else await self.verifier(spec, resource.key)
+        with _repeated(after):
+            async with _quarantine(revision) as folder:
+                fetched = await provider.fetch(revision, folder, verifier)
+                if verifier is not None:
+                    await verifier.verify(fetched.revision, fetched.manifest)
+                await asyncio.to_thread(remove_ignored, folder, spec.ignore)
+                skipped = not_ignored(fetched.skipped, spec.ignore)
+                await asyncio.to_thread(write_skipped, folder, skipped)
+                archive = await asyncio.to_thread(pack, folder)
         artifact = await asyncio.to_thread(
-            storage.put,
-            archive,
-            revision=str(commit.revision),
-            author=commit.author,
-            committed_at=commit.committed_at.isoformat(),
-            subject=commit.subject,
+            storage.put, archive, revision=str(fetched.revision), metadata=fetched.metadata
         )
-        return artifact, commit
+        return _Stored(artifact, fetched)
 
     def _outcome(
         self,
         resource: Resource,
         spec: FlagSourceSpec,
-        artifact: Artifact,
-        commit: Commit | None,
+        stored: _Stored,
         now: datetime,
         requeue_after: float,
     ) -> Outcome:
-        before = _promised(resource)
+        before, artifact = _promised(resource), stored.artifact
         path, url = self.storages.url(resource.key, artifact)
-        same = (before.get("digest"), before.get("revision")) == (
-            artifact.digest,
-            artifact.revision,
-        )
+        same = (before.get("digest"), before.get("revision")) == (artifact.digest, artifact.revision)
         moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        told = {
-            "path": path,
-            "url": url,
-            "revision": artifact.revision,
-            "digest": artifact.digest,
-            "size": artifact.size,
-            "lastUpdateTime": before.get("lastUpdateTime", moment) if same else moment,
-            "metadata": {
-                AUTHOR: artifact.author,
-                COMMITTED_AT: artifact.committed_at,
-                SUBJECT: artifact.subject,
-                OBSERVED_AT: _observed(before, artifact, now),
-            },
+        status: dict[str, Any] = {
+            "artifact": {
+                "path": path,
+                "url": url,
+                "revision": artifact.revision,
+                "digest": artifact.digest,
+                "size": artifact.size,
+                "lastUpdateTime": before.get("lastUpdateTime", moment) if same else moment,
+                "metadata": {**artifact.metadata, OBSERVED_AT: _observed_at(before, artifact, now)},
+            }
         }
-        status: dict[str, Any] = {"artifact": told}
         if spec.ignore is not None:
             status["observedIgnore"] = spec.ignore
-        message = f"stored artifact for revision {artifact.revision}"
-        news = () if before.get("digest") == artifact.digest else (_new_artifact(artifact, commit),)
+        news = () if before.get("digest") == artifact.digest else (_new_artifact(stored),)
         return Outcome(
-            message=message,
+            message=_in_storage(artifact),
             status=status,
-            details=(Condition(IN_STORAGE, TRUE, "Succeeded", message),),
+            details=(Condition(IN_STORAGE, TRUE, "Succeeded", _in_storage(artifact)),),
             news=news,
             requeue_after=requeue_after,
         )
-
-
-def _observed(before: Mapping[str, Any], artifact: Artifact, now: datetime) -> str:
-    """When the revision was first seen at the source: as this look began that found it."""
-    known = (before.get("metadata") or {}).get(OBSERVED_AT)
-    if known and before.get("revision") == artifact.revision:
-        return str(known)
-    return now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _read(resource: Resource) -> FlagSourceSpec:
@@ -228,29 +201,66 @@ def _read(resource: Resource) -> FlagSourceSpec:
         raise Stalled("InvalidSpec", str(error)) from error
 
 
+@contextlib.asynccontextmanager
+async def _quarantine(revision: Revision) -> AsyncIterator[Path]:
+    """A folder for files that are not verified yet; removed with everything in it."""
+    try:
+        folder = await asyncio.to_thread(TemporaryFolder.make)
+    except OSError as error:
+        raise as_failed(error, f"a folder for the files of {revision}") from error
+    try:
+        yield folder.path
+    except OSError as error:
+        raise as_failed(error, f"the files of {revision}") from error
+    finally:
+        await asyncio.to_thread(folder.remove)
+
+
+@contextlib.contextmanager
+def _repeated(after: float) -> Iterator[None]:
+    """What is wrong in a source may be corrected there without notice to us: such a setback names the next look."""
+    try:
+        yield
+    except (Stalled, Waiting) as setback:
+        raise _like(setback, requeue_after=after) from setback
+
+
+def _with_storage(setback: Setback, resource: Resource, kept: Artifact | None) -> Setback:
+    """The setback with what is true of the storage: an artifact that is not there is not promised."""
+    if kept is not None:
+        return _like(setback, Condition(IN_STORAGE, TRUE, "Succeeded", _in_storage(kept)))
+    if not _promised(resource):
+        return _like(setback)
+    message = "the artifact is not in storage any more; it is fetched again once the source can be read"
+    return _like(setback, Condition(IN_STORAGE, FALSE, "ArtifactGone", message))
+
+
+def _like(setback: Setback, *details: Condition, requeue_after: float | None = None) -> Setback:
+    """A setback of the same kind, reason and message."""
+    kind = next(each for each in (Stalled, Waiting, Failed) if isinstance(setback, each))
+    delay = setback.requeue_after if requeue_after is None else requeue_after
+    return kind(setback.reason, setback.message, details=details, requeue_after=delay)
+
+
 def _promised(resource: Resource) -> Mapping[str, Any]:
     return resource.status.get("artifact") or {}
 
 
-def _told(resource: Resource, setback: Setback, stored: Artifact | None) -> Setback:
-    """The setback with what is true of the storage: an artifact that is not there is not promised."""
-    setback.details = ()
-    # What names a Secret says all there is to do.
-    if (advice := _ADVICE.get(setback.reason)) and "Secret" not in setback.message:
-        setback.message = f"{setback.message}; {advice}"
-    if stored is not None:
-        message = f"stored artifact for revision {stored.revision}"
-        setback.details = (Condition(IN_STORAGE, TRUE, "Succeeded", message),)
-    elif _promised(resource):
-        message = "the artifact is not in storage any more; it is fetched again once the source can be read"
-        setback.details = (Condition(IN_STORAGE, FALSE, "ArtifactGone", message),)
-    return setback
+def _in_storage(artifact: Artifact) -> str:
+    return f"stored artifact for revision {artifact.revision}"
 
 
-def _new_artifact(artifact: Artifact, commit: Commit | None) -> News:
-    skipped = f"; left out: {', '.join(commit.skipped[:5])}" if commit and commit.skipped else ""
-    subject = artifact.subject[:50]
-    return News(
-        "NewArtifact",
-        f"stored artifact for commit '{subject}' of {artifact.author}, {artifact.revision}{skipped}",
-    )
+def _observed_at(before: Mapping[str, Any], artifact: Artifact, now: datetime) -> str:
+    """When the revision was first seen at the source: the start of the look that found it."""
+    known = (before.get("metadata") or {}).get(OBSERVED_AT)
+    if known and before.get("revision") == artifact.revision:
+        return str(known)
+    return now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _new_artifact(stored: _Stored) -> News:
+    fetched = stored.fetched
+    summary = f"{fetched.summary}, " if fetched is not None and fetched.summary else ""
+    skipped = fetched.skipped[:5] if fetched is not None else ()
+    left_out = f"; left out: {', '.join(skipped)}" if skipped else ""
+    return News("NewArtifact", f"stored artifact for {summary}{stored.artifact.revision}{left_out}")

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import configuration, flagset, receipt
-from controller.api.meta import API_VERSION
+from controller.api import configuration, flagset
+from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET
 from controller.flagsets.waiting import Progress, progress
 from controller.kube.client import Cluster
-from controller.kube.reflector import Kind, Reflector
-from controller.wiring.local import now
+from controller.kube.reflector import Reflector, View
+from controller.runtime.clock import now
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from controller.api.kinds import ResourceType
     from controller.flagsets.waiting import Wanted
 
-CONFIGURATIONS: Final = (
-    configuration.API_VERSION, configuration.KIND, configuration.PLURAL,
-)  # fmt: skip
-FLAG_SETS: Final = (API_VERSION, flagset.KIND, flagset.PLURAL)
-RECEIPTS: Final = (API_VERSION, receipt.KIND, receipt.PLURAL)
+_LOOK: Final = 0.5
+"""Seconds from one look at whether the cluster can be read to the next."""
 
 
 @dataclass
@@ -63,20 +62,27 @@ class Objects:
 
 @contextlib.asynccontextmanager
 async def watching(
-    kubeconfig: str | None, namespace: str, kinds: tuple[tuple[str, str, str], ...]
+    kubeconfig: str | None, namespace: str, types: tuple[ResourceType, ...]
 ) -> AsyncIterator[tuple[Objects, Callable[[], str]]]:
-    """(what is there, kept up to date; why it cannot be seen now, or empty). An empty namespace is all of them. Raises ConfigException."""
+    """(what is there, kept up to date; why it cannot be seen now, or empty). An empty namespace is all of
+    them. Raises ConfigException.
+    """
     cluster = await Cluster.connect(kubeconfig, now=now)
     objects = Objects()
     clock = asyncio.get_running_loop().time
     reflectors = [
-        Reflector(cluster.api, Kind(*kind, namespace), objects, clock=clock, random=random.random)
-        for kind in kinds
+        Reflector(cluster.api, View(type_, namespace), objects, clock=clock, random=random.random)
+        for type_ in types
     ]
     tasks = [asyncio.create_task(each.run()) for each in reflectors]
+    # Who looks prints the fault, once; a log that nobody configured would print it again for each kind.
+    watcher = logging.getLogger(Reflector.__module__)
+    level = watcher.level
+    watcher.setLevel(logging.ERROR)
     try:
         yield objects, lambda: next((each.fault for each in reflectors if each.fault), "")
     finally:
+        watcher.setLevel(level)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -94,38 +100,56 @@ class Subject:
     wanted: Wanted
 
 
+class Unreachable(Exception):
+    """The cluster could not be read in time; the text says where and why."""
+
+
 async def wait_served(
     kubeconfig: str | None,
     subject: Subject,
     timeout: float,  # noqa: ASYNC109 - the command's own, which ends in an answer
     say: Callable[[Progress], None],
 ) -> Progress:
-    """Until it is served, or cannot be without a person, or `timeout` seconds are over; `say` is told whenever something else is to be said."""
-    async with watching(kubeconfig, subject.namespace, (CONFIGURATIONS, FLAG_SETS)) as seen:
+    """Until it is served, or cannot be without a person, or `timeout` seconds are over; `say` is called
+    whenever something else is to be said. Raises Unreachable where the cluster cannot be read at the end.
+    """
+    async with watching(kubeconfig, subject.namespace, (FEATURE_FLAG_CONFIGURATION, FLAG_SET)) as seen:
         objects, fault = seen
-        last = _progress(objects, subject, fault())
+        last = _progress(objects, subject)
+        said = last
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while not (last.done or last.over):
-                    await objects.changed.wait()
-                    objects.changed.clear()
-                    following = _progress(objects, subject, "")
-                    if following != last:
+                    await _changed(objects)
+                    last = _progress(objects, subject)
+                    following = _waiting_for(fault()) if fault() else last
+                    if following != said:
                         say(following)
-                    last = following
-        return last if last.done or not fault() else _progress(objects, subject, fault())
+                        said = following
+        if fault() and not last.done:
+            raise Unreachable(fault())
+        return last
 
 
-def _progress(objects: Objects, subject: Subject, fault: str) -> Progress:
-    if fault:
-        return Progress(False, f"the cluster cannot be watched: {fault}")
+async def _changed(objects: Objects) -> None:
+    """Until something changed, or it is time to see whether the cluster is still there."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(objects.changed.wait(), _LOOK)
+    objects.changed.clear()
+
+
+def _waiting_for(fault: str) -> Progress:
+    return Progress(False, f"the cluster cannot be read: {fault}; trying again")
+
+
+def _progress(objects: Objects, subject: Subject) -> Progress:
     if not objects.knows(configuration.KIND, flagset.KIND):
-        return Progress(False, "the cluster is not known yet")
+        return Progress(False, "the cluster has not answered yet")
     flag_set, name = None, subject.name
     if subject.kind == flagset.KIND:
         flag_set = objects.found.get((flagset.KIND, subject.namespace, subject.name))
         if flag_set is None:
-            return Progress(False, "there is no such FlagSet yet")
+            return Progress(False, f"FlagSet {subject.name} is not in namespace {subject.namespace} yet")
         target = (flag_set.get("spec") or {}).get("target") or {}
         name = target.get("name") or subject.name
     found = objects.found.get((configuration.KIND, subject.namespace, name))

@@ -4,36 +4,42 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import time
 from typing import TYPE_CHECKING
 
+from controller.api.kinds import WATCHED
 from controller.handlers.app import attach
-from controller.runtime.loop import Objects
-from controller.wiring.cluster import WATCHED, Controller, working
+from controller.runtime.cache import Cache
+from controller.runtime.watch_health import WatchHealth
+from controller.runtime.watches import indexes_of
+from controller.wiring.cluster import working
+from controller.wiring.replica import STAGES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from controller.handlers.app import Watched
+    from controller.api.kinds import ResourceType
     from controller.settings import ControllerSettings
+    from controller.wiring.replica import Controller
 
 
 def join_kopf(settings: ControllerSettings, say: Callable[[str], None]) -> None:
     """Have kopf's default registry open a controller as kopf starts, and close it as it ends."""
-    objects = Objects()
+    objects, health = Cache(indexes_of(STAGES)), WatchHealth(time.monotonic)
     running: list[Controller] = []
 
     @contextlib.asynccontextmanager
     async def life() -> AsyncIterator[None]:
-        async with working(settings, objects, say, lambda: _stop(running)) as controller:
+        async with working(settings, objects, health, say, lambda: _stop(running)) as controller:
             running.append(controller)
             yield
             running.clear()
 
-    def relisted(watched: Watched) -> None:
+    def relisted(type_: ResourceType) -> None:
         for controller in running:
-            controller.relisted(watched)
+            controller.relisted(type_)
 
-    attach(objects, WATCHED, relisted, life())
+    attach(objects, WATCHED, relisted, health, life())
 
 
 def _stop(running: list[Controller]) -> None:

@@ -12,11 +12,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import configuration, shard
-from controller.api.claims import KINDS
-from controller.api.meta import API_VERSION
+from controller.api.kinds import DELIVERED, POD
 from controller.kube.client import Cluster
-from controller.kube.reflector import Kind, Reflector
+from controller.kube.reflector import Reflector, View
 from controller.kube.reviews import ClusterReviews
 from controller.proxy import fleet
 from controller.proxy.access import VERDICT_SECONDS, Access
@@ -27,11 +25,13 @@ from controller.proxy.recording import Recorder
 from controller.proxy.server import Options, Proxy
 from controller.proxy.watch import Intake
 from controller.runtime import management
+from controller.runtime.clock import now
+from controller.runtime.lasting import forever
 from controller.runtime.queue import KeyedQueue
-from controller.wiring.local import now
-from evaluator.http.listener import Listener
-from evaluator.http.routes import Limits, merged
-from evaluator.http.tls import TlsFiles
+from evaluator.http.routes import merged
+from evaluator.http.server.limits import Limits
+from evaluator.http.server.listener import Listener
+from evaluator.http.server.tls import TlsFiles
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -43,11 +43,6 @@ log = logging.getLogger(__name__)
 
 LIMITS: Final = Limits(body_bytes=65_536, header_bytes=65_536, idle_seconds=120.0)
 """Subscribers ask for little. A silent one is asked for a sign of life after a minute, and gone after two."""
-_API: Final = {
-    configuration.KIND: (configuration.API_VERSION, configuration.PLURAL),
-    configuration.FLAG_KIND: (configuration.API_VERSION, configuration.FLAG_PLURAL),
-    shard.KIND: (API_VERSION, shard.PLURAL),
-}
 _NOTICE_SECONDS: Final = 5.0
 _SHED_SECONDS: Final = 0.1
 _MANAGEMENT_DRAIN: Final = 2.0
@@ -71,7 +66,9 @@ class ProxyProcess:
     draining: bool = field(default=False, init=False)
 
     def readiness(self) -> dict[str, Any]:
-        """Ready once every kind was listed. With the API server down it stays so, and says how old its view is."""
+        """Ready once every kind was listed. With the API server down it stays so, and says how old its view
+        is.
+        """
         ages = [age for each in self.reflectors if (age := each.age()) is not None]
         return {
             "ready": self.intake.synced and not self.draining,
@@ -80,8 +77,8 @@ class ProxyProcess:
             "streams": self.proxy.hub.streams,
             "watches": [
                 {
-                    "kind": each.kind.kind,
-                    "namespace": each.kind.namespace,
+                    "kind": each.view.type.kind,
+                    "namespace": each.view.namespace,
                     "connected": each.connected,
                     "fault": each.fault,
                     "ageSeconds": None if (age := each.age()) is None else round(age, 1),
@@ -95,9 +92,8 @@ class ProxyProcess:
         async with asyncio.TaskGroup() as group:
             for reflector in (*self.reflectors, *self.pods):
                 group.create_task(reflector.run())
-            group.create_task(self.recorder.run())
-            group.create_task(self._notice())
-            group.create_task(self._revoke())
+            for turn in (self.recorder.run, self._notice, self._revoke):
+                group.create_task(forever(turn))
 
     async def drain(self) -> None:
         """Send subscribers elsewhere: no longer ready, then no new ones, then a few at a time."""
@@ -116,21 +112,21 @@ class ProxyProcess:
         await leaving
 
     async def _notice(self) -> None:
-        while True:
-            await asyncio.sleep(_NOTICE_SECONDS)
-            if self.intake.synced:
-                for resource, news in self.proxy.notices.take():
-                    await self.cluster.say(resource, news)
+        await asyncio.sleep(_NOTICE_SECONDS)
+        if self.intake.synced:
+            for resource, news in self.proxy.notices.take():
+                await self.cluster.say(resource, news)
 
     async def _revoke(self) -> None:
-        while True:
-            await asyncio.sleep(VERDICT_SECONDS)
-            await self.proxy.end_revoked()
+        await asyncio.sleep(VERDICT_SECONDS)
+        await self.proxy.end_revoked()
 
 
 @contextlib.asynccontextmanager
 async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
-    """Ports open and parts joined; `work` does the rest. Raises OSError where a port or a certificate cannot be had."""
+    """Ports open and parts joined; `work` does the rest. Raises OSError where a port or a certificate cannot
+    be had.
+    """
     loop = asyncio.get_running_loop()
     tls = await asyncio.to_thread(_tls, settings)
     async with contextlib.AsyncExitStack() as stack:
@@ -150,9 +146,7 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
         yield process
 
 
-def _joined(
-    settings: ProxySettings, cluster: Cluster, loop: asyncio.AbstractEventLoop
-) -> ProxyProcess:
+def _joined(settings: ProxySettings, cluster: Cluster, loop: asyncio.AbstractEventLoop) -> ProxyProcess:
     reviews = ClusterReviews(cluster, settings.auth_audiences)
     access = Access(reviews, clock=loop.time, unix_time=_unix_time)
     options = Options(
@@ -170,22 +164,22 @@ def _joined(
     reflectors = [
         Reflector(
             cluster.api,
-            Kind(_API[kind][0], kind, _API[kind][1], namespace),
+            View(type_, namespace),
             intake,
             clock=loop.time,
             random=random.random,
         )
-        for kind in KINDS
+        for type_ in DELIVERED
         for namespace in settings.namespaces or ("",)
     ]
-    views = [(each.kind.plural, each) for each in reflectors]
+    views = [(each.view.type.plural, each) for each in reflectors]
     metrics = Metrics(proxy.hub, proxy.deliveries, proxy.guard, views)
     sync = Listener(proxy.routes(), LIMITS, name="sync")
     metrics.connections = lambda: sync.connections
     watches = [
         Reflector(
             cluster.api,
-            Kind("v1", "Pod", "pods", namespace, content=False),
+            View(POD, namespace),
             pods,
             clock=loop.time,
             random=random.random,
@@ -197,9 +191,7 @@ def _joined(
     queue: KeyedQueue[Place] = KeyedQueue(loop.time, random.random)
     recorder = Recorder(receipts, cluster, identity, settings.namespace, now, queue)
     ReceiptMetrics(receipts, lambda: recorder.writes, metrics.registry)
-    return ProxyProcess(
-        settings, cluster, proxy, reflectors, intake, metrics, sync, watches, recorder
-    )
+    return ProxyProcess(settings, cluster, proxy, reflectors, intake, metrics, sync, watches, recorder)
 
 
 def _unix_time() -> float:
@@ -213,7 +205,9 @@ def _tls(settings: ProxySettings) -> TlsFiles | None:
 
 
 async def run_proxy(settings: ProxySettings, say: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT; a second one ends it at once. Raises OSError where a port or a certificate cannot be had."""
+    """Serve until SIGTERM or SIGINT; a second one ends it at once. Raises OSError where a port or a
+    certificate cannot be had.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -8,47 +8,42 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import configuration, flagset, flagsource, receipt, receiver, shard
+from controller.api import flagsource, receipt
 from controller.api.claims import Claims
-from controller.api.meta import GROUP, OPENFEATURE_GROUP, Resource, about
+from controller.api.kinds import WATCHED
+from controller.api.meta import Resource, about
 from controller.flagsets.proxies import LiveProxies
-from controller.handlers.app import Watched, seen
-from controller.handlers.wake import woken
+from controller.flagsets.stage import CONFIGURATIONS, FEATURE_FLAGS, FLAG_SETS
+from controller.handlers.app import seen
 from controller.kube.lease import Lease
 from controller.receiver.endpoints import Endpoints
 from controller.receiver.server import Receiver
+from controller.receiver.stage import FLAG_RECEIVERS
+from controller.runtime.clock import now
+from controller.runtime.lasting import forever
 from controller.runtime.setbacks import Setback
-from controller.sources.expected import Expected
-from controller.wiring.local import now
+from controller.runtime.watch_health import STALE_SECONDS
+from controller.runtime.watches import woken
+from controller.sources.pending import PendingPushes
+from controller.sources.stage import FLAG_SOURCES
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
+    from controller.api.kinds import ResourceType
     from controller.api.meta import ObjectKey
     from controller.artifacts.storages import Storages
     from controller.kube.client import Cluster
-    from controller.runtime.loop import Loop, Objects
+    from controller.runtime.cache import Cache, Change
+    from controller.runtime.loop import Loop
     from controller.runtime.metrics import Metrics
+    from controller.runtime.watch_health import WatchHealth
     from controller.settings import ControllerSettings
-    from controller.sources.opening import Sources
+    from controller.sources.git.factory import GitFactory
 
 log = logging.getLogger(__name__)
 
-FLUX: Final = "source.toolkit.fluxcd.io"
-WATCHED: Final = (
-    Watched(GROUP, "v1beta1", flagsource.KIND, flagsource.PLURAL),
-    Watched(GROUP, "v1beta1", flagset.KIND, flagset.PLURAL),
-    Watched(GROUP, "v1beta1", shard.KIND, shard.PLURAL),
-    Watched(GROUP, "v1beta1", receiver.KIND, receiver.PLURAL),
-    Watched(GROUP, "v1beta1", receipt.KIND, receipt.PLURAL),
-    Watched(OPENFEATURE_GROUP, "v1beta1", configuration.KIND, configuration.PLURAL),
-    Watched(OPENFEATURE_GROUP, "v1beta1", configuration.FLAG_KIND, configuration.FLAG_PLURAL),
-    Watched("", "v1", "Secret", "secrets", content=False),
-    Watched(FLUX, "v1", "GitRepository", "gitrepositories"),
-    Watched(FLUX, "v1", "OCIRepository", "ocirepositories"),
-    Watched(FLUX, "v1", "Bucket", "buckets"),
-    Watched(FLUX, "v1", "ExternalArtifact", "externalartifacts"),
-)
+STAGES: Final = (FLAG_SOURCES, FLAG_SETS, CONFIGURATIONS, FEATURE_FLAGS, FLAG_RECEIVERS)
 LEADER_LABEL: Final = "flagstaff.dev/leader"
 _LIST_AGAIN: Final = 1.0
 _PROXIES: Final = 5.0
@@ -74,17 +69,22 @@ class Controller:
 
     settings: ControllerSettings
     cluster: Cluster
-    objects: Objects
+    objects: Cache
     metrics: Metrics
+    health: WatchHealth
+    watch_again: Callable[[], None] = field(default=lambda: None, init=False)
+    """Begins all watches anew."""
     proxies: LiveProxies = field(default_factory=LiveProxies, init=False)
     claims: Claims = field(default_factory=Claims, init=False)
     loops: dict[str, Loop] = field(default_factory=dict, init=False)
     endpoints: Endpoints = field(default_factory=Endpoints, init=False)
-    expected: Expected = field(default_factory=Expected, init=False)
+    expected: PendingPushes = field(default_factory=PendingPushes, init=False)
     storages: Storages | None = field(default=None, init=False)
-    sources: Sources | None = field(default=None, init=False)
+    git: GitFactory | None = field(default=None, init=False)
     ports: Ports = field(default=Ports(0, 0, 0), init=False)
     synced: bool = field(default=False, init=False)
+    _unwatched: dict[str, float] = field(default_factory=dict, init=False)
+    """Kinds that are installed and that nobody watches, since when."""
     _stale: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _labelled: bool | None = field(default=None, init=False)
     """Whether our pod bears the leader's label; None: not known, it may have it from a process before us."""
@@ -92,24 +92,24 @@ class Controller:
 
     def __post_init__(self) -> None:
         """Every change wakes whom it concerns."""
-        self.objects.changed = self._changed
+        self.objects.on_change = self._changed
 
     async def work(self) -> None:
         """Learn what is there, then lead whenever the lease says so, until cancelled."""
         await self._sync()
         looks = (self._sweep, self._keep_label)
-        tasks = [asyncio.create_task(_forever(each)) for each in looks]
+        tasks = [asyncio.create_task(forever(each)) for each in looks]
         try:
-            await self._lead_in_turn()
+            await forever(self._lead_in_turn)
         finally:
             for each in tasks:
                 each.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def relisted(self, watched: Watched) -> None:
+    def relisted(self, type_: ResourceType) -> None:
         """A watch began anew: what went meanwhile is to be looked for."""
-        if watched.kind in self.loops:
-            self.loops[watched.kind].relisted()
+        if type_.kind in self.loops:
+            self.loops[type_.kind].relisted()
         self._stale.set()
 
     async def _lead_in_turn(self) -> None:
@@ -124,8 +124,18 @@ class Controller:
             await lease.release()
 
     def readiness(self) -> dict[str, Any]:
-        """Ready once everything is known; a standby is ready, too."""
-        return {"ready": self.synced, "leader": self.metrics.leading}
+        """Ready once everything is known; a standby is ready, too. With the API server down it stays so, and
+        says how old its view is.
+        """
+        reports = self.health.reports()
+        ages = [each.age for each in reports if each.age is not None]
+        return {
+            "ready": self.synced,
+            "leader": self.metrics.leading,
+            "ageSeconds": round(max(ages), 1) if ages else None,
+            "stale": [each.kind for each in reports if each.stale],
+            "watches": [each.page() for each in reports],
+        }
 
     def receiver(self) -> Receiver:
         """What the webhooks' port answers."""
@@ -144,13 +154,14 @@ class Controller:
         """What we wrote is known before its event comes."""
         self.objects.learn(Resource.of(body))
 
-    def _changed(self, before: Resource | None, after: Resource | None) -> None:
+    def _changed(self, change: Change) -> None:
+        before, after = change.before, change.after
         if after is not None and after.key.kind == receipt.KIND:
             self._meet(after)
         if after is None and before is not None and before.key.kind in self.loops:
             self.loops[before.key.kind].gone(before.key)
         rivals = self.claims.follow(before, after).rivals
-        for key in rivals | woken(before, after, self.objects.of_kind):
+        for key in rivals | woken(STAGES, self.objects, change):
             self._wake(key)
 
     def _wake(self, key: ObjectKey) -> None:
@@ -160,49 +171,73 @@ class Controller:
 
     async def _sync(self) -> None:
         """List everything once: whoever works must not take what was not listed yet for what is not there."""
-        for watched in WATCHED:
-            for body in await self._listed(watched):
-                seen(self.objects, watched, body, deleted=False)
+        for type_ in WATCHED:
+            for body in await self._listed(type_):
+                seen(self.objects, type_, body, deleted=False)
         self.synced = True
 
-    async def _listed(self, watched: Watched) -> list[dict[str, Any]]:
+    async def _listed(self, type_: ResourceType) -> list[dict[str, Any]]:
         """All objects of a kind, however long it takes until they can be had."""
+        told = ""
         while True:
             try:
                 return await self.cluster.everywhere(
-                    watched.api_version,
-                    watched.plural,
+                    type_.api_version,
+                    type_.plural,
                     self.settings.namespaces,
-                    content=watched.content,
+                    content=type_.content,
                 )
             except Setback as setback:
-                log.warning("%s cannot be listed yet: %s", watched.plural, setback.message)
-                await asyncio.sleep(_LIST_AGAIN)
+                why = setback.message
+            except Exception as error:  # noqa: BLE001 - whoever answers in the API server's place says anything
+                why = f"{type(error).__name__}: {error}"
+            if why != told:
+                log.warning("%s cannot be listed yet: %s", type_.plural, why)
+                told = why
+            await asyncio.sleep(_LIST_AGAIN)
 
     async def _sweep(self) -> None:
         """Forget what is gone, once it is time: of what went while its watch was broken, no event comes."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stale.wait(), SWEEP)
         self._stale.clear()
-        for watched in WATCHED:
+        failed: dict[str, str] = {}
+        for type_ in WATCHED:
             try:
-                await self._sweep_kind(watched)
+                await self._sweep_kind(type_)
             except Setback as setback:
-                log.warning("%s were not compared: %s", watched.plural, setback.message)
+                failed[type_.plural] = setback.message
             except Exception:
                 # The other kinds are compared all the same.
-                log.exception("%s were not compared", watched.plural)
+                log.exception("%s were not compared", type_.plural)
+        if failed:
+            log.warning(
+                "not compared with the cluster: %s: %s", ", ".join(failed), next(iter(failed.values()))
+            )
         # A new watch lists thousands, one by one.
         await asyncio.sleep(_LIST_AGAIN)
 
-    async def _sweep_kind(self, watched: Watched) -> None:
-        uids, version = await self.cluster.present(
-            watched.api_version, watched.plural, self.settings.namespaces
-        )
-        for each in self.objects.of_kind(watched.kind):
+    async def _sweep_kind(self, type_: ResourceType) -> None:
+        uids, version = await self.cluster.present(type_.api_version, type_.plural, self.settings.namespaces)
+        self._check_watch(type_.plural, installed=version > 0)
+        for each in self.objects.of_kind(type_.kind):
             if each.uid not in uids and int(each.resource_version) <= version:
                 log.info("it went while nobody watched", extra=about(each.key))
                 self.objects.forget(each.key)
+
+    def _check_watch(self, plural: str, *, installed: bool) -> None:
+        """Begin the watches anew where a kind was installed and none was begun for it."""
+        if not installed:
+            self.health.ended(plural)
+        report = self.health.of(plural)
+        if not installed or (report is not None and (report.fault or not report.stale)):
+            self._unwatched.pop(plural, None)
+            return
+        clock = asyncio.get_running_loop().time
+        if clock() - self._unwatched.setdefault(plural, clock()) > STALE_SECONDS:
+            log.warning("%s are installed and not watched; all watches begin anew", plural)
+            self._unwatched.clear()
+            self.watch_again()
 
     async def _lead(self) -> None:
         self.metrics.leading = True
@@ -214,25 +249,26 @@ class Controller:
             async with asyncio.TaskGroup() as group:
                 for loop in self.loops.values():
                     group.create_task(loop.run())
-                group.create_task(self._follow_proxies())
-                group.create_task(_forever(self._sweep_mirrors))
+                group.create_task(forever(self._follow_proxies))
+                group.create_task(forever(self._sweep_mirrors))
         finally:
             self.metrics.leading = False
             await self._label_own_pod()
 
     async def _follow_proxies(self) -> None:
-        """Which proxies live: what a dead one knew counts no more, and is removed. Asks only where any proxy ever told anything."""
+        """Which proxies live: what a dead one knew counts no more, and is removed. Asks only where any proxy
+        ever told anything.
+        """
         clock = asyncio.get_running_loop().time
-        while True:
-            for each in self.objects.of_kind(receipt.KIND):
-                self._meet(each)
-            if self.proxies.alive:
-                try:
-                    found = await self.cluster.leases(self.settings.namespace, receipt.PROXY_LABEL)
-                    await self._bury(self.proxies.learn(found, clock()), found)
-                except Setback as setback:
-                    log.warning("the proxies' Leases were not read: %s", setback.message)
-            await asyncio.sleep(_PROXIES)
+        for each in self.objects.of_kind(receipt.KIND):
+            self._meet(each)
+        if self.proxies.alive:
+            try:
+                found = await self.cluster.leases(self.settings.namespace, receipt.PROXY_LABEL)
+                await self._bury(self.proxies.learn(found, clock()), found)
+            except Setback as setback:
+                log.warning("the proxies' Leases were not read: %s", setback.message)
+        await asyncio.sleep(_PROXIES)
 
     def _meet(self, found: Resource) -> None:
         self.proxies.meet(str(found.spec.get("proxy")), asyncio.get_running_loop().time())
@@ -241,16 +277,12 @@ class Controller:
         for each in self.objects.of_kind(receipt.KIND):
             if each.spec.get("proxy") in dead:
                 key = each.key
-                await self.cluster.delete(
-                    each.api_version, key.kind, key.namespace, key.name, uid=each.uid
-                )
+                await self.cluster.delete(each.api_version, key.kind, key.namespace, key.name, uid=each.uid)
                 # Its event comes later.
                 self.objects.forget(key)
         for name in leases:
             if name.removeprefix(receipt.LEASE_PREFIX) in dead:
-                await self.cluster.delete(
-                    "coordination.k8s.io/v1", "Lease", self.settings.namespace, name
-                )
+                await self.cluster.delete("coordination.k8s.io/v1", "Lease", self.settings.namespace, name)
 
     async def _remove_strangers(self) -> None:
         """Artifacts of sources that went while nobody ran."""
@@ -265,11 +297,13 @@ class Controller:
     async def _sweep_mirrors(self) -> None:
         """Not at once: by then every source was opened that can be, and says which mirror it uses."""
         await asyncio.sleep(MIRRORS)
-        if self.sources is not None:
-            await self.sources.sweep(now())
+        if self.git is not None:
+            await self.git.sweep(now())
 
     async def _keep_label(self) -> None:
-        """See to it that a label which was not set or taken away in time is, once the API server can be had."""
+        """See to it that a label which was not set or taken away in time is, once the API server
+        can be had.
+        """
         if self._labelled is not self.metrics.leading:
             await self._label_own_pod()
         await asyncio.sleep(_LIST_AGAIN)
@@ -286,13 +320,3 @@ class Controller:
                     log.warning("our pod was not labelled: %s", setback.message)
                     return
             self._labelled = leading
-
-
-async def _forever(look: Callable[[], Awaitable[None]]) -> None:
-    """Look again and again, for as long as we run: one look that fails in a way nobody foresaw must not be the last."""
-    while True:
-        try:
-            await look()
-        except Exception:
-            log.exception("a look failed in a way that nobody foresaw")
-            await asyncio.sleep(_LIST_AGAIN)

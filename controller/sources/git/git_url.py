@@ -24,7 +24,9 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What to prove oneself with; nothing in it is ever printed. Raises `Stalled` where it cannot be meant."""
+    """What to prove oneself with; nothing in it is ever printed. Raises `Stalled` where it cannot
+    be meant.
+    """
 
     username: str = field(default="", repr=False)
     """May itself be a token, where there is no password."""
@@ -48,7 +50,8 @@ class Credentials:
     """URL of a proxy for http and https, with its username and password; empty for the environment's."""
 
     def __post_init__(self) -> None:
-        # Git's credential protocol is line by line, and so are headers: a break would end a field and start another.
+        # Git's credential protocol is line by line, and so are headers: a break would end a field and start
+        # another.
         lines = (self.username, self.password, self.key_password, self.bearer, self.proxy)
         if any(character in line for line in lines for character in "\n\r\0"):
             message = "a username, password or token with a line break cannot be used"
@@ -103,16 +106,16 @@ class Location:
 
 
 # `host:path` and `user@host:path`: as in Git, a colon before any slash.
-_SCP = re.compile(
-    r"(?:(?P<user>[^@:/\s]+)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:/\[\]\s]+):(?P<path>.+)"
-)
+_SCP = re.compile(r"(?:(?P<user>[^@:/\s]+)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:/\[\]\s]+):(?P<path>.+)")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _HOST = re.compile(r"[A-Za-z0-9_.-]+|[0-9A-Fa-f:.]+")
 _ACCEPTED = "a local path, file://, https://, http://, ssh:// or user@host:path"
 
 
 def parse_location(text: str) -> Location:
-    """Read a path or URL; raises `Stalled` (`URLInvalid`), without repeating any credentials, for all else."""
+    """Read a path or URL; raises `Stalled` (`URLInvalid`), without repeating any credentials, for
+    all else.
+    """
     if not text or text != text.strip() or any(ord(c) < 0x20 or ord(c) == 0x7F for c in text):
         raise _invalid("it is empty, or has white space or control characters around or in it")
     if text.startswith("-"):

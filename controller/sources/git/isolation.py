@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shlex
 from typing import TYPE_CHECKING
 
-from controller.sources.location import Credentials, Location, Transport
-from controller.sources.scratch import Scratch
+from controller.sources.git.git_url import Credentials, Location, Transport
+from controller.sources.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-# What a caller's environment could redirect, weaken or make talkative: `env -u` drops them, as GitPython passes all on.
-DROPPED = (
-    *(
-        "GIT_DIR",
-        "GIT_COMMON_DIR",
-        "GIT_WORK_TREE",
-        "GIT_INDEX_FILE",
-        "GIT_NAMESPACE",
-        "GIT_PREFIX",
-    ),
-    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_SHALLOW_FILE"),
-    *("GIT_REPLACE_REF_BASE", "GIT_GRAFT_FILE", "GIT_CONFIG", "GIT_CONFIG_PARAMETERS"),
-    *("GIT_CONFIG_SYSTEM", "GIT_EXEC_PATH", "GIT_TEMPLATE_DIR", "GIT_SSH", "GIT_PROXY_COMMAND"),
-    *("GIT_SSL_NO_VERIFY", "GIT_CURL_VERBOSE", "GIT_TRACE", "GIT_TRACE_CURL", "GIT_TRACE_PACKET"),
-    *("GIT_TRACE_SETUP", "GIT_TRACE2", "GIT_TRACE2_EVENT", "GIT_TRACE2_PERF", "SSH_ASKPASS"),
-    *("GIT_PROTOCOL", "GIT_QUARANTINE_PATH", "GIT_DISCOVERY_ACROSS_FILESYSTEM"),
-    *("GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_SSL_CERT", "GIT_SSL_KEY"),
-)
-# Asked by git for one origin only, so a redirect to another host is given nothing; the secret stays in the environment.
-_ASKED = (
-    '!f() { printf "username=%s\\npassword=%s\\n" "$FLAGSTAFF_USERNAME" "$FLAGSTAFF_PASSWORD"; }; f'
-)
+# Asked by git for one origin only, so a redirect to another host is given nothing; the secret stays in the
+# environment.
+_ASKED = '!f() { printf "username=%s\\npassword=%s\\n" "$FLAGSTAFF_USERNAME" "$FLAGSTAFF_PASSWORD"; }; f'
 
 _ASKPASS = """#!/bin/sh
 printf '%s\\n' "$FLAGSTAFF_KEY_PASSWORD"
@@ -46,10 +28,15 @@ _SSH_USER = "git"
 
 
 def environment(
-    location: Location, credentials: Credentials | None, folder: Path | None
+    location: Location, credentials: Credentials | None, folder: Path | None, protocol: int = 2
 ) -> dict[str, str]:
-    """What git runs with; `folder` is that of `secret_files`."""
+    """All of git's environment; `folder` is that of `secret_files`."""
     configuration = [
+        ("protocol.version", str(protocol)),
+        # A few small limits keep git's address space near to what a repository of flags needs.
+        ("pack.threads", "1"),
+        ("core.packedGitWindowSize", "16m"),
+        ("core.packedGitLimit", "64m"),
         ("core.hooksPath", os.devnull),
         ("gc.autoDetach", "false"),
         ("maintenance.autoDetach", "false"),
@@ -57,6 +44,8 @@ def environment(
         ("credential.helper", ""),
     ]
     result = {
+        **_inherited(),
+        "MALLOC_ARENA_MAX": "1",
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": os.devnull,
         "GIT_ATTR_NOSYSTEM": "1",
@@ -87,10 +76,19 @@ def environment(
     return result
 
 
-def _http(
-    location: Location, credentials: Credentials, folder: Path | None
-) -> list[tuple[str, str]]:
-    """In the environment alone, where only we and root can read it: a program's arguments are everybody's to read."""
+def _inherited() -> dict[str, str]:
+    """Our own environment, such as proxies and ssh's agent, without what would redirect git or weaken it."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GIT_") and name != "SSH_ASKPASS"
+    }
+
+
+def _http(location: Location, credentials: Credentials, folder: Path | None) -> list[tuple[str, str]]:
+    """In the environment alone, where only we and root can read it: a program's arguments are everybody's to
+    read.
+    """
     configuration = []
     if credentials.username:
         configuration.append((f"credential.{location.origin}.helper", _ASKED))
@@ -138,27 +136,35 @@ def ssh_command(credentials: Credentials | None, folder: Path | None, user: str 
     return shlex.join(words)
 
 
-@contextlib.contextmanager
-def secret_files(credentials: Credentials | None) -> Iterator[Path | None]:
-    """A folder with what the credentials have of `key`, `known_hosts`, `ca.crt`, `tls.crt` and `tls.key`, gone afterwards.
-
-    None where they have none of it.
+@contextlib.asynccontextmanager
+async def secret_files(credentials: Credentials | None) -> AsyncIterator[Path | None]:
+    """A folder with what the credentials have of `key`, `known_hosts`, `ca.crt`, `tls.crt` and `tls.key`,
+    removed afterwards; None if they have none of it. Raises OSError.
     """
     texts = _texts(credentials) if credentials is not None else {}
     if not texts:
         yield None
         return
-    scratch = Scratch.make()
+    folder = await asyncio.to_thread(_written, texts)
+    try:
+        yield folder.path
+    finally:
+        await asyncio.to_thread(folder.remove)
+
+
+def _written(texts: Mapping[str, str]) -> TemporaryFolder:
+    folder = TemporaryFolder.make()
     try:
         for file, text in texts.items():
             # ssh refuses a key that others may read, and one whose last line does not end.
             mode = 0o700 if file == "askpass" else 0o600
-            descriptor = os.open(scratch.path / file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            descriptor = os.open(folder.path / file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
                 opened.write(text.rstrip("\n") + "\n")
-        yield scratch.path
-    finally:
-        scratch.remove()
+    except BaseException:
+        folder.remove()
+        raise
+    return folder
 
 
 def _texts(credentials: Credentials) -> dict[str, str]:

@@ -24,14 +24,17 @@ _random = secrets.SystemRandom()
 
 
 async def polled(interval: float) -> AsyncIterator[None]:
-    """At once, then every `interval` seconds, up to a tenth sooner or later, so that many do not ask in step."""
+    """At once, then every `interval` seconds, up to a tenth sooner or later, so that many do not
+    ask in step.
+    """
     while True:
         yield
         await asyncio.sleep(interval * _random.uniform(0.9, 1.1))
 
 
 async def watched(path: Path, interval: float) -> AsyncIterator[None]:
-    """At once, then within some 50 ms of a change to the references of the repository at `path`, and every interval.
+    """At once, then within some 50 ms of a change to the references of the repository at `path`, and every
+    interval.
 
     The repository may go and come back.
     """
@@ -63,7 +66,9 @@ async def _back(path: Path, interval: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The folders in which a repository's references change; two that are equal are the same folders still."""
+    """The folders in which a repository's references change; two that are equal are the same
+    folders still.
+    """
 
     shallow: tuple[Path, ...]
     """Where `HEAD` and `packed-refs` are: of a linked work tree, two."""

@@ -8,13 +8,14 @@ import pygit2
 from pygit2.enums import ConfigLevel, ObjectType, RepositoryOpenFlag
 
 from controller.runtime.setbacks import Failed
-from controller.sources.reference import TAGS
+from controller.sources.git.reference import TAGS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Process-wide in libgit2. We only read objects and references, and run nothing that a repository's configuration names: so
-# one that belongs to somebody else is safe to read, and the user's own configuration has no say.
+# Process-wide in libgit2. We only read objects and references, and run nothing that a repository's
+# configuration names: so one that belongs to somebody else is safe to read, and the user's own configuration
+# has no say.
 pygit2.settings.owner_validation = False
 for _level in (ConfigLevel.SYSTEM, ConfigLevel.XDG, ConfigLevel.GLOBAL):
     pygit2.settings.search_path[_level] = ""
@@ -38,6 +39,11 @@ def open_repository(path: Path) -> pygit2.Repository:
             raise UnreadableFormatError(str(error)) from error
         message = f"{path} is not the top folder of a Git repository"
         raise Failed("RepositoryNotFound", message) from error
+
+
+def open_mirror(path: Path) -> pygit2.Repository:
+    """A bare repository of our own. Raises pygit2.GitError where it is damaged."""
+    return pygit2.Repository(str(path), RepositoryOpenFlag.NO_SEARCH | RepositoryOpenFlag.BARE)
 
 
 def list_references(repository: pygit2.Repository) -> tuple[dict[str, str], str | None]:
@@ -69,21 +75,3 @@ def _peeled(repository: pygit2.Repository, oid: pygit2.Oid) -> str:
         return str(repository[oid].peel(None).id)
     except (KeyError, pygit2.GitError):
         return str(oid)
-
-
-def parse_listing(text: str) -> tuple[dict[str, str], str | None]:
-    """The same from what `git ls-remote --symref` prints: `<id>\\t<name>`, `ref: <name>\\tHEAD`, tags' commits as `^{}`."""
-    refs: dict[str, str] = {}
-    peeled: dict[str, str] = {}
-    head = None
-    for line in text.splitlines():
-        value, tab, name = line.partition("\t")
-        if not tab:
-            continue
-        if value.startswith("ref: "):
-            head = value.removeprefix("ref: ") if name == "HEAD" else head
-        elif name.endswith("^{}"):
-            peeled[name.removesuffix("^{}")] = value
-        else:
-            refs[name] = value
-    return refs | peeled, head

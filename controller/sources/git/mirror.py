@@ -1,41 +1,49 @@
-"""A bare copy of one remote as one identity sees it: fetched incrementally, thrown away and rebuilt when damaged."""
+"""A bare copy of one remote as one identity sees it: fetched incrementally, thrown away and rebuilt when
+damaged.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import hashlib
 import os
 import shutil
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pygit2
-from pygit2.enums import RepositoryOpenFlag
 
-from controller.runtime.setbacks import Failed
-from controller.sources.program import UNADVERTISED, BrokenMirrorError, GitProgram
-from controller.sources.reference import HEADS, TAGS, Reference
-from controller.sources.tree import DAMAGE, TreeLimits, write_commit
+from controller.runtime.setbacks import Failed, Stalled
+from controller.sources.git.complaints import LIMIT, UNADVERTISED
+from controller.sources.git.program import BrokenMirrorError, GitProgram
+from controller.sources.git.reference import HEADS, TAGS, Reference
+from controller.sources.git.repository import open_mirror
+from controller.sources.git.tree import DAMAGE, TreeLimits, TreeReader, read_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import AsyncIterator, Collection
     from pathlib import Path
 
-    from controller.sources.source import Commit, Revision
+    from controller.sources.provider import Fetched, Revision
 
 UNUSED: Final = 7 * 86_400.0
 """Seconds."""
+_BUSY: Final = 0.02
+"""Seconds until a lock that another holds is tried again."""
 _DAMAGE = (BrokenMirrorError, *DAMAGE)
 
 
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """Where the copies are kept, and who fetches. Calls block: run them in a thread."""
+    """Where the copies are kept, who fetches, and who reads them."""
 
     root: Path
     program: GitProgram
+    reader: TreeReader = read_in_thread
+    refused: dict[Path, tuple[Revision, str]] = field(default_factory=dict, compare=False)
+    """By mirror, the revision that exceeded a limit, and how: it is not fetched again at every look."""
 
     @property
     def path(self) -> Path:
@@ -45,77 +53,93 @@ class Mirror:
         name = hashlib.sha256(f"{self.program.location.url}\0{asker}".encode()).hexdigest()
         return self.root / f"{name}.git"
 
-    def write(
+    async def write(
         self,
         reference: Reference,
         revision: Revision,
         into: Path,
         limits: TreeLimits,
         paths: tuple[str, ...],
-    ) -> Commit:
+    ) -> Fetched:
         """Fetch `revision` unless it is here already, and write its files below `into`. Raises `Setback`."""
-        with self._alone():
+        async with self._alone():
             try:
-                return self._written(reference, revision, into, limits, paths)
+                return await self._written(reference, revision, into, limits, paths)
             except _DAMAGE:
-                self._clear(into)
+                await asyncio.to_thread(self._clear, into)
             try:
-                return self._written(reference, revision, into, limits, paths)
+                return await self._written(reference, revision, into, limits, paths)
             except _DAMAGE as error:
                 message = f"{self.program.location.shown}: {revision} cannot be read: {error}"
                 raise Failed("GitOperationFailed", message) from error
 
-    def _written(
+    async def _written(
         self,
         reference: Reference,
         revision: Revision,
         into: Path,
         limits: TreeLimits,
         paths: tuple[str, ...],
-    ) -> Commit:
-        repository = self._opened()
-        oid = revision.digest.removeprefix("sha1:")
-        if oid not in repository:
-            self._fetch(reference, revision, oid)
-            repository = self._opened()
-        return write_commit(repository, revision, into, limits, paths)
+    ) -> Fetched:
+        known, message = self.refused.get(self.path, (None, ""))
+        if known == revision:
+            raise Stalled(LIMIT, message)
+        try:
+            if not await asyncio.to_thread(self._holds, revision):
+                await self._fetch(reference, revision)
+            return await self.reader(self.path, revision, into, limits, paths)
+        except Stalled as setback:
+            if setback.reason == LIMIT:
+                # What is too large to be read is not kept, or many such sources would fill the disk.
+                await asyncio.to_thread(shutil.rmtree, self.path, ignore_errors=True)
+                self.refused[self.path] = (revision, setback.message)
+            raise
 
-    def _opened(self) -> pygit2.Repository:
+    def _holds(self, revision: Revision) -> bool:
         if not self.path.exists():
-            return pygit2.init_repository(str(self.path), bare=True)
-        flags = RepositoryOpenFlag.NO_SEARCH | RepositoryOpenFlag.BARE
-        return pygit2.Repository(str(self.path), flags)
+            pygit2.init_repository(str(self.path), bare=True)
+            return False
+        return revision.digest.removeprefix("sha1:") in open_mirror(self.path)
 
-    def _fetch(self, reference: Reference, revision: Revision, oid: str) -> None:
-        # One kept reference per reference that is followed, so that what two sources follow does not replace each other.
+    async def _fetch(self, reference: Reference, revision: Revision) -> None:
+        # One kept reference per reference that is followed, so that what two sources follow does not replace
+        # each other.
+        oid = revision.digest.removeprefix("sha1:")
         kept = "refs/kept/" + hashlib.sha256(str(reference).encode()).hexdigest()[:16]
         try:
-            self.program.fetch(self.path, f"+{oid}:{kept}")
+            await self.program.fetch(self.path, f"+{oid}:{kept}")
         except Failed as refused:
             if refused.reason != UNADVERTISED:
                 raise
         else:
             return
-        # A server that gives out no bare ids: take what the name points at now, or for a pinned commit, all there is.
+        # A server that gives out no bare ids: take what the name points at now, or for a pinned commit, all
+        # there is.
         if (name := reference.full_name(revision)) is not None and reference.commit is None:
-            self.program.fetch(self.path, f"+{name}:{kept}")
+            await self.program.fetch(self.path, f"+{name}:{kept}")
         else:
             everything = (f"+{HEADS}*:refs/all/heads/*", f"+{TAGS}*:refs/all/tags/*")
-            self.program.fetch(self.path, *everything, depth=None)
+            await self.program.fetch(self.path, *everything, depth=None)
 
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One at a time per mirror, across threads and processes; the lock goes when its holder dies."""
-        deadline = time.monotonic() + self.program.timeout
-        while (lock := self._lock()) is None:
-            if time.monotonic() > deadline:
-                message = f"{self.program.location.shown}: its mirror is busy"
-                raise Failed("Timeout", message)
-            time.sleep(0.02)
+    @contextlib.asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """One at a time per mirror, across tasks and processes; the lock goes when its holder dies."""
+        lock = await self._locked()
         try:
             yield
         finally:
             os.close(lock)
+
+    async def _locked(self) -> int:
+        try:
+            async with self.program.deadline.running():
+                while (lock := await asyncio.to_thread(self._lock)) is None:  # noqa: ASYNC110 - others' processes
+                    await asyncio.sleep(_BUSY)
+        except Failed as overdue:
+            if overdue.reason != "Timeout":
+                raise
+            raise Failed("Timeout", f"{self.program.location.shown}: its mirror is busy") from overdue
+        return lock
 
     def _lock(self) -> int | None:
         try:
@@ -147,9 +171,11 @@ def remove_mirror(path: Path) -> None:
 
 
 def sweep_mirrors(root: Path, used: Collection[Path], now: float) -> None:
-    """Stamp the mirrors in `used`, and remove those that were so for the last time `UNUSED` seconds before `now`, in seconds since 1970.
+    """Stamp the mirrors in `used`, and remove those that were so for the last time `UNUSED` seconds before
+    `now`, in seconds since 1970.
 
-    A source that cannot be opened for a while, as its Secret is missing, thus finds its mirror again. Blocks; never fails.
+    A source that cannot be opened for a while, as its Secret is missing, thus finds its mirror again. Blocks;
+    never fails.
     """
     for path in root.glob("*.git"):
         with contextlib.suppress(OSError):

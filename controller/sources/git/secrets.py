@@ -1,4 +1,5 @@
-"""Secrets in Flux's formats as credentials (https://fluxcd.io/flux/components/source/gitrepositories/#secret-reference). Pure.
+"""Secrets in Flux's formats as credentials
+(https://fluxcd.io/flux/components/source/gitrepositories/#secret-reference). Pure.
 
 No message repeats a value: what is wrong is told by the Secret's name and its keys.
 """
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
 from controller.runtime.setbacks import Stalled
-from controller.sources.location import Credentials, Transport
+from controller.sources.git.git_url import Credentials, Transport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,13 +29,13 @@ _OPENSSH: Final = b"openssh-key-v1\0\0\0\0\x04none"
 """How a key in OpenSSH's form starts that no password protects (openssh-portable, PROTOCOL.key)."""
 
 
-def credentials_from(
-    name: str, content: Mapping[str, bytes], transport: Transport
-) -> Credentials | None:
-    """What the Secret `name` (`namespace/name`) proves, for a repository reached by `transport`; None: nothing.
+def credentials_from(name: str, content: Mapping[str, bytes], transport: Transport) -> Credentials | None:
+    """What the Secret `name` (`namespace/name`) proves, for a repository reached by `transport`; None:
+    nothing.
 
-    http, https: `username` with `password`, or `bearerToken`; `ca.crt` (or `caFile`); `tls.crt` with `tls.key`.
-    ssh: `identity` with `known_hosts`, and `password` where the key has one. Raises Stalled (InvalidSecret).
+    http, https: `username` with `password`, or `bearerToken`; `ca.crt` (or `caFile`); `tls.crt` with
+    `tls.key`. ssh: `identity` with `known_hosts`, and `password` where the key has one. Raises Stalled
+    (InvalidSecret).
     """
     secret = _Secret(name, content)
     if transport is Transport.FILE:
@@ -46,7 +47,8 @@ def credentials_from(
 def with_proxy(
     credentials: Credentials | None, name: str, content: Mapping[str, bytes], transport: Transport
 ) -> Credentials:
-    """`credentials` that go by the proxy of the Secret `name`: `address`, and where needed `username` and `password`.
+    """`credentials` that go by the proxy of the Secret `name`: `address`, and where needed `username` and
+    `password`.
 
     Raises Stalled (InvalidSecret).
     """
@@ -77,9 +79,7 @@ def _http(secret: _Secret) -> Credentials:
     username, password = secret.line("username"), secret.line("password")
     bearer = secret.line("bearerToken")
     if bearer and (username or password):
-        raise secret.invalid(
-            "has both 'bearerToken' and 'username' or 'password': leave one of them out"
-        )
+        raise secret.invalid("has both 'bearerToken' and 'username' or 'password': leave one of them out")
     if bool(username) != bool(password):
         has, lacks = ("username", "password") if username else ("password", "username")
         raise secret.invalid(f"has {has!r} without {lacks!r}")
@@ -104,12 +104,8 @@ def _ssh(secret: _Secret) -> Credentials:
     password = secret.line("password")
     locked = _locked(secret, identity)
     if locked and not password:
-        raise secret.invalid(
-            "'identity' is a key with a password, and there is none: add 'password'"
-        )
-    return Credentials(
-        ssh_key=identity, known_hosts=known_hosts, key_password=password if locked else ""
-    )
+        raise secret.invalid("'identity' is a key with a password, and there is none: add 'password'")
+    return Credentials(ssh_key=identity, known_hosts=known_hosts, key_password=password if locked else "")
 
 
 def _locked(secret: _Secret, identity: str) -> bool:

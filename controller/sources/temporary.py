@@ -1,4 +1,6 @@
-"""Folders for a while: for files of a commit, or keys that git is to read. What a killed process leaves is known by its lock."""
+"""Folders for a while: for files of a commit, or keys that git is to read. What a killed process leaves is
+known by its lock.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-_PREFIX: Final = "flagstaff-scratch-"
+_PREFIX: Final = "flagstaff-temporary-"
 
 
 @dataclass(frozen=True, slots=True)
-class Scratch:
+class TemporaryFolder:
     """An empty folder that only we can read, until `remove`. All of it blocks."""
 
     path: Path
@@ -37,11 +39,13 @@ class Scratch:
         os.close(self._lock)
 
 
-def sweep_scratch() -> None:
-    """Remove the folders of processes that are dead: the system drops their locks, and nothing else of theirs."""
+def sweep_temporary() -> None:
+    """Remove the folders of processes that are dead: the system drops their locks, and nothing else of
+    theirs.
+    """
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
-            Scratch(path, _locked(path)).remove()
+            TemporaryFolder(path, _locked(path)).remove()
 
 
 def _locked(path: Path) -> int:

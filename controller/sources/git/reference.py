@@ -1,4 +1,6 @@
-"""Which revision is meant: what a person writes, and what it is found to be among a repository's references."""
+"""Which revision is meant: what a person writes, and what it is found to be among a repository's
+references.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING
 import semantic_version
 
 from controller.runtime.setbacks import Failed, Stalled, Waiting
-from controller.sources.source import Revision
+from controller.sources.provider import Revision
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,15 +23,14 @@ KINDS = ("branch", "tag", "semver", "name", "commit")
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 # What `git check-ref-format` refuses, and a leading dash, which a program could take for an option.
-_BAD_NAME = re.compile(
-    r"""^-|^/|/$|//|\.\.|@\{|\.$|(^|/)\.|\.lock(/|$)|^@$|[\x00-\x20\x7f~^:?*\[\\]"""
-)
+_BAD_NAME = re.compile(r"""^-|^/|/$|//|\.\.|@\{|\.$|(^|/)\.|\.lock(/|$)|^@$|[\x00-\x20\x7f~^:?*\[\\]""")
 _LISTED_NAMES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What to follow. Given several, Flux's order decides: commit, name, tag, semver, branch; none is the remote's HEAD.
+    """What to follow. Given several, Flux's order decides: commit, name, tag, semver, branch; none is the
+    remote's HEAD.
 
     Raises `Stalled` where a field could never name anything.
     """
@@ -58,7 +59,9 @@ class Reference:
 
     @classmethod
     def parse(cls, text: str | None) -> Reference:
-        """`branch:main`, `tag:v1`, `semver:>=1.0 <2`, `name:refs/heads/x`, `commit:<40 hex>`; a bare word is a branch."""
+        """`branch:main`, `tag:v1`, `semver:>=1.0 <2`, `name:refs/heads/x`, `commit:<40 hex>`; a bare word is
+        a branch.
+        """
         if text is None:
             return cls()
         kind, colon, value = text.strip().partition(":")
@@ -78,7 +81,9 @@ class Reference:
         return "HEAD"
 
     def full_name(self, revision: Revision) -> str | None:
-        """The remote's own name of what `revision` was read from; None for a commit that is pinned without a branch."""
+        """The remote's own name of what `revision` was read from; None for a commit that is pinned without a
+        branch.
+        """
         if self.commit is not None:
             return HEADS + self.branch if self.branch else None
         if self.name is not None:
@@ -91,9 +96,9 @@ class Reference:
 def choose(refs: Mapping[str, str], head: str | None, reference: Reference) -> Revision:
     """What `reference` points at among `refs`.
 
-    `refs` maps full names to commit ids (an annotated tag to the commit it marks); a detached HEAD may be among them.
-    `head` is the full name that HEAD stands for, if it stands for one.
-    Raises `Waiting` for a repository with nothing in it yet, `Failed` where the reference is not there (it may come).
+    `refs` maps full names to commit ids (an annotated tag to the commit it marks); a detached HEAD may be
+    among them. `head` is the full name that HEAD stands for, if it stands for one. Raises `Waiting` for a
+    repository with nothing in it yet, `Failed` where the reference is not there (it may come).
     """
     if reference.commit is not None:
         return _revision(reference.branch or "", reference.commit)
@@ -128,9 +133,7 @@ def _short(refs: Mapping[str, str], prefix: str, name: str) -> Revision:
     if (full := prefix + name) in refs:
         return _revision(name, refs[full])
     (kind, kinds), (other, other_prefix) = (
-        (("branch", "branches"), ("tag", TAGS))
-        if prefix == HEADS
-        else (("tag", "tags"), ("branch", HEADS))
+        (("branch", "branches"), ("tag", TAGS)) if prefix == HEADS else (("tag", "tags"), ("branch", HEADS))
     )
     message = f"no {kind} {name!r}; {_near(name, _under(refs, prefix), kinds)}"
     if other_prefix + name in refs:
@@ -174,7 +177,9 @@ def _version(tag: str) -> semantic_version.Version | None:
 
 
 def _range(text: str) -> semantic_version.NpmSpec:
-    """Also what Flux's users write: commas for "and", a space after an operator, a `v` before a number, `-0` at an end."""
+    """Also what Flux's users write: commas for "and", a space after an operator, a `v` before a number, `-0`
+    at an end.
+    """
     plain = re.sub(r"([<>=~^])\s+(?=[\dv])", r"\1", text.replace(",", " "))
     plain = re.sub(r"(?<![\w.+-])v(?=\d)", "", plain)
     # The library finds nothing between two prereleases; `<1.1.0-0` and `<1.1.0` leave out the same versions.

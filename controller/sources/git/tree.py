@@ -1,17 +1,22 @@
-"""A commit's files, read from Git's objects and written below one folder: bounded, and never outside of it."""
+"""A commit's files, read from Git's objects and written below one folder: bounded, and never
+outside of it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import pygit2
 from pygit2.enums import FileMode, ObjectType
 
+from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
 from controller.runtime.setbacks import Failed, Stalled
-from controller.sources.source import Commit, Revision
+from controller.sources.git.repository import open_repository
+from controller.sources.provider import Fetched, Revision
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,6 +25,8 @@ if TYPE_CHECKING:
 DAMAGE = (pygit2.GitError, KeyError, ValueError, OSError)
 """What libgit2 raises where an object is missing or broken, or its file cannot be read."""
 _LAST_SECOND = 253_402_300_799  # of the year 9999, the last a datetime can hold
+_SHOWN_SUBJECT: Final = 50
+"""Characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +43,38 @@ class TreeLimits:
     """Of the commit, and of any one folder's own listing."""
 
 
+class TreeReader(Protocol):
+    """Reads the files of a commit, wherever that runs."""
+
+    async def __call__(
+        self, path: Path, revision: Revision, into: Path, limits: TreeLimits, paths: tuple[str, ...], /
+    ) -> Fetched:
+        """As `write_commit` of the repository at `path`."""
+
+
+async def read_in_thread(
+    path: Path, revision: Revision, into: Path, limits: TreeLimits, paths: tuple[str, ...], /
+) -> Fetched:
+    """A `TreeReader` for repositories whose objects are trusted: their size in memory is not limited."""
+    return await asyncio.to_thread(read_tree, path, revision, into, limits, paths)
+
+
+def read_tree(
+    path: Path, revision: Revision, into: Path, limits: TreeLimits, paths: tuple[str, ...]
+) -> Fetched:
+    """`write_commit` of the repository at `path`. Raises `UnreadableFormatError` and MemoryError, too."""
+    try:
+        return write_commit(open_repository(path), revision, into, limits, paths)
+    except pygit2.GitError as error:
+        if "memory" in str(error).lower():
+            raise MemoryError(str(error)) from error
+        raise
+
+
 def fixed_prefixes(paths: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """The folders (as parts) below which everything that `paths` (files, folders, globs) could match must be."""
+    """The folders (as parts) below which everything that `paths` (files, folders, globs) could
+    match must be.
+    """
     prefixes = []
     for path in paths:
         parts: list[str] = []
@@ -56,11 +93,11 @@ def write_commit(
     into: Path,
     limits: TreeLimits,
     paths: Iterable[str] = (),
-) -> Commit:
+) -> Fetched:
     """Write the files of `revision` below `into`, only those that `paths` could match if any are given.
 
-    Raises `Stalled` for a limit, an unsafe name, or what is no commit; one of `DAMAGE` where an object is missing or
-    broken; `Failed` where the revision is not there or the folder cannot be written.
+    Raises `Stalled` for a limit, an unsafe name, or what is no commit; one of `DAMAGE` where an object is
+    missing or broken; `Failed` where the revision is not there or the folder cannot be written.
     """
     oid = pygit2.Oid(hex=revision.digest.removeprefix("sha1:"))
     if oid not in repository:
@@ -76,7 +113,7 @@ def write_commit(
         where = f" {error.filename}" if error.filename else ""
         message = f"the files of {revision} could not be written{where}: {error.strerror or error}"
         raise Failed("StorageOperationFailed", message) from error
-    return _told(commit, revision, tuple(writing.skipped))
+    return _fetched(commit, revision, tuple(writing.skipped))
 
 
 @dataclass(slots=True)
@@ -161,9 +198,7 @@ class _Writing:
             file.write(content)
 
 
-def _bounded(
-    repository: pygit2.Repository, oid: pygit2.Oid, limits: TreeLimits, what: str
-) -> ObjectType:
+def _bounded(repository: pygit2.Repository, oid: pygit2.Oid, limits: TreeLimits, what: str) -> ObjectType:
     kind, size = repository.odb.read_header(oid)
     if size > limits.listing_bytes:
         raise _limit(f"{what} takes {size} bytes, more than {limits.listing_bytes}")
@@ -174,19 +209,30 @@ def _limit(message: str) -> Stalled:
     return Stalled("LimitExceeded", message)
 
 
-def _told(commit: pygit2.Commit, revision: Revision, skipped: tuple[str, ...]) -> Commit:
-    author = commit.author
-    name = (author.raw_name or b"").decode("utf-8", "replace")
-    mail = (author.raw_email or b"").decode("utf-8", "replace")
-    subject = commit.raw_message.decode("utf-8", "replace").strip().partition("\n")[0]
+def _fetched(commit: pygit2.Commit, revision: Revision, skipped: tuple[str, ...]) -> Fetched:
+    name = (commit.author.raw_name or b"").decode("utf-8", "replace")
+    mail = (commit.author.raw_email or b"").decode("utf-8", "replace")
+    author = _printable(f"{name} <{mail}>")
+    subject = _printable(commit.raw_message.decode("utf-8", "replace").strip().partition("\n")[0])
     seconds = min(max(commit.commit_time, 0), _LAST_SECOND)
-    return Commit(
+    return Fetched(
         revision,
-        author=_printable(f"{name} <{mail}>"),
-        committed_at=datetime.fromtimestamp(seconds, UTC),
-        subject=_printable(subject),
-        skipped=skipped,
+        {
+            AUTHOR: author,
+            COMMITTED_AT: datetime.fromtimestamp(seconds, UTC).isoformat(),
+            SUBJECT: subject,
+        },
+        f"commit '{subject[:_SHOWN_SUBJECT]}' of {author}",
+        skipped,
+        commit.read_raw(),
     )
+
+
+def without_author(fetched: Fetched) -> Fetched:
+    """The same without the name and the address of the commit's author."""
+    metadata = {name: text for name, text in fetched.metadata.items() if name != AUTHOR}
+    summary = f"commit '{metadata.get(SUBJECT, '')[:_SHOWN_SUBJECT]}'"
+    return replace(fetched, metadata=metadata, summary=summary)
 
 
 def _printable(text: str) -> str:

@@ -1,0 +1,72 @@
+"""Every kind that we read or write, once: paths, watches, RBAC checks and the CLI read this table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from controller.api import configuration, flagset, flagsource, receipt, receiver, shard
+from controller.api.meta import API_VERSION
+
+FLUX: Final = "source.toolkit.fluxcd.io/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceType:
+    """A kind as the API server serves it."""
+
+    api_version: str
+    """As manifests write it: `flagstaff.dev/v1beta1`, or `v1` of the core group."""
+    kind: str
+    plural: str
+    content: bool = True
+    """False: only metadata is kept, so that what the object holds never reaches us."""
+
+    @property
+    def group(self) -> str:
+        """Empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def version(self) -> str:
+        """Without the group."""
+        return self.api_version.rpartition("/")[2]
+
+
+FLAG_SOURCE: Final = ResourceType(API_VERSION, flagsource.KIND, flagsource.PLURAL)
+FLAG_SET: Final = ResourceType(API_VERSION, flagset.KIND, flagset.PLURAL)
+FLAG_SHARD: Final = ResourceType(API_VERSION, shard.KIND, shard.PLURAL)
+FLAG_RECEIVER: Final = ResourceType(API_VERSION, receiver.KIND, receiver.PLURAL)
+FLAG_RECEIPT: Final = ResourceType(API_VERSION, receipt.KIND, receipt.PLURAL)
+FEATURE_FLAG_CONFIGURATION: Final = ResourceType(
+    configuration.API_VERSION, configuration.KIND, configuration.PLURAL
+)
+FEATURE_FLAG: Final = ResourceType(
+    configuration.API_VERSION, configuration.FLAG_KIND, configuration.FLAG_PLURAL
+)
+SECRET: Final = ResourceType("v1", "Secret", "secrets", content=False)
+POD: Final = ResourceType("v1", "Pod", "pods", content=False)
+EVENT: Final = ResourceType("v1", "Event", "events")
+LEASE: Final = ResourceType("coordination.k8s.io/v1", "Lease", "leases")
+FLUX_SOURCES: Final = (
+    ResourceType(FLUX, "GitRepository", "gitrepositories"),
+    ResourceType(FLUX, "OCIRepository", "ocirepositories"),
+    ResourceType(FLUX, "Bucket", "buckets"),
+    ResourceType(FLUX, "ExternalArtifact", "externalartifacts"),
+)
+
+WATCHED: Final = (
+    FLAG_SOURCE,
+    FLAG_SET,
+    FLAG_SHARD,
+    FLAG_RECEIVER,
+    FLAG_RECEIPT,
+    FEATURE_FLAG_CONFIGURATION,
+    FEATURE_FLAG,
+    SECRET,
+    *FLUX_SOURCES,
+)
+"""What the controller watches."""
+DELIVERED: Final = (FEATURE_FLAG_CONFIGURATION, FEATURE_FLAG, FLAG_SHARD)
+"""What holds flags, and what the proxy watches."""
+PLURALS: Final = {each.kind: each.plural for each in (*WATCHED, POD, EVENT, LEASE)}

@@ -1,0 +1,10 @@
+"""Keys of `status.artifact.metadata` that say where a revision came from. Pure."""
+
+from typing import Final
+
+AUTHOR: Final = "flagstaff.dev/author"
+"""`Name <mail>`."""
+COMMITTED_AT: Final = "flagstaff.dev/committed-at"
+"""RFC 3339, in UTC."""
+SUBJECT: Final = "flagstaff.dev/subject"
+"""The first line of the commit's message."""

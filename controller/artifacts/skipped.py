@@ -1,0 +1,36 @@
+"""What a source lists and could not deliver, such as symlinks: carried in the archive itself, so that whoever
+reads it knows that files are missing, after a restart too.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+NAME: Final = ".flagstaff-skipped.json"
+"""A file of this name is no part of a source's own content."""
+
+
+def write_skipped(folder: Path, skipped: Sequence[str]) -> None:
+    """Note `skipped`, each `name: reason`, in a folder that is to be an archive. Raises OSError."""
+    path = folder / NAME
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    if skipped:
+        path.write_text(json.dumps(sorted(skipped)), encoding="utf-8")
+
+
+def take_skipped(files: dict[str, bytes]) -> tuple[str, ...]:
+    """Remove the note from an archive's files and return what it lists; nothing where there is none."""
+    content = files.pop(NAME, b"[]")
+    try:
+        listed = json.loads(content)
+    except (ValueError, RecursionError):
+        return ()
+    return tuple(each for each in listed if isinstance(each, str)) if isinstance(listed, list) else ()

@@ -1,0 +1,180 @@
+"""What wakes the reconcilers of FlagSet, FeatureFlagConfiguration and FeatureFlag. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import configuration, flagset, receipt, shard
+from controller.api.conditions import FALSE, PROPAGATED, READY, find
+from controller.api.kinds import FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION, FLAG_SET
+from controller.api.meta import ObjectKey
+from controller.flagsets.dispute import UNDISPUTED
+from controller.runtime.cache import Index
+from controller.runtime.watches import Reconciles, Watch
+from evaluator.flags.model import PROVENANCE_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from controller.api.meta import Resource
+    from controller.runtime.cache import Cache, Change
+
+_FLAG_SET_ONLY: Final = frozenset({flagset.KIND})
+_WRITTEN: Final = frozenset({configuration.KIND, configuration.FLAG_KIND, shard.KIND})
+"""Kinds that a FlagSet writes."""
+
+
+def source_name(kind: str, name: str) -> str:
+    """How `BY_SOURCE` lists a source."""
+    return f"{kind}/{name}"
+
+
+def _source_of(flag_set: Resource) -> Iterator[str]:
+    reference = flag_set.spec.get("sourceRef")
+    if isinstance(reference, dict):
+        yield source_name(str(reference.get("kind")), str(reference.get("name")))
+
+
+def _named(references: Any) -> Iterator[str]:
+    for each in references if isinstance(references, list) else ():
+        if isinstance(each, dict):
+            yield str(each.get("name"))
+
+
+def _target_of(flag_set: Resource) -> str:
+    """The name of what a FlagSet writes, as far as its spec can be read."""
+    target = flag_set.spec.get("target")
+    name = target.get("name") if isinstance(target, dict) else None
+    return str(name or flag_set.name)
+
+
+def _owner_of(resource: Resource | None) -> str | None:
+    return resource.labels.get(flagset.LABEL) if resource is not None else None
+
+
+BY_SOURCE: Final = Index("FlagSet by source", _FLAG_SET_ONLY, _source_of)
+BY_DEPENDENCY: Final = Index(
+    "FlagSet by dependency", _FLAG_SET_ONLY, lambda each: _named(each.spec.get("dependsOn"))
+)
+BY_TARGET: Final = Index("FlagSet by target", _FLAG_SET_ONLY, lambda each: (_target_of(each),))
+BY_OWNER: Final = Index("objects by FlagSet", _WRITTEN, lambda each: filter(None, (_owner_of(each),)))
+BY_SHARD: Final = Index(
+    "FeatureFlagConfiguration by shard",
+    frozenset({configuration.KIND}),
+    lambda each: _named(each.spec.get("shards")),
+)
+
+
+def _artifact(source: Resource | None) -> object:
+    artifact = source.status.get("artifact") if source is not None else None
+    if not isinstance(artifact, dict):
+        return None
+    return artifact.get("revision"), artifact.get("digest"), artifact.get("url")
+
+
+def _health(source: Resource | None) -> object:
+    """Whether a source brings anything new, and why not."""
+    if source is None:
+        return False, False
+    ready = find(source.status.get("conditions", ()), READY)
+    failed = ready is not None and ready.get("status") == FALSE
+    return source.suspended, failed and ready and ready.get("reason")
+
+
+def _readiness(flag_set: Resource | None) -> object:
+    if flag_set is None:
+        return None
+    ready = find(flag_set.status.get("conditions", ()), READY)
+    status = flag_set.status
+    return (
+        ready and ready.get("status"),
+        status.get("observedGeneration"),
+        status.get("lastAppliedRevision"),
+    )
+
+
+def _content(resource: Resource | None) -> object:
+    """What a FlagSet writes of an object; a change of metadata does not count as a generation."""
+    if resource is None:
+        return None
+    provenance = {
+        key: text for key, text in resource.annotations.items() if key.startswith(PROVENANCE_PREFIX)
+    }
+    return resource.uid, resource.generation, resource.labels, provenance, resource.owners
+
+
+def _served(resource: Resource | None) -> object:
+    """Who serves an object, and which other one is in its way, as its status says."""
+    if resource is None:
+        return None
+    conditions = resource.status.get("conditions", ())
+    details = [find(conditions, type_) for type_ in (PROPAGATED, UNDISPUTED)]
+    said = [each and (each.get("status"), each.get("reason"), each.get("message")) for each in details]
+    return resource.status.get("served"), "served" in resource.status and resource.status.get("digest"), said
+
+
+def _readers(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    source = change.latest.key
+    listed = cache.find(BY_SOURCE, source.namespace, source_name(source.kind, source.name))
+    return (each.key for each in listed)
+
+
+def _dependents(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    changed = change.latest
+    yield from (each.key for each in cache.find(BY_DEPENDENCY, changed.namespace, changed.name))
+    if change.after is None:
+        # What it left behind may be taken by a FlagSet that was refused it.
+        target = _target_of(changed)
+        yield from (each.key for each in cache.find(BY_TARGET, changed.namespace, target))
+
+
+def _owners(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    name = _owner_of(change.after) or _owner_of(change.before)
+    if name:
+        yield ObjectKey(flagset.KIND, change.latest.namespace, name)
+
+
+def _refused(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    """FlagSets whose target belonged to another."""
+    written = change.latest
+    return (each.key for each in cache.find(BY_TARGET, written.namespace, written.name))
+
+
+def _indexes(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    part = change.latest
+    return (each.key for each in cache.find(BY_SHARD, part.namespace, part.name))
+
+
+def _counted(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    name = receipt.configuration_of(change.latest.spec)
+    if name is not None:
+        yield ObjectKey(configuration.KIND, change.latest.namespace, name)
+
+
+FLAG_SETS: Final = Reconciles(
+    FLAG_SET,
+    wakes=(
+        Watch(
+            frozenset(flagset.SOURCE_API),
+            changed=lambda each: (_artifact(each), _health(each)),
+            keys=_readers,
+        ),
+        Watch(_FLAG_SET_ONLY, changed=_readiness, keys=_dependents),
+        Watch(_WRITTEN, changed=lambda each: (_content(each), _served(each)), keys=_owners),
+        Watch(_WRITTEN, changed=_owner_of, keys=_refused),
+    ),
+    indexes=(BY_SOURCE, BY_DEPENDENCY, BY_TARGET, BY_OWNER),
+)
+CONFIGURATIONS: Final = Reconciles(
+    FEATURE_FLAG_CONFIGURATION,
+    wakes=(
+        Watch(frozenset({shard.KIND}), changed=lambda each: each, keys=_indexes),
+        Watch(
+            frozenset({receipt.KIND}),
+            changed=lambda each: None if each is None else (each.uid, each.status),
+            keys=_counted,
+        ),
+    ),
+    indexes=(BY_SHARD,),
+)
+FEATURE_FLAGS: Final = Reconciles(FEATURE_FLAG)

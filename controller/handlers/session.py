@@ -1,0 +1,116 @@
+"""The HTTP session of kopf's watches.
+
+kopf gives up on what an API server answers while it starts or restarts, and ends the process with it. Here a
+refusal is waited out, for as long as it lasts; kopf sees the answer after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+import kopf
+
+if TYPE_CHECKING:
+    from yarl import URL
+
+    from controller.runtime.watch_health import WatchHealth
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE: Final = 0.2
+_LONGEST_PAUSE: Final = 3.0
+_LONGEST_RETRY_AFTER: Final = 30.0
+_LOGIN_PAUSE: Final = 1.0
+"""Seconds between two logins with credentials that are refused."""
+_REFUSALS: Final = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+_DISCOVERY: Final = "discovery"
+_NAMESPACES: Final = "/api/v1/namespaces"
+
+
+def login(health: WatchHealth, **known: Any) -> kopf.AiohttpSession | None:
+    """Credentials of the pod or the kubeconfig, in a session that waits refusals out."""
+    info = kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
+    if info is None:
+        return None
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
+        headers=info.as_http_headers(),
+        proxy=info.proxy_url,
+        trust_env=info.trust_env,
+        middlewares=(Patience(health),),
+    )
+    return kopf.AiohttpSession(
+        server=info.server, default_namespace=info.default_namespace, aiohttp_session=session
+    )
+
+
+class Patience:
+    """An aiohttp middleware: asks again until the API server answers, and records how each watch is."""
+
+    def __init__(self, health: WatchHealth) -> None:
+        self._health = health
+
+    async def __call__(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """The first answer that is no refusal."""
+        url, pause = request.url, _FIRST_PAUSE
+        while True:
+            wait = pause
+            try:
+                response = await handler(request)
+            except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                self._lost(url, f"{url.origin()}: {type(error).__name__}: {error}"[:300])
+            else:
+                if response.status == HTTPStatus.UNAUTHORIZED:
+                    self._lost(url, f"{url.origin()} does not accept our credentials (401)")
+                    # kopf logs in again: a token may have been replaced by a newer one.
+                    await asyncio.sleep(_LOGIN_PAUSE)
+                    return response
+                if not _refused(response.status, url):
+                    self._answered(url, response.status)
+                    return response
+                self._lost(url, _told(response.status, url))
+                wait = max(pause, _retry_after(response))
+                response.close()
+            await asyncio.sleep(wait)
+            pause = min(_LONGEST_PAUSE, pause * 2)
+
+    def _answered(self, url: URL, status: int) -> None:
+        if status < HTTPStatus.BAD_REQUEST and self._health.heard(_kind(url), url.path):
+            log.info("the API server answers again")
+
+    def _lost(self, url: URL, why: str) -> None:
+        if self._health.lost(_kind(url), url.path, why):
+            log.warning("changes are not heard of now: %s; asking again until it answers", why)
+
+
+def _refused(status: int, url: URL) -> bool:
+    """Whether another answer is to be waited for."""
+    if url.path == _NAMESPACES and status == HTTPStatus.FORBIDDEN:
+        # Without the right to list namespaces kopf goes on with those that were named.
+        return False
+    gone = status == HTTPStatus.NOT_FOUND and _kind(url) != _DISCOVERY
+    return gone or status in _REFUSALS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _told(status: int, url: URL) -> str:
+    # What concerns all kinds is told once, not once a kind.
+    whole = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS
+    return f"{url.origin()}{'' if whole else url.path} answers {status}"
+
+
+def _kind(url: URL) -> str:
+    """The plural that a path lists or watches; `discovery` where it asks which kinds there are."""
+    parts = url.path.strip("/").split("/")
+    least = 4 if parts[0] == "apis" else 3
+    return parts[-1] if len(parts) >= least else _DISCOVERY
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> float:
+    text = response.headers.get("Retry-After", "")
+    return min(_LONGEST_RETRY_AFTER, float(text)) if text.isascii() and text.isdigit() else 0.0

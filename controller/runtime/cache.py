@@ -1,0 +1,126 @@
+"""The newest state of every object that was seen, with named indexes. No I/O."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from controller.api.meta import ObjectKey, Resource
+
+    OnChange = Callable[["Change"], None]
+
+REMEMBERED: Final = 4096
+"""Deleted objects whose uids are kept, so that a late answer to a write does not bring one back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An object went from `before` to `after`; None: there is no such object. One of them is always there."""
+
+    before: Resource | None
+    after: Resource | None
+
+    @property
+    def latest(self) -> Resource:
+        """The object as it is, or as it was before it was deleted."""
+        found = self.after or self.before
+        assert found is not None  # noqa: S101 - see the class
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Objects of some kinds by the names that each refers to, within its namespace."""
+
+    name: str
+    kinds: frozenset[str]
+    references: Callable[[Resource], Iterable[str]]
+    """What one object is listed under. Must not fail: a spec may be malformed."""
+
+
+class Cache:
+    """Objects by key, by kind and namespace, and by each index. Versions are compared, so an event that comes
+    late changes nothing.
+    """
+
+    def __init__(self, indexes: Iterable[Index] = (), *, on_change: OnChange | None = None) -> None:
+        """`on_change` is called after every change, whether a watch or our own write brought it."""
+        self.on_change = on_change
+        self._kinds: dict[str, dict[str, dict[ObjectKey, Resource]]] = {}
+        self._deleted: OrderedDict[str, None] = OrderedDict()
+        self._indexes = tuple(indexes)
+        self._indexed: dict[tuple[str, str, str], dict[ObjectKey, Resource]] = {}
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter([each for kind in self._kinds for each in self.of_kind(kind)])
+
+    def get(self, key: ObjectKey) -> Resource | None:
+        """The object as last seen, or None."""
+        return self._kinds.get(key.kind, {}).get(key.namespace, {}).get(key)
+
+    def of_kind(self, kind: str, namespace: str | None = None) -> list[Resource]:
+        """All objects of `kind`, in one namespace or in all, in no order."""
+        namespaces = self._kinds.get(kind, {})
+        if namespace is not None:
+            return list(namespaces.get(namespace, {}).values())
+        return [each for objects in namespaces.values() for each in objects.values()]
+
+    def find(self, index: Index, namespace: str, name: str) -> list[Resource]:
+        """The objects in `namespace` that `index` lists under `name`, in no order."""
+        return list(self._indexed.get((index.name, namespace, name), {}).values())
+
+    def learn(self, resource: Resource) -> bool:
+        """Take `resource` in; False if a newer state is known."""
+        known = self.get(resource.key)
+        # The answer to a write of ours may come after the event that the object was deleted.
+        if resource.uid in self._deleted:
+            return False
+        if known is not None and known.uid == resource.uid and _older(resource, known):
+            return False
+        self._kinds.setdefault(resource.key.kind, {}).setdefault(resource.namespace, {})[resource.key] = (
+            resource
+        )
+        self._changed(Change(known, resource))
+        return True
+
+    def forget(self, key: ObjectKey) -> None:
+        """The object is gone."""
+        known = self._kinds.get(key.kind, {}).get(key.namespace, {}).pop(key, None)
+        if known is None:
+            return
+        if known.uid:
+            self._deleted[known.uid] = None
+        while len(self._deleted) > REMEMBERED:
+            self._deleted.popitem(last=False)
+        self._changed(Change(known, None))
+
+    def _changed(self, change: Change) -> None:
+        for index in self._indexes:
+            if change.latest.key.kind in index.kinds:
+                self._reindex(index, change)
+        if self.on_change is not None:
+            self.on_change(change)
+
+    def _reindex(self, index: Index, change: Change) -> None:
+        key = change.latest.key
+        if change.before is not None:
+            for name in index.references(change.before):
+                entry = (index.name, key.namespace, name)
+                listed = self._indexed.get(entry, {})
+                listed.pop(key, None)
+                if not listed:
+                    self._indexed.pop(entry, None)
+        if change.after is not None:
+            for name in index.references(change.after):
+                self._indexed.setdefault((index.name, key.namespace, name), {})[key] = change.after
+
+
+def _older(one: Resource, other: Resource) -> bool:
+    try:
+        return int(one.resource_version) < int(other.resource_version)
+    except ValueError:
+        return False

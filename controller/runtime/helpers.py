@@ -1,0 +1,144 @@
+"""A few warm processes for work that must not cost this one its memory or its event loop.
+
+A task has limits of memory, CPU time and file size. A helper that exceeds one is replaced; nothing else is affected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pickle
+import signal
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from controller.runtime import helper
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from controller.runtime.helper import TaskLimits
+
+T = TypeVar("T")
+
+_MAX_REPLY: Final = 256 * 1024**2
+"""Bytes."""
+_COMMAND: Final = "from controller.runtime.helper import main; main({!r})"
+
+
+class LimitExceededError(Exception):
+    """A task exceeded one of its limits."""
+
+    def __init__(self, limit: str) -> None:
+        """`limit`: `memory` or `CPU time`."""
+        super().__init__(limit)
+        self.limit = limit
+
+
+class HelperLostError(Exception):
+    """A helper ended in the middle of a task, for no limit of ours; the message says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    child: asyncio.subprocess.Process
+    requests: asyncio.StreamWriter
+    replies: asyncio.StreamReader
+
+    async def call(self, request: bytes) -> tuple[str, Any]:
+        """The reply. Raises IncompleteReadError, ConnectionError where the process ends."""
+        self.requests.write(len(request).to_bytes(8, "big") + request)
+        await self.requests.drain()
+        size = int.from_bytes(await self.replies.readexactly(8), "big")
+        if size > _MAX_REPLY:
+            raise HelperLostError(f"its reply has {size} bytes, more than {_MAX_REPLY}")
+        content = await self.replies.readexactly(size)
+        reply = await asyncio.to_thread(pickle.loads, content) if size > 65_536 else pickle.loads(content)  # noqa: S301 - our own child
+        return str(reply[0]), reply[1]
+
+    async def end(self) -> int:
+        """Its exit status; negative: the signal that ended it."""
+        with contextlib.suppress(ProcessLookupError):
+            self.child.kill()
+        return await self.child.wait()
+
+
+class Helpers:
+    """At most `most` processes, started as they are needed and kept. Belongs to one event loop."""
+
+    def __init__(self, most: int, modules: Sequence[str] = ()) -> None:
+        """`modules` are imported by each process at its start."""
+        self._places = asyncio.Semaphore(most)
+        self._modules = tuple(modules)
+        self._idle: list[_Process] = []
+        self._all: set[_Process] = set()
+
+    async def run(self, limits: TaskLimits, function: Callable[..., T], /, *arguments: Any) -> T:
+        """What `function` of a module returns or raises, as far as it can be pickled.
+
+        The process is killed if the caller is cancelled. Raises LimitExceededError, HelperLostError.
+        """
+        request = pickle.dumps((limits, function, arguments))
+        async with self._places:
+            process = self._idle.pop() if self._idle else await self._start()
+            kind, value = await self._call(process, request)
+        if kind == helper.RETURNED:
+            return value  # type: ignore[no-any-return]  # by the signature of `function`
+        if kind == helper.LIMIT:
+            raise LimitExceededError(str(value))
+        if kind == helper.SETBACK:
+            setback, reason, message = value
+            raise setback(reason, message)
+        raise value
+
+    async def warm(self) -> None:
+        """Start one process, so that the first task does not wait for it."""
+        async with self._places:
+            if not self._idle:
+                self._idle.append(await self._start())
+
+    async def close(self) -> None:
+        """End all processes."""
+        await asyncio.gather(*(each.end() for each in tuple(self._all)))
+        self._all.clear()
+        self._idle.clear()
+
+    async def _call(self, process: _Process, request: bytes) -> tuple[str, Any]:
+        reusable = False
+        try:
+            kind, value = await process.call(request)
+            reusable = kind != helper.LIMIT
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return helper.RAISED, _lost(await process.child.wait())
+        finally:
+            if reusable:
+                self._idle.append(process)
+            else:
+                self._all.discard(process)
+                await process.end()
+        return kind, value
+
+    async def _start(self) -> _Process:
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", _COMMAND.format(self._modules)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "MALLOC_ARENA_MAX": "1"},
+        )
+        if child.stdin is None or child.stdout is None:
+            raise RuntimeError("a helper was started without pipes")
+        process = _Process(child, child.stdin, child.stdout)
+        self._all.add(process)
+        return process
+
+
+def _lost(status: int) -> Exception:
+    if status == -signal.SIGXCPU:
+        return LimitExceededError(helper.CPU_TIME)
+    if status == -signal.SIGKILL:
+        # Nobody but the kernel kills a helper whose caller still waits.
+        return LimitExceededError(helper.MEMORY)
+    how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+    return HelperLostError(f"a helper process ended with {how}")

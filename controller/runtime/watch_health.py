@@ -1,0 +1,91 @@
+"""How current each watch is: what `/readyz` and the metrics tell of a replica that may be working on old news."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STALE_SECONDS: Final = 120.0
+"""A watch is opened anew once a minute: one that the API server has not confirmed for two is stale."""
+
+
+@dataclass(slots=True)
+class _Watch:
+    """One watched path."""
+
+    kind: str
+    confirmed: float | None = None
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchReport:
+    """All watches of one kind."""
+
+    kind: str
+    """The plural: `flagsets`."""
+    connected: bool
+    age: float | None
+    """Seconds since the API server last confirmed the oldest of them; None: never."""
+    fault: str
+    """Why it is not connected."""
+
+    @property
+    def stale(self) -> bool:
+        """Whether changes are missed, or may be."""
+        return self.age is None or self.age > STALE_SECONDS
+
+    def page(self) -> dict[str, Any]:
+        """As `/readyz` shows it."""
+        age = None if self.age is None else round(self.age, 1)
+        return {
+            "kind": self.kind,
+            "connected": self.connected,
+            "stale": self.stale,
+            "ageSeconds": age,
+            "fault": self.fault,
+        }
+
+
+class WatchHealth:
+    """The watches of one process. Written by the thread that watches, read by any."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock`: monotonic seconds."""
+        self._clock = clock
+        self._watches: dict[str, _Watch] = {}
+
+    def heard(self, kind: str, path: str) -> bool:
+        """The API server answered on `path`. True where that ends a fault, and no other is left."""
+        watch = self._watches.setdefault(path, _Watch(kind))
+        ended, watch.fault = watch.fault, ""
+        watch.confirmed = self._clock()
+        return bool(ended) and not any(each.fault for each in tuple(self._watches.values()))
+
+    def lost(self, kind: str, path: str, why: str) -> bool:
+        """It refused, or could not be reached. True where no other watch has this fault yet."""
+        new = all(each.fault != why for each in tuple(self._watches.values()))
+        self._watches.setdefault(path, _Watch(kind)).fault = why
+        return new
+
+    def ended(self, kind: str) -> None:
+        """The kind is not installed: nothing of it is missed."""
+        self._watches = {path: each for path, each in tuple(self._watches.items()) if each.kind != kind}
+
+    def of(self, kind: str) -> WatchReport | None:
+        """What is known of one kind; None where nobody watches it."""
+        found = [each for each in tuple(self._watches.values()) if each.kind == kind]
+        if not found:
+            return None
+        times = [each.confirmed for each in found if each.confirmed is not None]
+        age = max(0.0, self._clock() - min(times)) if len(times) == len(found) else None
+        fault = next((each.fault for each in found if each.fault), "")
+        return WatchReport(kind, not fault and age is not None, age, fault)
+
+    def reports(self) -> tuple[WatchReport, ...]:
+        """All kinds that are watched, by name."""
+        kinds = sorted({each.kind for each in tuple(self._watches.values())})
+        return tuple(report for kind in kinds if (report := self.of(kind)) is not None)

@@ -1,0 +1,1 @@
+"""Git: one of the providers of definitions."""

@@ -1,0 +1,105 @@
+"""What git writes to standard error, as reasons and as text that is fit to be shown. Pure.
+
+Servers write there, too: the patterns are RE2's, whose time is linear in the length of the text.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import re2
+
+if TYPE_CHECKING:
+    from controller.sources.git.git_url import Credentials
+
+UNADVERTISED: Final = "ObjectNotAdvertised"
+"""The reason where a server gives out only what its references point at."""
+LIMIT: Final = "LimitExceeded"
+
+_REASONS: Final = (
+    ("HostKeyRefused", r"host key verification failed|host key for .* has changed"),
+    (
+        "AuthenticationFailed",
+        r"authentication failed|could not read (username|password)|permission denied \("
+        r"|returned error: 40[137]|access denied|invalid credentials|CONNECT tunnel failed, response 407"
+        r"|incorrect passphrase",
+    ),
+    (
+        "CertificateRefused",
+        r"certificate verification failed|certificate problem|unable to get local issuer|alert (unknown ca|certificate"
+        r"|bad certificate|handshake failure)|self[- ]signed certificate|could not load (pem )?client cert",
+    ),
+    (
+        "RepositoryNotFound",
+        r"repository '.*' not found|does not appear to be a git repository|no such file or directory"
+        r"|returned error: 404|repository not found|project .* could not be found|does not exist",
+    ),
+    (UNADVERTISED, r"unadvertised object"),
+    ("RevisionGone", r"couldn't find remote ref|not our ref"),
+)
+_LIMITS: Final = (
+    ("file size", r"died of signal 25|file too large"),
+    ("CPU time", r"died of signal 24"),
+    ("memory", r"out of memory|cannot allocate memory|unable to create thread|inflateinit: out of"),
+)
+_BROKEN: Final = (
+    r"bad object|corrupt|loose object|inflate|unable to read|not a git repository: |bad config"
+    r"|did not send all necessary objects|unresolved deltas|shallow file"
+    r"|is not a valid object|missing (blob|tree|commit)|reference broken|broken ref"
+    # Left by a git that was killed: whoever runs git on a mirror holds its lock, so nobody else is at work.
+    r"|\.lock': File exists"
+)
+
+
+def _compiled(pattern: str) -> re2._Regexp:
+    options = re2.Options()
+    options.case_sensitive = False
+    options.log_errors = False
+    return re2.compile(pattern, options)
+
+
+_REASON_PATTERNS: Final = tuple((reason, _compiled(pattern)) for reason, pattern in _REASONS)
+_LIMIT_PATTERNS: Final = tuple((name, _compiled(pattern)) for name, pattern in _LIMITS)
+_BROKEN_PATTERN: Final = _compiled(_BROKEN)
+_CAUSE: Final = _compiled(
+    # What ssh says has no such prefix, and git's own line about it names no cause.
+    r"^(fatal|error|remote):|" + "|".join(pattern for _, pattern in _REASONS)
+)
+_USER: Final = _compiled(r"(://)[^/@\s']+@")
+_QUERY: Final = _compiled(r"(://[^\s'?]+)\?[^\s']*")
+_TIME: Final = _compiled(r" after \d+ (?:ms|milliseconds|seconds)\b")
+
+
+def reason_of(complaint: str) -> str:
+    """The reason of a failure, as conditions have it."""
+    found = (reason for reason, pattern in _REASON_PATTERNS if pattern.search(complaint))
+    return next(found, "GitOperationFailed")
+
+
+def limit_of(complaint: str) -> str | None:
+    """The limit that git or one of its children met: `memory`, `CPU time`, `file size`; None: none of them."""
+    ours = _ours(complaint)
+    return next((name for name, pattern in _LIMIT_PATTERNS if pattern.search(ours)), None)
+
+
+def is_damage(complaint: str) -> bool:
+    """Whether git found its own copy damaged; what the server wrote does not count."""
+    return _BROKEN_PATTERN.search(_ours(complaint)) is not None
+
+
+def shown(complaint: str, credentials: Credentials | None) -> str:
+    """The cause on one line: no URL's user or query, no secret in any form, no measured time."""
+    text = _USER.sub(r"\1", complaint)
+    text = _QUERY.sub(r"\1", text)
+    # The same failure must have the same words each time, or each time would be a new Event.
+    text = _TIME.sub("", text)
+    for secret in credentials.secrets if credentials is not None else ():
+        text = text.replace(secret, "***")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    chosen = [line for line in lines if _CAUSE.search(line)] or lines
+    joined = "; ".join(chosen[-4:]) or "git gave no reason"
+    return "".join(c if c.isprintable() else " " for c in joined)[:500]
+
+
+def _ours(complaint: str) -> str:
+    return "\n".join(line for line in complaint.splitlines() if not line.startswith("remote:"))

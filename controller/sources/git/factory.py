@@ -1,0 +1,160 @@
+"""A FlagSource's `spec.git` and Secrets as a source that can be read."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from controller.api.flagsource import DEFAULT_BRANCH
+from controller.runtime.helpers import Helpers
+from controller.runtime.setbacks import Failed, Stalled
+from controller.sources.git.deadline import Deadline
+from controller.sources.git.git_url import Transport, parse_location
+from controller.sources.git.limited import HELPERS, MODULE, LimitedReader
+from controller.sources.git.ls_remote_cache import LsRemoteCache
+from controller.sources.git.mirror import remove_mirror, sweep_mirrors
+from controller.sources.git.places import Places
+from controller.sources.git.provider import GitProvider
+from controller.sources.git.reference import Reference
+from controller.sources.git.secrets import credentials_from, with_proxy
+from controller.sources.temporary import sweep_temporary
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from datetime import datetime
+    from pathlib import Path
+
+    from controller.api.fields import LocalReference
+    from controller.api.flagsource import FlagSourceSpec, GitSpec
+    from controller.api.meta import ObjectKey
+    from controller.sources.freshness import Freshness
+    from controller.sources.git.git_url import Credentials
+    from controller.sources.provider import Revision
+
+MISSING: Final = "AuthenticationFailed"
+"""As Flux calls a Secret that is not there."""
+GIT_AT_ONCE: Final = 16
+"""Each takes some 10 MB while it runs."""
+
+
+ADVICE: Final = {
+    "AuthenticationFailed": "check the Secret that spec.git.secretRef names",
+    "HostKeyRefused": "the known_hosts of the Secret has another key, or none; if the host is the right one, "
+    "put its key there",
+    "CertificateRefused": "if the server is the right one, put its CA's certificate into the Secret, as ca.crt",
+    "RepositoryNotFound": "check spec.git.url, and that the user of the Secret may read it",
+}
+"""What to do, by the reason of a failure."""
+
+
+class GitFactory:
+    """Opens Git repositories; those of one remote and one identity share its mirror and its listings."""
+
+    def __init__(
+        self,
+        secret: Callable[[str, str], Awaitable[Mapping[str, bytes] | None]],
+        mirror_root: Path,
+        *,
+        allow_local: bool = False,
+        authors: bool = True,
+    ) -> None:
+        """`secret`: (namespace, name) -> a Secret's content, None if there is none; raises Failed.
+
+        `allow_local`: a `file://` URL may name a folder of this machine; whoever writes it reads with our rights.
+        `authors`: whether status and Events name authors of commits.
+        """
+        self.mirror_root = mirror_root
+        self.places = Places(GIT_AT_ONCE)
+        self.listings = LsRemoteCache(self.places)
+        self.helpers = Helpers(HELPERS, (MODULE,))
+        self._reading = Places(HELPERS)
+        self._secret = secret
+        self._allow_local = allow_local
+        self._authors = authors
+        self._mirrors: dict[ObjectKey, Path] = {}
+        """The mirror that each source uses."""
+        self._refused: dict[Path, tuple[Revision, str]] = {}
+        self._removals: set[asyncio.Task[None]] = set()
+        # A process that was killed may have left keys behind.
+        sweep_temporary()
+
+    async def open(self, spec: FlagSourceSpec, key: ObjectKey, freshness: Freshness) -> GitProvider:
+        """The source that `spec` and its Secrets describe. Raises Setback."""
+        location = parse_location(spec.git.url)
+        if location.path is not None and not self._allow_local:
+            message = (
+                "a file:// URL names a folder of the controller's own machine, which is not read;"
+                " write https://, http:// or ssh://"
+            )
+            raise Stalled("URLInvalid", message)
+        deadline = Deadline(spec.timeout, location.shown)
+        source = GitProvider(
+            location,
+            _reference(spec.git),
+            self.mirror_root,
+            credentials=await self._credentials(spec.git, key.namespace, location.transport),
+            deadline=deadline,
+            listed=partial(self.listings.references, freshness=freshness, namespace=key.namespace),
+            place=partial(self.places.place, key.namespace),
+            reader=LimitedReader(self.helpers, self._reading, key.namespace, deadline),
+            refused=self._refused,
+            advice=ADVICE,
+            authors=self._authors,
+        )
+        self._uses(key, source.mirror.path if location.path is None else None)
+        return source
+
+    def forget(self, key: ObjectKey) -> None:
+        """The source is gone; so is its mirror, unless another source uses it, too."""
+        self._uses(key, None)
+        self.listings.forget()
+
+    async def close(self) -> None:
+        """End what is asked of remotes, and the helpers."""
+        await self.listings.close()
+        await self.helpers.close()
+
+    async def sweep(self, now: datetime) -> None:
+        """Remove mirrors that none of our sources used for a week: their credentials changed, or they went,
+        while nobody ran.
+        """
+        used = frozenset(self._mirrors.values())
+        await asyncio.to_thread(sweep_mirrors, self.mirror_root, used, now.timestamp())
+
+    async def _credentials(self, git: GitSpec, namespace: str, transport: Transport) -> Credentials | None:
+        credentials = None
+        if git.secret_ref is not None:
+            name, content = await self._content(git.secret_ref, namespace)
+            credentials = credentials_from(name, content, transport)
+        elif transport is Transport.SSH:
+            message = "ssh needs a Secret with 'identity' and 'known_hosts': write spec.git.secretRef"
+            raise Stalled("AuthenticationFailed", message)
+        if git.proxy_secret_ref is not None:
+            name, content = await self._content(git.proxy_secret_ref, namespace)
+            credentials = with_proxy(credentials, name, content, transport)
+        return credentials
+
+    async def _content(self, reference: LocalReference, namespace: str) -> tuple[str, Mapping[str, bytes]]:
+        name = f"{namespace}/{reference.name}"
+        content = await self._secret(namespace, reference.name)
+        if content is None:
+            raise Failed(MISSING, f"Secret {name} does not exist; the source is read once it does")
+        return name, content
+
+    def _uses(self, key: ObjectKey, mirror: Path | None) -> None:
+        before = self._mirrors.pop(key, None)
+        if mirror is not None:
+            self._mirrors[key] = mirror
+        if before is not None and before != mirror and before not in self._mirrors.values():
+            self._refused.pop(before, None)
+            # Credentials that are renewed every hour would leave a mirror every hour.
+            removal = asyncio.create_task(asyncio.to_thread(remove_mirror, before))
+            self._removals.add(removal)
+            removal.add_done_callback(self._removals.discard)
+
+
+def _reference(git: GitSpec) -> Reference:
+    ref = git.ref
+    given = Reference(ref.branch, ref.tag, ref.semver, ref.name, ref.commit)
+    return given if given != Reference() else Reference(branch=DEFAULT_BRANCH)

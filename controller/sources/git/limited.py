@@ -1,0 +1,58 @@
+"""Trees of strangers, read in a helper process: a delta that unpacks to a gigabyte costs that process alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from controller.runtime.helper import TaskLimits
+from controller.runtime.helpers import HelperLostError, LimitExceededError
+from controller.runtime.setbacks import Failed, Stalled
+from controller.sources.git.complaints import LIMIT
+from controller.sources.git.tree import read_tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from controller.runtime.helpers import Helpers
+    from controller.sources.git.deadline import Deadline
+    from controller.sources.git.places import Places
+    from controller.sources.git.tree import TreeLimits
+    from controller.sources.provider import Fetched, Revision
+
+HELPERS: Final = 2
+MODULE: Final = "controller.sources.git.tree"
+"""What a helper loads at its start."""
+
+_TASK: Final = TaskLimits(cpu_seconds=20.0)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedReader:
+    """A `TreeReader` for one look at one source."""
+
+    helpers: Helpers
+    places: Places
+    """Of the helpers: one namespace is given half."""
+    namespace: str
+    deadline: Deadline
+    task: TaskLimits = _TASK
+
+    async def __call__(
+        self, path: Path, revision: Revision, into: Path, limits: TreeLimits, paths: tuple[str, ...], /
+    ) -> Fetched:
+        """As `write_commit`. Raises Stalled (LimitExceeded) for what takes too much to be read."""
+        try:
+            async with self.places.place(self.namespace), self.deadline.running():
+                return await self.helpers.run(self.task, read_tree, path, revision, into, limits, paths)
+        except LimitExceededError as error:
+            message = f"{self.deadline.where}: reading {revision} needs more {error.limit} than it may use"
+            raise Stalled(LIMIT, f"{message} ({self._allowed(error.limit)})") from error
+        except HelperLostError as error:
+            message = f"{self.deadline.where}: {revision} could not be read: {error}"
+            raise Failed("GitOperationFailed", message) from error
+
+    def _allowed(self, limit: str) -> str:
+        return (
+            f"{self.task.memory_bytes} bytes" if limit == "memory" else f"{self.task.cpu_seconds:g} seconds"
+        )

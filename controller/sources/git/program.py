@@ -1,0 +1,92 @@
+"""Git's own program, for what needs a network: no prompt, no user configuration, no secret in an argument."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from controller.runtime.setbacks import Failed, Stalled
+from controller.sources.git import complaints
+from controller.sources.git.isolation import environment, secret_files
+from controller.sources.git.process import NOT_FOUND, ProcessLimits, TooMuchOutputError, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from controller.sources.git.deadline import Deadline
+    from controller.sources.git.git_url import Credentials, Location
+    from controller.sources.git.process import Ended
+
+
+class BrokenMirrorError(Exception):
+    """Git found its own copy damaged; the remote is not to blame."""
+
+
+@dataclass(frozen=True, slots=True)
+class GitProgram:
+    """Git, ready to ask one location as one identity; two with the same of both are equal."""
+
+    location: Location
+    credentials: Credentials | None
+    deadline: Deadline = field(compare=False)
+    """Of the look that the program runs for."""
+    limits: ProcessLimits = field(default_factory=ProcessLimits, compare=False)
+
+    async def list_references(self, *patterns: str, protocol: int = 2) -> str:
+        """What `git ls-remote --symref` prints; options such as `--heads` narrow it. Raises `Setback`.
+
+        Protocol 0 takes one request and always sends all references; 2 takes two.
+        """
+        arguments = ("ls-remote", "--symref", *patterns, "--end-of-options", self.location.url)
+        return (await self._run(arguments, protocol)).decode("utf-8", "replace")
+
+    async def fetch(self, mirror: Path, *refspecs: str, depth: int | None = 1, protocol: int = 2) -> None:
+        """Fetch into the bare repository `mirror`. Raises `Setback`, or `BrokenMirrorError`.
+
+        Protocol 0 takes two requests, and most servers then send nothing but what a reference points at.
+        """
+        shallow = () if depth is None else (f"--depth={depth}",)
+        arguments = (
+            f"--git-dir={mirror}",
+            *("fetch", "--quiet", "--no-tags", "--force", "--update-shallow"),
+            *("--no-write-fetch-head", "--no-recurse-submodules", *shallow),
+            *("--end-of-options", self.location.url, *refspecs),
+        )
+        await self._run(arguments, protocol)
+
+    async def _run(self, arguments: tuple[str, ...], protocol: int) -> bytes:
+        where = self.location.shown
+        try:
+            async with secret_files(self.credentials) as folder, self.deadline.running():
+                variables = environment(self.location, self.credentials, folder, protocol)
+                ended = await run(("git", *arguments), variables, self.limits, self.deadline.left)
+        except TooMuchOutputError as error:
+            message = f"{where}: more than {self.limits.output_bytes} bytes of references"
+            raise Stalled(complaints.LIMIT, message) from error
+        except OSError as error:
+            message = f"{where}: git could not be started: {error.strerror or error}"
+            raise Failed("StorageOperationFailed", message) from error
+        if ended.status == 0:
+            return ended.output
+        raise self._failure(ended)
+
+    def _failure(self, ended: Ended) -> Exception:
+        where, complaint = self.location.shown, ended.complaint
+        if ended.status == NOT_FOUND:
+            return Stalled("GitMissing", "the program git is not installed")
+        if (limit := complaints.limit_of(complaint)) is not None:
+            return Stalled(
+                complaints.LIMIT, f"{where}: git needs more {limit} than it may use ({self._allowed(limit)})"
+            )
+        text = complaints.shown(complaint, self.credentials)
+        if complaints.is_damage(complaint):
+            return BrokenMirrorError(text)
+        return Failed(complaints.reason_of(complaint), f"{where}: {text}")
+
+    def _allowed(self, limit: str) -> str:
+        allowed = {
+            "memory": f"{self.limits.memory_bytes} bytes",
+            "file size": f"{self.limits.file_bytes} bytes for one file",
+            "CPU time": f"{self.deadline.seconds:g} seconds",
+        }
+        return allowed[limit]

@@ -1,0 +1,186 @@
+"""A Git repository as a source: on this machine read in place, elsewhere through a mirror."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+import pygit2
+
+from controller.runtime.setbacks import Failed
+from controller.sources.git.deadline import Deadline
+from controller.sources.git.git_url import Credentials, Location, parse_location
+from controller.sources.git.ls_remote import References, choose_among, narrowed, parse
+from controller.sources.git.mirror import Mirror
+from controller.sources.git.program import BrokenMirrorError, GitProgram
+from controller.sources.git.reference import Reference, choose
+from controller.sources.git.repository import (
+    UnreadableFormatError,
+    list_references,
+    open_repository,
+)
+from controller.sources.git.tree import DAMAGE, TreeLimits, read_in_thread, without_author
+from controller.sources.git.watch import polled, watched
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from controller.sources.git.blame import Blame
+    from controller.sources.git.tree import TreeReader
+    from controller.sources.provider import Fetched, Revision, Verifier
+
+TIMEOUT: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class GitProvider:
+    """One repository at one reference. Implements `Provider`."""
+
+    location: Location
+    reference: Reference
+    mirror_root: Path
+    """Where mirrors of remotes are kept; shared by all sources, and safe to lose."""
+    credentials: Credentials | None = None
+    """Preferred to any in the location."""
+    limits: TreeLimits = field(default_factory=TreeLimits)
+    interval: float = 10.0
+    """Seconds between looks at a remote; also for a local repository whose watch was silent."""
+    timeout: float = TIMEOUT
+    """Seconds for one step, unless there is a deadline."""
+    deadline: Deadline | None = field(default=None, compare=False)
+    """For all steps together, where the provider is opened for one look."""
+    paths: tuple[str, ...] = ()
+    """Files, folders and globs that matter; files that none could match are not written. Empty: all."""
+    listed: Callable[[GitProgram, tuple[str, ...]], Awaitable[References]] | None = None
+    """Lists a remote's references in place of this provider; others may have asked already."""
+    place: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
+    """Entered for as long as a fetch takes."""
+    reader: TreeReader = read_in_thread
+    """Reads the files of a commit."""
+    authors: bool = True
+    """Whether what is fetched names the commit's author."""
+    refused: dict[Path, tuple[Revision, str]] = field(default_factory=dict, compare=False)
+    """As `Mirror.refused`, which outlives a look."""
+    advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+    """What to do, by the reason of a failure."""
+
+    @property
+    def shows_every_push(self) -> bool:
+        """A tag that was pushed may be no version of the range."""
+        ref = self.reference
+        return ref.semver is None or bool(ref.commit or ref.name or ref.tag)
+
+    async def resolve(self) -> Revision:
+        """List references and choose; a pinned commit needs no look. Raises `Setback`."""
+        if self.reference.commit is not None:
+            return choose({}, None, self.reference)
+        with self._advised():
+            return await choose_among(await self._references(), self.reference)
+
+    async def fetch(self, revision: Revision, into: Path, verifier: Verifier | None = None) -> Fetched:
+        """Write the files of `revision` below the empty folder `into`. Raises `Setback`."""
+        with self._advised():
+            async with self.place():
+                fetched = await self._fetched(revision, into)
+        return fetched if self.authors else without_author(fetched)
+
+    async def _fetched(self, revision: Revision, into: Path) -> Fetched:
+        if self.location.path is not None:
+            try:
+                return await self.reader(self.location.path, revision, into, self.limits, self.paths)
+            except UnreadableFormatError:
+                pass
+            except DAMAGE as error:
+                raise self._unreadable(error, revision) from error
+        return await self.mirror.write(self.reference, revision, into, self.limits, self.paths)
+
+    @property
+    def mirror(self) -> Mirror:
+        """The copy of a remote."""
+        return Mirror(self.mirror_root, self._program(), self.reader, self.refused)
+
+    async def blame(self, revision: Revision, file: str, line: int) -> Blame | None:
+        """Who changed `line` (from 1) of `file` last; None where the history is not at hand, as in a mirror."""
+        if self.location.path is None:
+            return None
+        # GitPython takes long to load, and a source without problems never needs it.
+        module = await asyncio.to_thread(import_module, "controller.sources.git.blame")
+        found: Blame | None = await asyncio.to_thread(
+            module.blame_line, self.location.path, self.location, revision, file, line
+        )
+        return found
+
+    def changes(self) -> AsyncIterator[None]:
+        """At once, then as a local repository's references change, and every interval."""
+        if self.location.path is not None:
+            return watched(self.location.path, self.interval)
+        return polled(self.interval)
+
+    async def _references(self) -> References:
+        if self.location.path is not None:
+            try:
+                return await asyncio.to_thread(_listed_in_place, self.location.path)
+            except UnreadableFormatError:
+                pass
+            except (pygit2.GitError, KeyError, OSError) as error:
+                raise self._unreadable(error) from error
+        elif self.listed is not None:
+            return await self.listed(self._program(), narrowed(self.reference))
+        try:
+            listing = await self._program().list_references(*narrowed(self.reference))
+        except BrokenMirrorError as error:
+            raise self._unreadable(error) from error
+        return await parse(listing, self.location.shown)
+
+    @contextlib.contextmanager
+    def _advised(self) -> Iterator[None]:
+        try:
+            yield
+        except Failed as failed:
+            advice = self.advice.get(failed.reason)
+            if advice is None:
+                raise
+            raise Failed(failed.reason, f"{failed.message}; {advice}") from failed
+
+    def _program(self) -> GitProgram:
+        credentials = self.credentials or self.location.credentials
+        deadline = self.deadline or Deadline(self.timeout, self.location.shown)
+        return GitProgram(self.location, credentials, deadline)
+
+    def _unreadable(self, error: Exception, revision: Revision | None = None) -> Failed:
+        what = f"{revision} cannot be read" if revision else "its references cannot be read"
+        why = "an object is missing" if isinstance(error, KeyError) else str(error)
+        return Failed("GitOperationFailed", f"{self.location.shown}: {what}: {why}")
+
+
+def _listed_in_place(path: Path) -> References:
+    return References(*list_references(open_repository(path)))
+
+
+def open_source(
+    location: str,
+    *,
+    reference: str | None = None,
+    mirror_root: Path,
+    interval: float = 10.0,
+    paths: Iterable[str] = (),
+    credentials: Credentials | None = None,
+) -> GitProvider:
+    """A source from what a person wrote; a relative path counts from the working folder. Raises `Stalled`."""
+    place = parse_location(location)
+    if place.path is not None:
+        path = place.path.expanduser().absolute()
+        place = Location(place.transport, path.as_uri(), place.shown, path=path)
+    return GitProvider(
+        place,
+        Reference.parse(reference),
+        mirror_root.absolute(),
+        credentials=credentials,
+        interval=interval,
+        paths=tuple(paths),
+    )

@@ -1,0 +1,78 @@
+"""The ports of stage 1: what a provider (Git, a bucket, a registry) offers, and who verifies what it fetched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from controller.api.flagsource import FlagSourceSpec
+    from controller.api.meta import ObjectKey
+    from controller.sources.freshness import Freshness
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What a reference was found to be, printed as Flux prints it: `main@sha1:…`, or `sha1:…` without a name."""
+
+    name: str
+    """The reference's short name, such as a branch or a tag; may be empty."""
+    digest: str
+    """`<algorithm>:<hexadecimal digits>`; `sha1:<40 hex>` for a Git commit."""
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.digest}" if self.name else self.digest
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What a provider fetched, beside the files themselves."""
+
+    revision: Revision
+    metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """For `status.artifact.metadata`; keys that other stages read are in `controller.api.artifact`."""
+    summary: str = ""
+    """The revision in words, for Events: `commit 'Turn it on' of Ada <ada@example.com>`. Empty: no words."""
+    skipped: tuple[str, ...] = ()
+    """Entries that were not fetched, with the reason: `flags/evil.json: symlink, not followed`."""
+    manifest: bytes = b""
+    """The bytes that fix the content and that a signature would cover: a commit object, an OCI manifest."""
+
+
+class Verifier(Protocol):
+    """Decides whether fetched content may be stored."""
+
+    async def verify(self, revision: Revision, manifest: bytes) -> None:
+        """Return if `manifest` is signed by someone who is trusted; otherwise raise a `Setback`."""
+
+
+class Provider(Protocol):
+    """One place that definitions come from, opened for one look. Every method raises a `Setback` when it fails."""
+
+    @property
+    def shows_every_push(self) -> bool:
+        """Whether whatever is pushed to the source becomes its revision; False for a range of versions, say."""
+
+    async def resolve(self) -> Revision:
+        """What the reference points at now, without fetching content."""
+
+    async def fetch(self, revision: Revision, into: Path, verifier: Verifier | None = None) -> Fetched:
+        """Write the files of `revision` below the empty folder `into`; bounded, and never outside of it.
+
+        A provider that can have the manifest before the rest calls `verifier` with it first. Whoever calls
+        `fetch` verifies `Fetched.manifest` in any case.
+        """
+
+
+class ProviderFactory(Protocol):
+    """Opens the sources of one provider."""
+
+    async def open(self, spec: FlagSourceSpec, key: ObjectKey, freshness: Freshness) -> Provider:
+        """The source that a spec and its Secrets describe. Raises Setback."""
+
+    def forget(self, key: ObjectKey) -> None:
+        """The source is gone, or has another provider now. Must not fail, and may be called for unknown keys."""
