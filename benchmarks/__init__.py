@@ -1,1 +1,3 @@
-"""Measurements, each beside a peer in the same run: `make bench`. Only ratios carry over to another machine."""
+"""Measurements, each beside a peer in the same run: `make bench`. Only ratios carry over to
+another machine.
+"""

@@ -1,9 +1,11 @@
-"""(h) All of 10,000 flags with targeting asked for at once: how long the answer takes, and the longest pause that others saw meanwhile.
+"""(h) All of 10,000 flags with targeting asked for at once: how long the answer takes, and the longest pause
+that others saw meanwhile.
 
 python -m benchmarks.bulk
 
-`at once` makes the answer within one turn of the loop; `in slices` is what the evaluator does. `first` is the first answer after a
-swap, when nothing is encoded yet. A pause is the time between two turns of a loop that does nothing else.
+`at once` makes the answer within one turn of the loop; `in slices` is what the evaluator does. `first` is the
+first answer after a swap, when nothing is encoded yet. A pause is the time between two turns of a loop that
+does nothing else.
 """
 
 from __future__ import annotations
@@ -20,22 +22,29 @@ from benchmarks.results import keep, median
 from benchmarks.swap import document as targeted
 from benchmarks.swap import read
 from evaluator.heap import Heap
-from evaluator.http.listener import Listener
-from evaluator.http.routes import Call, Deferred, Limits, Request, Routes, at_once, merged
-from evaluator.server import evaluation, management, messages, ofrep
+from evaluator.http.deferred import Deferred, at_once
+from evaluator.http.messages import Call, Request
+from evaluator.http.routes import Routes, merged
+from evaluator.http.server.limits import Limits
+from evaluator.http.server.listener import Listener
+from evaluator.server import evaluation, management, ofrep
 from evaluator.server.context import ContextSources
 from evaluator.server.metrics import Metrics
-from evaluator.wiring import Store
+from evaluator.server.offload import Offload
+from evaluator.server.service import EvaluationService
+from evaluator.store import Store
+from tests.stores import swap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from evaluator.http.messages import Call, Request
     from evaluator.http.routes import Answer
 
 ROUNDS = 5
 FLAGS = 10_000
 RESOLVE_ALL = "/flagd.evaluation.v1.Service/ResolveAll"
-HEAD = "host: x\r\ncontent-type: application/proto\r\ncontent-length: 0\r\n\r\n"
+HEAD = "host: x\r\nconnection: close\r\ncontent-type: application/proto\r\ncontent-length: 0\r\n\r\n"
 ASKED = {
     "OFREP": f"POST {ofrep.PREFIX} HTTP/1.1\r\n{HEAD}",
     "ResolveAll": f"POST {RESOLVE_ALL} HTTP/1.1\r\n{HEAD}",
@@ -45,12 +54,12 @@ ASKED = {
 
 def routes(store: Store) -> Routes:
     """What is asked for, on one port."""
-    metrics, sources = Metrics(store, time.monotonic), ContextSources()
-    answers = evaluation.Evaluation(store, metrics, sources, time.monotonic, messages)
-    bulk = ofrep.Ofrep(store, metrics, sources, time.monotonic)
+    metrics = Metrics(store, time.monotonic)
+    service = EvaluationService(store, ContextSources(), time.monotonic, [metrics.count])
+    answers = evaluation.Evaluation(service)
     return merged(
-        ofrep.routes(bulk, None),
-        management.routes(store, metrics, time.monotonic),
+        ofrep.routes(ofrep.Ofrep(service), None),
+        management.routes(store, metrics, Offload(), time.monotonic),
         Routes(unary={RESOLVE_ALL: answers.resolve_all}),
     )
 
@@ -77,8 +86,7 @@ async def ask(port: int, request: str) -> None:
     """One request on a connection of its own, its answer read whole."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request.encode())
-    head = await reader.readuntil(b"\r\n\r\n")
-    await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
+    await reader.read()
     writer.close()
 
 
@@ -102,7 +110,7 @@ async def measure(*, sliced: bool) -> dict[str, float]:
     """Milliseconds: each asked for twice."""
     store, heap = Store(), Heap()
     with heap.growing():
-        store.swap(read(targeted(1))[0], now=0.0)
+        swap(store, read(targeted(1))[0], now=0.0)
         if store.snapshot is not None:
             store.snapshot.compiled.compile_all()
     made = routes(store)
@@ -128,9 +136,7 @@ async def main() -> None:
     rows: list[dict[str, object]] = []
     for name, sliced in (("at once", False), ("in slices", True)):
         rounds = [await measure(sliced=sliced) for _ in range(ROUNDS)]
-        rows.append(
-            {"made": name} | {key: median([one[key] for one in rounds]) for key in rounds[0]}
-        )
+        rows.append({"made": name} | {key: median([one[key] for one in rounds]) for key in rounds[0]})
     keep(f"all of {FLAGS:,} flags asked for", rows)
 
 

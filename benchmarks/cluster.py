@@ -1,4 +1,5 @@
-"""(f) On Kubernetes: from a push to a FeatureFlagConfiguration, and many sources and sets from cold to Ready and at rest.
+"""(f) On Kubernetes: from a push to a FeatureFlagConfiguration, and many sources and sets from cold to Ready
+and at rest.
 
     python -m benchmarks.cluster
 
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.results import keep, median, percentile
-from tests.cluster.assets import build, find
+from tests.cluster.assets import PLANE, find
 from tests.cluster.controllers import ControllerProcess, controller
 from tests.cluster.hooks import Hook
 from tests.cluster.objects import Namespace, condition, flag_set, flag_source, flags
@@ -29,6 +30,7 @@ from tests.cluster.plane import Plane, running
 from tests.cluster.plugin import install
 from tests.cluster.spines import Spine, spine_in
 from tests.git_http import git_server
+from tests.go import build
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ def plane() -> Iterator[tuple[Plane, ControllerProcess, Path]]:
     """A fresh plane with a controller."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with running(find() or build(), folder / "plane") as cluster:
+        with running(find() or build(PLANE), folder / "plane") as cluster:
             install(cluster)
             cluster.kubectl("create", "namespace", "shop")
             with controller(cluster, folder / "controller") as process:
@@ -92,7 +94,9 @@ def row(
         ask(commit)
         times.append((watched.wait(commit) - started) * 1000)
         for kind in ("flagset", "ffc"):
-            spine.wait(kind, lambda it: it["metadata"]["generation"] == it["status"].get("observedGeneration"))  # fmt: skip
+            spine.wait(
+                kind, lambda it: it["metadata"]["generation"] == it["status"].get("observedGeneration")
+            )
         spine.wait_applied(commit)
     made = Counter(writes(process))
     made.subtract(before)
@@ -138,7 +142,7 @@ def many(cluster: Plane, process: ControllerProcess, folder: Path) -> list[dict[
     """MANY sources over REPOSITORIES repositories, each with a set."""
     for number in range(REPOSITORIES):
         repository = Repository(folder / f"repository-{number}")
-        repository.commit("first", flags__json=flags(**{f"flag-{each}": "on" for each in range(FLAGS)}))  # fmt: skip
+        repository.commit("first", flags__json=flags(**{f"flag-{each}": "on" for each in range(FLAGS)}))
     space = Namespace(cluster, "shop")
     with git_server(folder) as server:
         started = time.perf_counter()
@@ -156,8 +160,8 @@ def many(cluster: Plane, process: ControllerProcess, folder: Path) -> list[dict[
         idle = sum(writes(process).values()) - before
     return [
         {
-            "sources": MANY, "sets": MANY, "repositories": REPOSITORIES, "applied s": applied, "all Ready s": ready,
-            "API writes": cold, "requests to Git": asked, "memory MB": memory(process), "API writes a minute at rest": idle,
+            "sources": MANY, "sets": MANY, "repositories": REPOSITORIES, "applied s": applied, "all Ready " "s": ready,
+            "API writes": cold, "requests to " "Git": asked, "memory MB": memory(process), "API writes a minute at " "rest": idle,
         }
     ]  # fmt: skip
 
@@ -186,9 +190,7 @@ def memory(process: ControllerProcess) -> float:
 def writes(process: ControllerProcess) -> Counter[str]:
     """API writes so far, by verb and kind."""
     text = process.metrics()
-    found = re.findall(
-        r'^flagstaff_api_writes_total\{kind="(\w+)",verb="(\w+)"\} (\S+)$', text, re.MULTILINE
-    )
+    found = re.findall(r'^flagstaff_api_writes_total\{kind="(\w+)",verb="(\w+)"\} (\S+)$', text, re.MULTILINE)
     return Counter({f"{verb} {kind}": int(float(count)) for kind, verb, count in found})
 
 

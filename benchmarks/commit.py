@@ -2,7 +2,8 @@
 
     python -m benchmarks.commit
 
-The client is the OpenFeature SDK with the flagd provider (RPC), told by the event stream; the repository is local.
+The client is the OpenFeature SDK with the flagd provider (RPC), told by the event stream; the repository is
+local.
 """
 
 from __future__ import annotations
@@ -62,9 +63,7 @@ def measure(repository: Repository, flags: int) -> list[float]:
     running = Up(repository.path)
     try:
         ports = running.ready()
-        api.set_provider(
-            FlagdProvider(host="127.0.0.1", port=ports["grpc"], resolver_type=ResolverType.RPC)
-        )
+        api.set_provider(FlagdProvider(host="127.0.0.1", port=ports["grpc"], resolver_type=ResolverType.RPC))
         client = api.get_client()
         changed = threading.Event()
 

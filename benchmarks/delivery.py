@@ -2,8 +2,8 @@
 
     python -m benchmarks.delivery
 
-Everything is real: etcd, kube-apiserver, controller and proxy as their service accounts, Git over HTTP, evaluators as processes, stock clients. All of it
-shares the machine's processors.
+Everything is real: etcd, kube-apiserver, controller and proxy as their service accounts, Git over HTTP,
+evaluators as processes, stock clients. All of it shares the machine's processors.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ class Reader:
         self._provider.shutdown()
 
     def wait(self, number: int) -> float:
-        """When it read this one, on time.perf_counter's clock. Raises queue.Empty when that takes a minute."""
+        """When it read this one, on time.perf_counter's clock. Raises queue.Empty when that takes
+        a minute.
+        """
         while True:
             found, moment = self._read.get(timeout=PATIENCE)
             if found == number:
@@ -227,7 +229,7 @@ class Crowd:
             "proxy CPU s": used,
             "proxy CPU us/receipt": used / MEMBERS * 1e6,
             "writes of FlagReceipts": now["flagreceipts"] - made["flagreceipts"],
-            "writes of FeatureFlagConfigurations": now["featureflagconfigurations"] - made["featureflagconfigurations"],
+            "writes of " "FeatureFlagConfigurations": now["featureflagconfigurations"] - made["featureflagconfigurations"],
         }  # fmt: skip
 
     async def send(self, digest: str, pace: float = 0.0) -> None:

@@ -2,7 +2,8 @@
 
     python -m benchmarks.evaluation
 
-The published core is openfeature-flagd-core (1.0.0 for bucketing v2, 2.0.0 for v3), from the environments that `make oracles` sets up.
+The published core is openfeature-flagd-core (1.0.0 for bucketing v2, 2.0.0 for v3), from the environments
+that `make oracles` sets up.
 """
 
 from __future__ import annotations
@@ -104,9 +105,7 @@ def main() -> None:
                 raise SystemExit(f"{key}: the two do not agree, so their times mean nothing")
             ours = median([round_[0][key][0] for round_ in rounds])
             theirs = median([round_[1][key][0] for round_ in rounds])
-            rows.append(
-                {"flag": key, "ours ns": ours, "peer ns": theirs, "times faster": theirs / ours}
-            )
+            rows.append({"flag": key, "ours ns": ours, "peer ns": theirs, "times faster": theirs / ours})
         keep(f"evaluation, bucketing {generation}", rows)
 
 

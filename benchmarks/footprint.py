@@ -31,7 +31,9 @@ START = (
 
 
 def main() -> None:
-    """`flagstaff evaluator start` with a file of 1,000 flags: from its start to ready, resident memory, CPU when idle."""
+    """`flagstaff evaluator start` with a file of 1,000 flags: from its start to ready, resident memory, CPU
+    when idle.
+    """
     starts, resident = [], []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "flags.json"
@@ -63,7 +65,9 @@ def main() -> None:
 
 
 def compiling(folder: Path) -> dict[str, str]:
-    """An environment in which Python keeps bytecode in `folder`: what is installed has some, a checkout may be told to keep none."""
+    """An environment in which Python keeps bytecode in `folder`: what is installed has some, a checkout may
+    be told to keep none.
+    """
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     return environment

@@ -2,8 +2,8 @@
 
     python -m benchmarks.hostile
 
-Well-behaved are RATE gRPC calls a second over 8 connections (h2load). Beside them, on the same port and the same CPU as h2load, is a
-process that misbehaves in one way for as long as they are measured.
+Well-behaved are RATE gRPC calls a second over 8 connections (h2load). Beside them, on the same port and the
+same CPU as h2load, is a process that misbehaves in one way for as long as they are measured.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 from benchmarks.loads import CLIENT_CPU, GRPC, cpu_seconds, grpc_body, h2load, need
 from benchmarks.results import keep, median
 from benchmarks.servers import ours
-from evaluator.http import frames
-from evaluator.http.frames import END_HEADERS, PREFACE, frame, settings_frame
-from evaluator.http.hpack import encode_block
+from evaluator.http.h2 import frames
+from evaluator.http.h2.frames import END_HEADERS, PREFACE, frame, settings_frame
+from evaluator.http.h2.hpack import encode_block
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -36,7 +36,8 @@ BULK = (
     b"content-length: 2\r\n\r\n{}"
 )
 LARGE = (
-    b"POST /flagd.evaluation.v1.Service/ResolveString HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
+    b"POST /flagd.evaluation.v1.Service/ResolveString HTTP/1.1\r\nhost: a\r\ncontent-type: "
+    b"application/json\r\n"
     b"content-length: %d\r\n\r\n"
 )
 USER = b'"%s",' % (b"x" * 96)
@@ -46,7 +47,9 @@ GREETING = PREFACE + settings_frame({})
 
 def resets(count: int) -> bytes:
     """Streams that are reset as soon as they are opened."""
-    block = encode_block([(":method", "POST"), (":scheme", "http"), (":path", CALL), (":authority", "a"), *GRPC.items()])  # fmt: skip
+    block = encode_block(
+        [(":method", "POST"), (":scheme", "http"), (":path", CALL), (":authority", "a"), *GRPC.items()]
+    )
     return b"".join(
         frame(frames.HEADERS, END_HEADERS, stream, block) + frame(frames.RST_STREAM, 0, stream, b"\0\0\0\x08")
         for stream in range(1, 2 * count, 2)
@@ -113,8 +116,7 @@ async def wants_all(port: int) -> None:
 async def sends_contexts(port: int) -> None:
     """A megabyte each: as many values as are read, then too many."""
     texts = [
-        b'{"flagKey":"targeting","context":{"l":[' + one + b"1]}}"
-        for one in (USER * 9_000, b"[]," * 300_000)
+        b'{"flagKey":"targeting","context":{"l":[' + one + b"1]}}" for one in (USER * 9_000, b"[]," * 300_000)
     ]
     async with line(port) as (reader, writer):
         while not writer.transport.is_closing():

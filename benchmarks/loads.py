@@ -1,15 +1,20 @@
-"""What asks a server in the wire benchmarks: h2load and wrk, held on another CPU than the server, which they can outrun."""
+"""What asks a server in the wire benchmarks: h2load and wrk, held on another CPU than the server, which they
+can outrun.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 import shutil
 import struct
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from google.protobuf.struct_pb2 import Struct
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2
@@ -17,9 +22,10 @@ from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2
 from benchmarks.results import percentile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 REQUESTS, SECONDS = 40_000, 5
+UNIQUE = 20_000
 SERVER_CPU, CLIENT_CPU = "0", "1"
 GRPC = {"content-type": "application/grpc", "te": "trailers"}
 JSON = {"content-type": "application/json"}
@@ -48,25 +54,44 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def grpc_body(flag: str) -> bytes:
+def context(number: int | None = None) -> dict[str, str | bool | float]:
+    """CONTEXT, with a user of its own for each number."""
+    if number is None:
+        return CONTEXT
+    return CONTEXT | {"targetingKey": f"user-{number}", "email": f"a{number}@example.com", "age": number % 99}
+
+
+def tracing_headers(number: int | None) -> dict[str, str]:
+    """What differs from call to call: W3C's trace context and a request id."""
+    digits = hashlib.md5(str(number).encode(), usedforsecurity=False).hexdigest()
+    return {
+        "traceparent": f"00-{digits}-{digits[7:23]}-01",
+        "x-request-id": f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}",
+    }
+
+
+def grpc_body(flag: str, number: int | None = None) -> bytes:
     """A framed Resolve request; they all have the same fields."""
-    context = Struct()
-    context.update(CONTEXT)
-    message = evaluation_pb2.ResolveBooleanRequest(
-        flag_key=flag, context=context
-    ).SerializeToString()
+    given = Struct()
+    given.update(context(number))
+    message = evaluation_pb2.ResolveBooleanRequest(flag_key=flag, context=given).SerializeToString()
     return struct.pack(">BI", 0, len(message)) + message
 
 
-def connect_body(flag: str) -> bytes:
+def connect_body(flag: str, number: int | None = None) -> bytes:
     """The same in JSON."""
-    return json.dumps({"flagKey": flag, "context": CONTEXT}).encode()
+    return json.dumps({"flagKey": flag, "context": context(number)}).encode()
 
 
-def h2load(
-    url: str, body: bytes, headers: Mapping[str, str], scratch: Path, *, rate: int = 0
-) -> Figures:
-    """All of REQUESTS over 8 connections of 4 streams; `rate`: as many a second instead of as fast as it goes."""
+def ofrep_body(number: int | None = None) -> bytes:
+    """The same for OFREP, whose URL names the flag."""
+    return json.dumps({"context": context(number)}).encode()
+
+
+def h2load(url: str, body: bytes, headers: Mapping[str, str], scratch: Path, *, rate: int = 0) -> Figures:
+    """All of REQUESTS over 8 connections of 4 streams; `rate`: as many a second instead of as fast as it
+    goes.
+    """
     log, sent = scratch / "log", scratch / "body"
     sent.write_bytes(body)
     paced = [f"--rps={rate // 8}", "-n", str(rate * SECONDS)] if rate else ["-n", str(REQUESTS)]
@@ -84,11 +109,24 @@ def h2load(
     return wanted, percentile(times, 0.5), percentile(times, 0.99)
 
 
-def wrk(url: str, body: bytes, scratch: Path) -> Figures:
-    """POST over 32 connections of HTTP/1.1 for SECONDS."""
-    script = scratch / "load.lua"
+def callers(origin: str, path: str, content_type: str, flag: str, kind: str) -> Figures:
+    """What `benchmarks.callers` measures."""
+    command = [sys.executable, "-m", "benchmarks.callers", origin, path, content_type, flag, kind]
+    done = subprocess.run(["taskset", "-c", CLIENT_CPU, *command], capture_output=True, text=True, check=True)
+    requests, p50, p99 = json.loads(done.stdout)
+    return requests, p50, p99
+
+
+def wrk(url: str, make: Callable[[int | None], bytes], scratch: Path, *, varied: bool = False) -> Figures:
+    """POST `make(number)` over 32 connections of HTTP/1.1 for SECONDS; `varied`: each with headers and a
+    context of its own, until UNIQUE were sent, then again from the first.
+    """
+    script, sent = scratch / "load.lua", scratch / "requests.lua"
+    numbers: list[int | None] = [*range(UNIQUE)] if varied else [None]
+    sent.write_text("return {\n" + "".join(_wrk_request(url, make(n), n) for n in numbers) + "}\n", "ascii")
     script.write_text(
-        f"wrk.method='POST'\nwrk.body='{body.decode()}'\nwrk.headers['Content-Type']='application/json'\n"
+        f"local all, at = dofile('{sent}'), 0\n"
+        "request=function() at = at % #all + 1; return all[at] end\n"
         "done=function(s,l,r) io.write(string.format('RESULT %d %d %d %d\\n', s.requests,"
         " s.errors.status+s.errors.read+s.errors.timeout+s.errors.connect,"
         " l:percentile(50), l:percentile(99))) end\n",
@@ -102,3 +140,12 @@ def wrk(url: str, body: bytes, scratch: Path) -> Figures:
     if found is None or int(found[2]):
         raise SystemExit(f"wrk: not every request succeeded:\n{done.stdout}")
     return int(found[1]), int(found[3]), int(found[4])
+
+
+def _wrk_request(url: str, body: bytes, number: int | None) -> str:
+    """One request as a string of Lua."""
+    parts = urlsplit(url)
+    fields = {"host": parts.netloc, "content-type": "application/json", "content-length": str(len(body))}
+    lines = [f"{name}: {value}" for name, value in (fields | tracing_headers(number)).items()]
+    text = "\r\n".join((f"POST {parts.path} HTTP/1.1", *lines, "", body.decode()))
+    return json.dumps(text) + ",\n"

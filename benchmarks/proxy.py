@@ -1,10 +1,12 @@
-"""(j) A FeatureFlagConfiguration's write until the last of 1,000 and of 10,000 streams has it, beside a real flagd-proxy where there is one.
+"""(j) A FeatureFlagConfiguration's write until the last of 1,000 and of 10,000 streams has it, beside a real
+flagd-proxy where there is one.
 
     python -m benchmarks.proxy [STREAMS …]
 
-Everything is real: etcd, kube-apiserver, the proxy as its service account, and a connection for each stream, as each pod has one. flagd-proxy is
-taken from FLAGD_PROXY_BINARY or PATH and reads a FeatureFlag of the same content; without it, its rows are missing and the output says so.
-Streams, control plane and proxy share the machine's processors, so the figures are of a cluster that is busy.
+Everything is real: etcd, kube-apiserver, the proxy as its service account, and a connection for each stream,
+as each pod has one. flagd-proxy is taken from FLAGD_PROXY_BINARY or PATH and reads a FeatureFlag of the same
+content; without it, its rows are missing and the output says so. Streams, control plane and proxy share the
+machine's processors, so the figures are of a cluster that is busy.
 """
 
 from __future__ import annotations
@@ -31,12 +33,13 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 from benchmarks.loads import cpu_seconds
 from benchmarks.results import keep, median, percentile
 from controller.kube.client import Cluster
-from evaluator.http import frames
-from evaluator.http.hpack import encode_block
-from tests.cluster.assets import build, find
+from evaluator.http.h2 import frames
+from evaluator.http.h2.hpack import encode_block
+from tests.cluster.assets import PLANE, find
 from tests.cluster.plane import Plane, free_ports, running
 from tests.cluster.plugin import install
 from tests.cluster.proxies import proxy
+from tests.go import build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +84,9 @@ class Audience:
 
 
 class Stream(asyncio.Protocol):
-    """One subscriber on a connection of its own: as much of HTTP/2 as it takes to read one stream, and no more."""
+    """One subscriber on a connection of its own: as much of HTTP/2 as it takes to read one stream, and no
+    more.
+    """
 
     def __init__(self, audience: Audience, selector: str) -> None:
         self.audience = audience
@@ -124,9 +129,7 @@ class Stream(asyncio.Protocol):
                 self.audience.tell(self, number_in(bytes(self.message[5:end])))
                 del self.message[:end]
         elif kind in {frames.SETTINGS, frames.PING} and not flags & frames.ACK:
-            self.transport.write(
-                frames.frame(kind, frames.ACK, 0, payload if kind == frames.PING else b"")
-            )
+            self.transport.write(frames.frame(kind, frames.ACK, 0, payload if kind == frames.PING else b""))
 
 
 def number_in(message: bytes) -> int:
@@ -304,9 +307,10 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if theirs() is None:
         print(
-            "no flagd-proxy: neither FLAGD_PROXY_BINARY nor PATH names one, so there is nothing to compare with"
+            "no flagd-proxy: neither FLAGD_PROXY_BINARY nor PATH names one, so there is "
+            "nothing to compare with"
         )
-    assets = find() or build()
+    assets = find() or build(PLANE)
     size = len(json.dumps(document(0)))
     print(f"a set of {FLAGS + 1} flags, {size} bytes; {WRITES} writes, then {BURST} at once")
     with tempfile.TemporaryDirectory() as folder, running(assets, Path(folder) / "plane") as plane:

@@ -1,4 +1,6 @@
-"""The servers that the wire benchmarks load, each alone on one CPU: ours, and a real flagd where there is one."""
+"""The servers that the wire benchmarks load, each alone on one CPU: ours, and a real flagd where there is
+one.
+"""
 
 from __future__ import annotations
 
@@ -67,9 +69,7 @@ def flagd_binary() -> str | None:
     """Where a real flagd is, if FLAGD_BINARY or PATH says so; if not, that is said."""
     binary = os.environ.get("FLAGD_BINARY") or shutil.which("flagd")
     if binary is None:
-        print(
-            "no flagd: neither FLAGD_BINARY nor PATH names one, so there is nothing to compare with"
-        )
+        print("no flagd: neither FLAGD_BINARY nor PATH names one, so there is nothing to compare with")
     return binary
 
 

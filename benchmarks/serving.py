@@ -16,8 +16,10 @@ from pathlib import Path
 import uvloop
 
 from evaluator.flags import parse
-from evaluator.settings import TlsPaths
-from evaluator.wiring import Settings, Store, serve
+from evaluator.settings import Settings, TlsPaths
+from evaluator.store import Store
+from evaluator.wiring import serve
+from tests.stores import swap
 
 
 def document(flags: int) -> bytes:
@@ -40,7 +42,7 @@ def document(flags: int) -> bytes:
 async def main(flags: int, certificate: str = "", key: str = "") -> None:
     """Serve until standard input ends, by TLS if there are a certificate and its key."""
     store = Store()
-    store.swap(parse(document(flags), file="flags.json").flag_set, now=0.0)
+    swap(store, parse(document(flags), file="flags.json").flag_set, now=0.0)
     tls = TlsPaths(certificate=Path(certificate), key=Path(key)) if certificate else None
     settings = Settings(
         host="127.0.0.1", port=0, ofrep_port=0, management_port=0, sync_port=0, server_tls=tls

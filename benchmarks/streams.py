@@ -1,8 +1,10 @@
-"""(f) Server streams: how far apart subscribers hear of a change, what a stream costs, and whether any of them is forgotten.
+"""(f) Server streams: how far apart subscribers hear of a change, what a stream costs, and whether any of
+them is forgotten.
 
     python -m benchmarks.streams
 
-`flagstaff evaluator start` follows a file of 100 flags that is replaced by a rename; the subscribers are a process on another CPU.
+`flagstaff evaluator start` follows a file of 100 flags that is replaced by a rename; the subscribers are a
+process on another CPU.
 """
 
 from __future__ import annotations
@@ -59,9 +61,7 @@ class Evaluator:
         marker = f"marker-{self._number:06}"
         on = {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}
         following = self._file.with_suffix(".next")
-        following.write_text(
-            json.dumps({"flags": {**self._flags["flags"], marker: on}}), encoding="utf-8"
-        )
+        following.write_text(json.dumps({"flags": {**self._flags["flags"], marker: on}}), encoding="utf-8")
         following.replace(self._file)
         return marker
 

@@ -2,8 +2,9 @@
 
     python -m benchmarks.subscribers PORT PATH CONNECTIONS STREAMS_OF_EACH
 
-Opens them all at once and prints a line of JSON when each has its first message. Then, for each line of standard input, it prints
-`waiting`, and a line of JSON once every stream has had a message with that text in it, or after PATIENCE seconds.
+Opens them all at once and prints a line of JSON when each has its first message. Then, for each line of
+standard input, it prints `waiting`, and a line of JSON once every stream has had a message with that text in
+it, or after PATIENCE seconds.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ import time
 from typing import TYPE_CHECKING
 
 from benchmarks.results import percentile
-from evaluator.http import framing
-from evaluator.http.frames import (
+from evaluator.http.h2.frames import (
     DATA,
     END_HEADERS,
     END_STREAM,
@@ -33,8 +33,9 @@ from evaluator.http.frames import (
     settings_frame,
     window_frame,
 )
-from evaluator.http.frames import DEFAULT_WINDOW as WINDOW
-from evaluator.http.hpack import encode_block
+from evaluator.http.h2.frames import DEFAULT_WINDOW as WINDOW
+from evaluator.http.h2.hpack import encode_block
+from evaluator.http.rpc import grpc as framing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,8 +48,7 @@ def greeting(path: str, streams: int) -> bytes:
     fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "bench")]
     block = encode_block([*fields, ("content-type", "application/grpc"), ("te", "trailers")])
     opened = b"".join(
-        frame(HEADERS, END_HEADERS, stream, block)
-        + frame(DATA, END_STREAM, stream, framing.frame(b""))
+        frame(HEADERS, END_HEADERS, stream, block) + frame(DATA, END_STREAM, stream, framing.frame(b""))
         for stream in range(1, 2 * streams, 2)
     )
     wide = settings_frame({Setting.INITIAL_WINDOW_SIZE: MAX_WINDOW})
@@ -105,7 +105,9 @@ class Crowd:
             self._poll.register(one.socket, select.EPOLLOUT | select.EPOLLIN)
 
     def await_all(self, text: bytes) -> list[float]:
-        """When each stream had a message with `text` in it, on the monotonic clock; fewer than there are after PATIENCE."""
+        """When each stream had a message with `text` in it, on the monotonic clock; fewer than there are
+        after PATIENCE.
+        """
         told: dict[tuple[int, int], float] = {}
         until = time.monotonic() + PATIENCE
         while len(told) < self.streams and (left := until - time.monotonic()) > 0:

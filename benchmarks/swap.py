@@ -1,10 +1,12 @@
-"""(e) A new set of 10,000 flags: read, made ready, served, told to 100 event streams; and the longest pause that others saw meanwhile.
+"""(e) A new set of 10,000 flags: read, made ready, served, told to 100 event streams; and the longest pause
+that others saw meanwhile.
 
 python -m benchmarks.swap
 
-`on the loop` swaps as simply as can be: only reading is in a thread. `aside` is what the evaluator does: `Exchange`, `Heap`, event streams
-that compare in a thread. A pause is the time between two turns of a loop that evaluates one flag in each. The first set is served
-before; every round is a process-wide state of its own, as a process of ours would be after its start.
+`on the loop` swaps as simply as can be: only reading is in a thread. `aside` is what the evaluator does:
+`Exchange`, `Heap`, event streams that compare in a thread. A pause is the time between two turns of a loop
+that evaluates one flag in each. The first set is served before; every round is a process-wide state of its
+own, as a process of ours would be after its start.
 """
 
 from __future__ import annotations
@@ -23,10 +25,11 @@ from benchmarks.results import keep, median, percentile
 from evaluator.exchange import Exchange, beside
 from evaluator.flags import FlagSet, digest, parse
 from evaluator.heap import Heap
-from evaluator.http.routes import Call, Code
+from evaluator.http.messages import Call, Code
 from evaluator.resolve import FlagType, resolve
 from evaluator.server.events import EventStreams, in_place
-from evaluator.wiring import Store
+from evaluator.store import Content, Report, Store
+from tests.stores import swap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,9 +108,9 @@ class Scene:
             flag_set, found = await asyncio.to_thread(read, content)
         parsed = time.perf_counter()
         if self.aside:
-            await self.exchange.put(flag_set, digest=found)
+            await self.exchange.apply(Report("", 0.0, Content(flag_set, found)))
         else:
-            self.store.swap(flag_set, now=0.0, content=found)
+            swap(self.store, flag_set, now=0.0, content=found)
         return parsed
 
     async def evaluate(self) -> None:

@@ -2,28 +2,28 @@
 
     python -m benchmarks.wire
 
-The server has one CPU, the load generator another (h2load for HTTP/2, wrk for HTTP/1.1). The server's CPU time is read from the
-kernel, so that a figure is requests per second and core. flagd is taken from FLAGD_BINARY or PATH; without it, its columns are missing
-and the output says so.
+The server has one CPU, the load generator another (h2load for HTTP/2, wrk for HTTP/1.1). The server's CPU
+time is read from the kernel, so that a figure is requests per second and core. flagd is taken from
+FLAGD_BINARY or PATH; without it, its columns are missing and the output says so.
 """
 
 from __future__ import annotations
 
-import json
 import tempfile
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.loads import (
-    CONTEXT,
     GRPC,
     JSON,
+    callers,
     connect_body,
     cpu_seconds,
     grpc_body,
     h2load,
     need,
+    ofrep_body,
     wrk,
 )
 from benchmarks.results import keep, median
@@ -42,31 +42,39 @@ SERVICE = "/flagd.evaluation.v1.Service"
 
 def grpc(flag: str, method: str) -> Callable[[Server, Path], Figures]:
     """gRPC, by TLS if the server has it."""
-    return lambda server, scratch: h2load(
-        f"{server.grpc}{SERVICE}/{method}", grpc_body(flag), GRPC, scratch
-    )
+    return lambda server, scratch: h2load(f"{server.grpc}{SERVICE}/{method}", grpc_body(flag), GRPC, scratch)
 
 
 def connect(version: str) -> Callable[[Server, Path], Figures]:
     """Connect's JSON for a flag with targeting."""
-    path, body = f"{SERVICE}/ResolveString", connect_body("targeting")
+    path, body = f"{SERVICE}/ResolveString", partial(connect_body, "targeting")
     if version == "1.1":
         return lambda server, scratch: wrk(f"{server.grpc}{path}", body, scratch)
-    return lambda server, scratch: h2load(f"{server.grpc}{path}", body, JSON, scratch)
+    return lambda server, scratch: h2load(f"{server.grpc}{path}", body(), JSON, scratch)
 
 
-def ofrep(server: Server, scratch: Path) -> Figures:
+def ofrep(server: Server, scratch: Path, *, varied: bool = False) -> Figures:
     """One flag with targeting."""
-    body = json.dumps({"context": CONTEXT}).encode()
-    return wrk(f"{server.ofrep}/ofrep/v1/evaluate/flags/targeting", body, scratch)
+    return wrk(f"{server.ofrep}/ofrep/v1/evaluate/flags/targeting", ofrep_body, scratch, varied=varied)
+
+
+def called(kind: str, content_type: str = "application/grpc") -> Callable[[Server, Path], Figures]:
+    """A flag with targeting by `benchmarks.callers`, whose calls are all alike or each with headers and a
+    context of its own.
+    """
+    return lambda server, _: callers(server.grpc, f"{SERVICE}/ResolveString", content_type, "targeting", kind)
 
 
 CLEAR: dict[str, Callable[[Server, Path], Figures]] = {
     "gRPC static": grpc("static", "ResolveBoolean"),
     "gRPC targeting": grpc("targeting", "ResolveString"),
+    "gRPC targeting, all calls alike": called("same"),
+    "gRPC targeting, each call its own": called("varied"),
     "OFREP targeting": ofrep,
+    "OFREP targeting, each call its own": partial(ofrep, varied=True),
     "Connect JSON targeting, HTTP/1.1": connect("1.1"),
     "Connect JSON targeting, HTTP/2": connect("2"),
+    "Connect JSON targeting, HTTP/2, each call its own": called("varied", "application/json"),
 }
 SECURE: dict[str, Callable[[Server, Path], Figures]] = {
     "gRPC static, TLS": grpc("static", "ResolveBoolean"),
@@ -105,9 +113,7 @@ def main() -> None:
             for index, figure in enumerate(("requests/s/core", "p50 us", "p99 us")):
                 row[f"{name} {figure}"] = median([one[load][index] for one in found])
         if binary:
-            theirs, mine = (
-                median([one[load][0] for one in rounds[name]]) for name in ("flagd", "flagstaff")
-            )
+            theirs, mine = (median([one[load][0] for one in rounds[name]]) for name in ("flagd", "flagstaff"))
             row["times flagd"] = mine / theirs
         rows.append(row)
     keep("over the wire", rows)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 FOREIGN = Path(__file__).parent / "foreign"
 
-# A shared machine is slow at times, and slowness is no failure. CI repeats the same examples, so that a change is judged by
-# what it changes; everywhere else each run looks at new ones.
+# A shared machine is slow at times, and slowness is no failure. CI repeats the same examples, so that a
+# change is judged by what it changes; everywhere else each run looks at new ones.
 settings.register_profile(
     "flagstaff",
     deadline=None,
@@ -25,8 +25,8 @@ settings.load_profile("flagstaff")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Providers of other languages are tested when they are asked for by name: they need `make test-clients`."""
-    named = any(
-        FOREIGN in (Path(word).resolve(), *Path(word).resolve().parents) for word in config.args
-    )
+    """Providers of other languages are tested when they are asked for by name: they need `make
+    test-clients`.
+    """
+    named = any(FOREIGN in (Path(word).resolve(), *Path(word).resolve().parents) for word in config.args)
     return True if collection_path == FOREIGN and not named else None

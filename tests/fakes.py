@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from controller.api.provenance import AUTHOR, SUBJECT
 from controller.runtime.setbacks import Failed
-from controller.sources.reference import HEADS, TAGS, Reference, choose
-from controller.sources.source import Commit, Revision
+from controller.sources.git.reference import HEADS, TAGS, Reference, choose
+from controller.sources.provider import Fetched, Revision
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from controller.sources.provider import Verifier
 
 
 @dataclass
@@ -51,11 +53,12 @@ class FakeRepository:
 
 @dataclass(frozen=True)
 class FakeSource:
-    """Implements `Source` over a `FakeRepository`."""
+    """Implements `Provider` over a `FakeRepository`."""
 
     repository: FakeRepository
     reference: Reference = field(default_factory=Reference)
     interval: float = 0.05
+    shows_every_push: bool = True
 
     async def resolve(self) -> Revision:
         """As a real one: by listing references."""
@@ -63,7 +66,7 @@ class FakeSource:
             self._reach()
         return choose(self.repository.refs, HEADS + "main", self.reference)
 
-    async def fetch(self, revision: Revision, into: Path) -> Commit:
+    async def fetch(self, revision: Revision, into: Path, verifier: Verifier | None = None) -> Fetched:
         """Write the commit's files."""
         self._reach()
         found = self.repository.commits.get(revision.digest.removeprefix("sha1:"))
@@ -72,7 +75,7 @@ class FakeSource:
         subject, files = found
         for name, text in files.items():
             (into / name).write_text(text, encoding="utf-8")
-        return Commit(revision, "Ada <ada@example.com>", datetime(2026, 1, 1, tzinfo=UTC), subject)
+        return Fetched(revision, {AUTHOR: "Ada <ada@example.com>", SUBJECT: subject})
 
     async def changes(self) -> AsyncIterator[None]:
         """At once, when the repository is told, and every interval."""

@@ -1,4 +1,6 @@
-"""Git over smart HTTP for tests: `git http-backend` behind a small threaded server on loopback, and a proxy before it."""
+"""Git over smart HTTP for tests: `git http-backend` behind a small threaded server on loopback, and a proxy
+before it.
+"""
 
 from __future__ import annotations
 
@@ -65,9 +67,7 @@ class GitServer(ThreadingHTTPServer):
         """Greets in the thread that answers, not in the one that accepts."""
         accepted, peer = super().get_request()
         if self.tls is not None:
-            accepted = self.tls.wrap_socket(
-                accepted, server_side=True, do_handshake_on_connect=False
-            )
+            accepted = self.tls.wrap_socket(accepted, server_side=True, do_handshake_on_connect=False)
         return accepted, peer
 
     def shutdown_request(self, request: Any) -> None:
@@ -207,9 +207,7 @@ class _Tunnel(BaseHTTPRequestHandler):
         self.close_connection = True
         parts = urlsplit(self.path)
         headers = {
-            name: value
-            for name, value in self.headers.items()
-            if not name.lower().startswith("proxy-")
+            name: value for name, value in self.headers.items() if not name.lower().startswith("proxy-")
         }
         head = [f"{self.command} {parts.path}?{parts.query} HTTP/1.0"]
         head += [f"{name}: {value}" for name, value in headers.items()]

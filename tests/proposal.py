@@ -1,6 +1,7 @@
 """The manifest of the first design discussion (June 2022): it must apply as printed and be served.
 
-Read from where the public conformance cases are, or from the folder that FEATURE_FLAG_PROPOSAL names; it is not ours to copy.
+Read from where the public conformance cases are, or from the folder that FEATURE_FLAG_PROPOSAL names; it is
+not ours to copy.
 """
 
 from __future__ import annotations

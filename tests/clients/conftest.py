@@ -1,4 +1,6 @@
-"""A server of all kinds of flags; disks that can be filled; how long recoveries took, told at the end of a run."""
+"""A server of all kinds of flags; disks that can be filled; how long recoveries took, told at the end of a
+run.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """A line a recovery, whichever process of a parallel run it was measured in."""
     reports = terminalreporter.stats.get("passed", [])
-    lines = [
-        str(what) for each in reports for name, what in each.user_properties if name == "recovery"
-    ]
+    lines = [str(what) for each in reports for name, what in each.user_properties if name == "recovery"]
     if lines:
         terminalreporter.section("recovery")
         for line in sorted(lines):

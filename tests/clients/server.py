@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from evaluator.settings import Settings
 from evaluator.store import Store
 from evaluator.wiring import Ports, Serving, serve
+from tests.stores import swap
 from tests.unit.evaluator.server.fakes import flag
 
 if TYPE_CHECKING:
@@ -45,10 +46,10 @@ class Server:
     def swap(self, flags: FlagSet) -> None:
         self._flags = flags
 
-        async def swap() -> None:
-            self.store.swap(flags, now=1_700_000_000)
+        async def swapped() -> None:
+            swap(self.store, flags, now=1_700_000_000)
 
-        self._wait(swap())
+        self._wait(swapped())
 
     def stop(self) -> None:
         self._wait(self._serving.stop())
@@ -81,7 +82,9 @@ class Server:
 
 
 def until(found: Callable[[], T], *, seconds: float = 20.0) -> T:
-    """What `found` returns once that is true; the last of it when time is up, for the caller's assertion to show."""
+    """What `found` returns once that is true; the last of it when time is up, for the caller's assertion to
+    show.
+    """
     deadline = time.monotonic() + seconds
     while not (last := found()) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -57,16 +57,14 @@ class Document:
 
 def document(name: str, text: str | bytes, place: tuple[int, int], words: str) -> Any:
     content = text if isinstance(text, bytes) else text.encode()
-    return pytest.param(
-        Document(name, content, place, words), id=words.replace(" ", "-") + name[5:]
-    )
+    return pytest.param(Document(name, content, place, words), id=words.replace(" ", "-") + name[5:])
 
 
 DOCUMENTS = (
     document("flags.json", GOOD[: len(GOOD) // 2], (6, 9), "cut off"),
     document("flags.yaml", BOMB, (5, 10), "aliases"),
-    document("flags.json", f'{{"flags":{{"banner":{FLAG}}},\n"banner":{FLAG}}}}}}}', (2, 1), "second time"),
-    document("flags.yaml", f"flags:\n  banner: {FLAG}}}\n  banner: {FLAG}}}\n", (3, 3), "second time"),
+    document("flags.json", f'{{"flags":{{"banner":{FLAG}}},\n"banner":{FLAG}}}}}}}', (2, 1), "used twice"),
+    document("flags.yaml", f"flags:\n  banner: {FLAG}}}\n  banner: {FLAG}}}\n", (3, 3), "used twice"),
     document(
         "flags.json",
         f'{{"flags":{{"banner":{FLAG},\n"targeting":{"[" * DEEP}{"]" * DEEP}}}}}}}',

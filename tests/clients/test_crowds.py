@@ -1,4 +1,6 @@
-"""Certificates that are rotated under load, and a thousand clients that drop at once: the others notice nothing."""
+"""Certificates that are rotated under load, and a thousand clients that drop at once: the others notice
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -135,9 +137,7 @@ def streams(port: int) -> float:
     """Open event and sync streams."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
         text = answer.read().decode()
-    return sum(
-        map(float, re.findall(r'^flagstaff_streams\{kind="\w+"\} (\S+)', text, re.MULTILINE))
-    )
+    return sum(map(float, re.findall(r'^flagstaff_streams\{kind="\w+"\} (\S+)', text, re.MULTILINE)))
 
 
 @pytest.mark.timeout(200)

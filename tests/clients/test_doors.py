@@ -1,4 +1,6 @@
-"""Every way in: each port as a Unix socket, each with a certificate of its own, asked by stock clients; and what they leave behind."""
+"""Every way in: each port as a Unix socket, each with a certificate of its own, asked by stock clients; and
+what they leave behind.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,12 @@ if TYPE_CHECKING:
 
 SOURCE = ("-f", "file:flags.json")
 SOCKETS = {"grpc": "--socket-path", "sync": "--sync-socket-path", "ofrep": "--ofrep-socket-path"}
-CERTIFICATES = {"grpc": "server", "sync": "server", "ofrep": "ofrep-server", "management": "management-server"}  # fmt: skip
+CERTIFICATES = {
+    "grpc": "server",
+    "sync": "server",
+    "ofrep": "ofrep-server",
+    "management": "management-server",
+}
 """By door, the options that its certificate and key are named after."""
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import signal
 import socket
 import urllib.error
 import urllib.request
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -54,10 +55,15 @@ def rpc(port: int, **more: Any) -> FlagdProvider:
 
 
 def ready(running: Evaluator) -> dict[str, Any]:
-    """The ports, once a flag set is served."""
-    ports = running.said("listening")
-    running.said("flags served")
-    return ports
+    """The ports, once a flag set is served: before they are open where it was on disk."""
+    said: dict[str, dict[str, Any]] = {}
+
+    def complete(event: dict[str, Any]) -> bool:
+        said[event["message"]] = event
+        return {"listening", "flags served"} <= said.keys()
+
+    running.wait(complete)
+    return said["listening"]
 
 
 def readiness(port: int) -> int:
@@ -78,9 +84,7 @@ def readiness(port: int) -> int:
     ],
     ids=["uri", "letter", "sources"],
 )
-def test_a_file_is_served_and_its_change_is_seen_by_stock_clients(
-    tmp_path: Path, words: list[str]
-) -> None:
+def test_a_file_is_served_and_its_change_is_seen_by_stock_clients(tmp_path: Path, words: list[str]) -> None:
     replace(tmp_path / "flags.json", banner("plain"))
     with evaluator(*words, cwd=tmp_path) as running:
         ports = ready(running)
@@ -238,12 +242,76 @@ def test_a_restart_without_the_source_serves_the_last_good_flags(tmp_path: Path)
         assert (served(ports["ofrep"]), readiness(ports["management"])) == ("Hooray", 200)
 
 
+def test_the_first_answer_after_a_restart_comes_from_the_last_good_flags(tmp_path: Path) -> None:
+    replace(tmp_path / "flags.json", banner("party"))
+    words = ["-f", "file:flags.json", "--state-dir", "state"]
+    with evaluator(*words, cwd=tmp_path) as running:
+        ready(running)
+        assert until(lambda: any((tmp_path / "state").rglob("*.flags")))
+    (tmp_path / "flags.json").unlink()
+    with evaluator(*words, cwd=tmp_path) as running:
+        ports = running.said("listening")
+        assert served(ports["ofrep"]) == "Hooray"
+        said = [event["message"] for event in running.log]
+    assert said.index("flags served") < said.index("listening")
+
+
+def test_a_second_process_on_a_state_folder_is_refused(tmp_path: Path) -> None:
+    replace(tmp_path / "flags.json", banner("party"))
+    words = ["-f", "file:flags.json", "--state-dir", "state"]
+    with evaluator(*words, cwd=tmp_path) as first:
+        ports = ready(first)
+        with evaluator(*words, cwd=tmp_path) as second:
+            assert second.process.wait(20) == 2
+        assert readiness(ports["management"]) == 200
+    assert "the state folder state is in use by another process" in second.log[-1]["message"]
+
+
 def test_a_port_that_is_taken_ends_the_start_with_a_reason(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with evaluator("-f", "file:flags.json", "--ofrep-port", str(port), cwd=tmp_path) as running:
             assert running.process.wait(20) == 2
-    assert "address already in use" in running.log[-1]["message"]
+    message = f"port {port} is already in use; choose another with --ofrep-port, or 0 for any free one"
+    assert message in running.log[-1]["message"]
+
+
+def test_a_fifo_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "flags.json")
+    with evaluator("-f", "file:flags.json", cwd=tmp_path) as running:
+        assert running.process.wait(20) == 2
+    assert "file:flags.json: it is a FIFO, which cannot be followed" in running.log[-1]["message"]
+
+
+def test_a_signal_ends_a_process_whose_files_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "token")
+    source = {"uri": "http://127.0.0.1:9/", "provider": "http", "bearerTokenFile": "token"}
+    with evaluator("--sources", json.dumps([source]), cwd=tmp_path) as running:
+        writers: list[int] = []
+
+        def is_read() -> bool:
+            """Whether a thread of the evaluator reads the FIFO, and so waits for what is never written."""
+            with suppress(OSError):
+                writers.append(os.open(tmp_path / "token", os.O_WRONLY | os.O_NONBLOCK))
+            return bool(writers)
+
+        assert until(is_read)
+        assert running.stop() == 0
+        os.close(writers[0])
+
+
+def test_a_second_interrupt_ends_the_process_without_a_traceback(tmp_path: Path) -> None:
+    replace(tmp_path / "flags.json", banner("plain"))
+    with evaluator("-f", "file:flags.json", cwd=tmp_path) as running:
+        ports = ready(running)
+        with closing(http.client.HTTPConnection("127.0.0.1", ports["grpc"], timeout=20)) as unanswered:
+            unanswered.putrequest("POST", "/flagd.evaluation.v1.Service/ResolveBoolean")
+            unanswered.putheader("Content-Length", "100")
+            unanswered.endheaders(b"{")
+            running.process.send_signal(signal.SIGINT)
+            running.said("stopping")
+            assert running.stop(signal.SIGINT) == -signal.SIGINT
+    assert not any("Traceback" in event["message"] for event in running.log)
 
 
 def test_the_log_tells_which_source_is_stale_and_when_it_is_current_again(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Requests that are malformed, huge or slow get the protocol's error, and a well-behaved client beside them notices nothing."""
+"""Requests that are malformed, huge or slow get the protocol's error, and a well-behaved client beside them
+notices nothing.
+"""
 
 from __future__ import annotations
 
@@ -90,9 +92,7 @@ def well_behaved(ports: dict[str, int]) -> Iterator[WellBehaved]:
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
     """RFC 9113, 4.1."""
-    return (
-        struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream_id) + payload
-    )
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream_id) + payload
 
 
 GREETING = PREFACE + frame(SETTINGS, 0, 0)
@@ -218,7 +218,11 @@ async def test_a_malformed_call_ends_with_a_status_and_its_connection_goes_on(
     ports: dict[str, int], sent: bytes, status: int
 ) -> None:
     async with line(ports["grpc"], sent) as hostile:
-        fields = decoded(await hostile.first(HEADERS))
+        decoder = Decoder()
+        fields: dict[Any, Any] = dict(decoder.decode(await hostile.first(HEADERS)))
+        if "grpc-status" not in fields:
+            # The trailers: headers come first, so that no client tries again.
+            fields = dict(decoder.decode(await hostile.first(HEADERS)))
         assert fields["grpc-status"] == str(status)
         hostile.send(frame(PING, 0, 0, b"12345678"))
         assert await hostile.first(PING) == b"12345678"
@@ -361,7 +365,7 @@ SLOW = {
     "head": Slow("ofrep", QUESTION + b"x: ", b"y", Line.status, 408),
     "headers": Slow("ofrep", QUESTION, b"x: y\r\n", Line.status, 408),
     "body": Slow("ofrep", QUESTION + b"content-length: 900\r\n\r\n", b" ", Line.status, 408),
-    "chunks": Slow("ofrep", QUESTION + b"transfer-encoding: chunked\r\n\r\n", b"1\r\n \r\n", Line.status, 408),
+    "chunks": Slow("ofrep", QUESTION + b"transfer-encoding: " b"chunked\r\n\r\n", b"1\r\n \r\n", Line.status, 408),
     "preface": Slow("grpc", PREFACE[:3], b"", nothing, b""),
     "block": Slow("grpc", GREETING + frame(HEADERS, 0, 1, block()[:9]), part(b""), Line.went_away, CALM),
     "frame": Slow("grpc", GREETING + frame(HEADERS, END_HEADERS, 1, block())[:12], b"\x82", Line.went_away, CALM),

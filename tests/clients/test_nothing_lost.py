@@ -1,4 +1,6 @@
-"""Disks that are full and processes that are killed: the last good value is served, and nothing served is ever lost."""
+"""Disks that are full and processes that are killed: the last good value is served, and nothing served is
+ever lost.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,8 @@ def test_a_full_state_folder_keeps_the_last_good_served_until_there_is_room(
         running.revision(commit)
         assert served(port) == "Hooray"
     assert any(os.strerror(number) in message for number in (errno.ENOSPC, errno.EFBIG))
-    with up(tmp_path / "gone", *state) as running:
+    repository.path.rename(tmp_path / "gone")
+    with up(url.format(repository.path), *state) as running:
         assert served(running.ready()["ofrep"]) == "Hooray"
 
 
@@ -141,7 +144,8 @@ def test_a_process_killed_at_any_moment_restarts_with_nothing_older_than_it_serv
                 seen = served(port)
             finally:
                 errors += running.stop(signal.SIGKILL)
-    with up(tmp_path / "gone", "--state-dir", str(state)) as running:
+    repository.path.rename(tmp_path / "gone")
+    with up(repository.path, "--state-dir", str(state)) as running:
         assert 0 < seen <= served(running.ready()["ofrep"]) <= committing.last
     assert errors == ""
     assert not list(state.rglob("*.damaged"))

@@ -1,4 +1,6 @@
-"""Our evaluator and a server of flagd.sync.v1 that is not ours: the published stubs on grpcio's own server."""
+"""Our evaluator and a server of flagd.sync.v1 that is not ours: the published stubs on grpcio's
+own server.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 
 
 class Plain(sync_pb2_grpc.FlagSyncServiceServicer):
-    """Sends the newest document to whoever follows; like flagd-proxy it takes the selector from the request, and has no metadata."""
+    """Sends the newest document to whoever follows; like flagd-proxy it takes the selector from the request,
+    and has no metadata.
+    """
 
     def __init__(self) -> None:
         self.document = ""
@@ -100,9 +104,7 @@ def source(port: int) -> str:
     return json.dumps([item])
 
 
-def test_a_plain_server_is_followed_through_changes_and_a_restart(
-    port: int, tmp_path: Path
-) -> None:
+def test_a_plain_server_is_followed_through_changes_and_a_restart(port: int, tmp_path: Path) -> None:
     first, second = Plain(), Plain()
     first.put("one")
     with evaluator("--sources", source(port), cwd=tmp_path) as running:
@@ -119,9 +121,7 @@ def test_a_plain_server_is_followed_through_changes_and_a_restart(
     assert first.selectors == {"a/b"}
 
 
-def test_a_plain_server_that_has_nothing_yet_is_down_until_it_has(
-    port: int, tmp_path: Path
-) -> None:
+def test_a_plain_server_that_has_nothing_yet_is_down_until_it_has(port: int, tmp_path: Path) -> None:
     service = Plain()
     with (
         listening(port, service),

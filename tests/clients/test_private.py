@@ -1,4 +1,6 @@
-"""What a context holds is somebody's: none of it is in the log, whoever asks what, also where it goes wrong, and with --debug."""
+"""What a context holds is somebody's: none of it is in the log, whoever asks what, also where it goes wrong,
+and with --debug.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,12 @@ FLAGS: dict[str, Any] = {
     "no-number": {"targeting": {"-": [{"var": "list"}, {"var": "email"}]}},
     "no-operator": {"targeting": {"nonsense": [{"var": "email"}]}},
 }
-DOCUMENT = {"flags": {key: {"state": "ENABLED", "variants": {"a": "1", "b": "2"}, "defaultVariant": "b", **more} for key, more in FLAGS.items()}}  # fmt: skip
+DOCUMENT = {
+    "flags": {
+        key: {"state": "ENABLED", "variants": {"a": "1", "b": "2"}, "defaultVariant": "b", **more}
+        for key, more in FLAGS.items()
+    }
+}
 RESOLVE = "/flagd.evaluation.v2.Service/ResolveString"
 
 

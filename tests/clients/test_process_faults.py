@@ -1,4 +1,6 @@
-"""An evaluator whose disk, clock or life fails: it serves on, keeps what is whole, and comes back with the newest."""
+"""An evaluator whose disk, clock or life fails: it serves on, keeps what is whole, and comes back with the
+newest.
+"""
 
 from __future__ import annotations
 
@@ -92,8 +94,8 @@ def test_a_damaged_last_good_file_is_set_aside_and_the_source_takes_its_place(
     assert harmed != file.read_bytes()
     file.write_bytes(harmed)
     with evaluator(*words, cwd=tmp_path) as running:
-        ports = running.said("listening")
         assert running.said("damaged")["level"] == "error"
+        ports = running.said("listening")
         running.said("the source is stale")
         assert readiness(ports["management"]) == 412
         replace(tmp_path / "flags.json", numbered(2))

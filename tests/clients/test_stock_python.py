@@ -107,9 +107,7 @@ def heard(events: list[EventDetails]) -> set[str]:
     return {key for event in events for key in event.flags_changed or ()}
 
 
-def test_a_change_is_heard_and_empties_the_clients_cache(
-    shop: Server, over_grpc: OpenFeatureClient
-) -> None:
+def test_a_change_is_heard_and_empties_the_clients_cache(shop: Server, over_grpc: OpenFeatureClient) -> None:
     events: list[EventDetails] = []
     over_grpc.add_handler(ProviderEvent.PROVIDER_CONFIGURATION_CHANGED, events.append)
     assert over_grpc.get_string_details("banner", "").reason == "STATIC"
@@ -146,6 +144,4 @@ def test_metrics_count_what_clients_of_both_protocols_asked(
     with urllib.request.urlopen(url, timeout=10) as response:
         text = response.read().decode()
     expected = 'feature_flag_flagd_impression_total{feature_flag_key="targeted",'
-    assert [
-        line for line in text.splitlines() if line.startswith(expected) and line.endswith(" 1.0")
-    ]
+    assert [line for line in text.splitlines() if line.startswith(expected) and line.endswith(" 1.0")]

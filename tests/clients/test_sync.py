@@ -1,4 +1,6 @@
-"""The sync port, asked by the published stubs and by the published Python provider in in-process mode, unchanged."""
+"""The sync port, asked by the published stubs and by the published Python provider in in-process mode,
+unchanged.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +29,7 @@ from tests.clients.server import Server, banner, until
 from tests.clients.up import banner as document
 from tests.clients.up import up
 from tests.repositories import Repository
+from tests.stores import swap
 from tests.unit.evaluator.server import fakes
 from tests.unit.evaluator.server.fakes import flag, flag_set
 
@@ -43,9 +46,7 @@ GOLD = EvaluationContext("user-1", {"tier": "gold"})
 
 
 def version(number: int, *, padding: int = 0) -> FlagSet:
-    return flag_set(
-        flag("f", {"v": {"n": number, "padding": "x" * padding}}, "v"), flagSetId="shop"
-    )
+    return flag_set(flag("f", {"v": {"n": number, "padding": "x" * padding}}, "v"), flagSetId="shop")
 
 
 @pytest.fixture
@@ -125,7 +126,7 @@ async def test_before_a_first_flag_set_a_stream_is_open_and_fetching_is_an_error
         await stream.initial_metadata()
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await stub.FetchAllFlags(v1.FetchAllFlagsRequest(), timeout=PATIENCE)
-        store.swap(version(1), now=1.0)
+        swap(store, version(1), now=1.0)
         got = number(await stream.read())
         stream.cancel()
     await serving.stop()
@@ -149,9 +150,7 @@ def test_the_deprecated_service_is_there_too(server: Server, channel: grpc.Chann
     assert first.state == old.SYNC_STATE_ALL
 
 
-def test_a_reader_that_stalls_gets_the_newest_flags_and_few_in_between(
-    server: Server, sync: Any
-) -> None:
+def test_a_reader_that_stalls_gets_the_newest_flags_and_few_in_between(server: Server, sync: Any) -> None:
     stalled = sync.SyncFlags(v1.SyncFlagsRequest(), timeout=PATIENCE)
     watching = sync.SyncFlags(v1.SyncFlagsRequest(), timeout=PATIENCE)
     assert (number(next(stalled)), number(next(watching))) == (1, 1)
@@ -238,32 +237,24 @@ def test_a_stock_provider_targets_in_process(client: OpenFeatureClient) -> None:
     }
 
 
-def test_a_stock_provider_hears_of_a_change_at_once(
-    shop: Server, client: OpenFeatureClient
-) -> None:
+def test_a_stock_provider_hears_of_a_change_at_once(shop: Server, client: OpenFeatureClient) -> None:
     events: list[EventDetails] = []
     client.add_handler(ProviderEvent.PROVIDER_CONFIGURATION_CHANGED, events.append)
     shop.swap(flag_set(*fakes.ALL, banner("party"), flagSetId="shop"))
     assert until(lambda: client.get_string_value("banner", "") == "Hooray")
     # The provider has the flags before it tells of them.
-    assert until(lambda: {key for event in events for key in event.flags_changed or ()}) == {
-        "banner"
-    }
+    assert until(lambda: {key for event in events for key in event.flags_changed or ()}) == {"banner"}
 
 
 @pytest.mark.parametrize(
     ("selector", "value"), [("flagSetId=shop", "Welcome"), ("flagSetId=other", "not found")]
 )
-def test_a_stock_provider_gets_what_its_selector_finds(
-    shop: Server, selector: str, value: str
-) -> None:
+def test_a_stock_provider_gets_what_its_selector_finds(shop: Server, selector: str, value: str) -> None:
     with in_process(shop.ports.sync, selector=selector) as client:
         assert client.get_string_value("banner", "not found") == value
 
 
-def test_a_stock_provider_comes_back_after_a_restart(
-    shop: Server, client: OpenFeatureClient
-) -> None:
+def test_a_stock_provider_comes_back_after_a_restart(shop: Server, client: OpenFeatureClient) -> None:
     shop.stop()
     assert client.get_string_value("banner", "") == "Welcome"
     shop.start_again()

@@ -177,14 +177,113 @@ def test_a_port_in_use_is_a_clear_error(repository: Repository) -> None:
         other = Up(repository.path, port=port)
         code = other.process.wait(20)
         assert code == 2
-        assert str(port) in other.stop()
+        assert other.stop() == (
+            f"flagstaff up: port {port} is already in use; choose another with --port, or 0 for any free one\n"
+        )
+
+
+def refused(*command: str | Path) -> tuple[int, str]:
+    """Exit code and standard error of a `flagstaff up` that ends by itself."""
+    words = [FLAGSTAFF, "up", *map(str, command), "--port", "0"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
+    return done.returncode, done.stderr
+
+
+def test_a_state_folder_serves_no_other_repository_and_no_other_paths(
+    repository: Repository, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    with up(repository, "--state-dir", str(state)) as running:
+        running.ready()
+    kept = f"--state-dir {state} holds the flags of file://{repository.path}"
+    for other in ((tmp_path / "another",), (repository.path, "--path", "x"), (repository.path, "--ref", "x")):
+        code, said = refused(*other, "--state-dir", state)
+        assert (code, kept in said, "give another folder" in said) == (3, True, True)
+
+
+def test_a_state_folder_is_for_one_process_at_a_time(repository: Repository, tmp_path: Path) -> None:
+    state = ("--state-dir", str(tmp_path / "state"))
+    with up(repository, *state) as running:
+        running.ready()
+        code, said = refused(repository.path, *state)
+    assert (code, "is in use by another process" in said) == (3, True)
+
+
+def test_a_port_beyond_65535_is_refused(repository: Repository) -> None:
+    code, said = refused(repository.path, "--sync-port", "99999")
+    assert code == 2
+    assert said.startswith("flagstaff up: --sync-port: '99999' is not a port")
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["nothing kept", "a last good flag set"])
+def test_a_refused_revision_says_whether_anything_is_served(
+    repository: Repository, tmp_path: Path, kept: bool
+) -> None:
+    state = ("--state-dir", str(tmp_path / "state"))
+    if kept:
+        with up(repository, *state) as running:
+            running.ready()
+            running.wait(lambda event: event["event"] == "revision")
+    repository.commit("broken", flags__json="{")
+    command = [FLAGSTAFF, "up", str(repository.path), "--once", *state]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    wanted = "the last good flag set is still served" if kept else "so nothing is served"
+    assert (done.returncode, wanted in done.stdout) == (1, True)
+
+
+def test_paths_that_match_nothing_are_answered_with_what_to_pass(tmp_path: Path) -> None:
+    made = Repository(tmp_path / "layers")
+    for name in ("flags/base/a.json", "flags/overlays/staging/a.json", "deploy/x.yaml"):
+        made.write(name, banner("plain"))
+    made.commit()
+    said = [
+        json.loads(once(made.path, *more).stdout)["problems"][0]["message"]
+        for more in ((), ("--path", "flags/basee"))
+    ]
+    assert said[0].endswith("such as: --path flags/base --path flags/overlays/staging")
+    assert "did you mean flags/base" in said[1]
+
+
+@pytest.mark.parametrize("guarded", [False, True], ids=["served with a warning", "refused by --prune-guard"])
+def test_a_commit_that_removes_every_flag(repository: Repository, guarded: bool) -> None:
+    with up(repository, *(["--prune-guard"] if guarded else [])) as running:
+        port = running.ready()["ofrep"]
+        said = running.revision(repository.commit("gone", flags__json=json.dumps({"flags": {}})))
+        answer = ofrep(port)
+    if guarded:
+        assert [problem["code"] for problem in said["problems"]] == ["prune-guard"]
+        assert answer["value"] == "Welcome"
+    else:
+        assert (said["removed"], answer["errorCode"]) == (["banner"], "FLAG_NOT_FOUND")
+
+
+@pytest.mark.parametrize(("detail", "author"), [("full", "Ada <ada@example.com>"), ("commit", None)])
+def test_provenance_without_the_author(repository: Repository, detail: str, author: str | None) -> None:
+    with up(repository, "--provenance", detail) as running:
+        metadata = ofrep(running.ready()["ofrep"])["metadata"]
+    assert metadata["flagstaff.dev/revision"].startswith("main@sha1:")
+    assert metadata.get("flagstaff.dev/author") == author
+
+
+@pytest.mark.parametrize(
+    ("origin", "allowed"),
+    [("http://localhost:3000", True), ("http://127.0.0.1:8080", True), ("https://example.com", False)],
+)
+def test_only_pages_of_this_machine_may_read_answers(
+    repository: Repository, origin: str, allowed: bool
+) -> None:
+    with up(repository) as running:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{running.ready()['ofrep']}/ofrep/v1/evaluate/flags/banner",
+            b"{}", {"Origin": origin},
+        )  # fmt: skip
+        with urllib.request.urlopen(request) as answer:  # noqa: S310 - loopback
+            assert (answer.headers["Access-Control-Allow-Origin"] == origin) is allowed
 
 
 def test_a_password_in_the_source_is_shown_nowhere(tmp_path: Path) -> None:
     command = [FLAGSTAFF, "up", "https://ada:s3cret@127.0.0.1:1/flags.git", "--once"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=30, cwd=tmp_path
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30, cwd=tmp_path)
     assert done.returncode == 3
     assert "127.0.0.1" in done.stdout
     assert "s3cret" not in done.stdout + done.stderr

@@ -1,4 +1,6 @@
-"""An evaluator whose upstream fails in every way there is: its clients see the last good flags, then the newest, and nothing else."""
+"""An evaluator whose upstream fails in every way there is: its clients see the last good flags, then the
+newest, and nothing else.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,9 @@ PATIENCE = 20.0
 
 
 class Told:
-    """Reads events in a thread of its own, which ends with what it reads from; keeps those that nobody waited for yet."""
+    """Reads events in a thread of its own, which ends with what it reads from; keeps those that nobody waited
+    for yet.
+    """
 
     def __init__(self, events: Iterable[Event]) -> None:
         self.all: list[Event] = []

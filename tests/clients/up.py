@@ -86,9 +86,9 @@ class Up:
 
 
 @contextlib.contextmanager
-def up(repository: Repository | Path, *arguments: str, **ports: int) -> Iterator[Up]:
+def up(repository: Repository | Path | str, *arguments: str, **ports: int) -> Iterator[Up]:
     """`flagstaff up` on free ports, stopped at the end."""
-    path = repository if isinstance(repository, Path) else repository.path
+    path = repository if isinstance(repository, Path | str) else repository.path
     running = Up(path, *arguments, **ports)
     try:
         yield running

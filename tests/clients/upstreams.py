@@ -1,4 +1,6 @@
-"""Where an evaluator's flags come from, on one port that is in turn a real server, nobody, or something hostile."""
+"""Where an evaluator's flags come from, on one port that is in turn a real server, nobody, or something
+hostile.
+"""
 
 from __future__ import annotations
 
@@ -130,9 +132,7 @@ class Grpc:
 
         gone = threading.Event()
         method = grpc.unary_stream_rpc_method_handler(sync)
-        service = grpc.method_handlers_generic_handler(
-            "flagd.sync.v1.FlagSyncService", {"SyncFlags": method}
-        )
+        service = grpc.method_handlers_generic_handler("flagd.sync.v1.FlagSyncService", {"SyncFlags": method})
         unbounded = [("grpc.max_send_message_length", -1)]
         server = grpc.server(futures.ThreadPoolExecutor(8), options=unbounded)
         server.add_generic_rpc_handlers((service,))

@@ -1,4 +1,6 @@
-"""Evaluators that are Pods and nothing else: each Running Pod reports what the proxy delivers, and says no goodbye when it is deleted."""
+"""Evaluators that are Pods and nothing else: each Running Pod reports what the proxy delivers, and says no
+goodbye when it is deleted.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,9 @@ class Crowd:
         assert self._stop.is_set(), "the stream ended"
 
     def _due(self) -> Iterator[ReportRequest]:
-        """What is to be said now: by who is new, by all after a change, and by who said nothing for a while."""
+        """What is to be said now: by who is new, by all after a change, and by who said nothing
+        for a while.
+        """
         serving, now = self._serving, time.monotonic()
         running = [each for each in self.pods() if each["status"].get("phase") == "Running"]
         uids = {each["metadata"]["uid"] for each in running}

@@ -1,4 +1,6 @@
-"""`make dev-cluster`: a control plane, the controller, the proxy, three evaluators, and the example as a Git repository, until Ctrl-C."""
+"""`make dev-cluster`: a control plane, the controller, the proxy, three evaluators, and the example as a Git
+repository, until Ctrl-C.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.cluster.assets import build, find
+from tests.cluster.assets import PLANE, find
 from tests.cluster.controllers import FLAGSTAFF, controller
 from tests.cluster.fleets import NAMES, following
 from tests.cluster.plane import Plane, running
@@ -20,6 +22,7 @@ from tests.cluster.plugin import ROOT, install
 from tests.cluster.pods import pods
 from tests.cluster.proxies import proxy
 from tests.git_http import git_server
+from tests.go import build
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
@@ -38,7 +41,7 @@ def main() -> int:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    assets = find() or build()
+    assets = find() or build(PLANE)
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir()
     with contextlib.ExitStack() as stack:

@@ -1,7 +1,8 @@
-"""`flagstaff controller` that is killed at one step of its work: `python -m tests.cluster.dying STEP controller …`.
+"""`flagstaff controller` that is killed at one step of its work: `python -m tests.cluster.dying STEP
+controller …`.
 
-STEP is `module:Class.method:before` or `…:after`, and `:Kind` behind it where only that kind's objects count. The kill is SIGKILL, so
-nothing is tidied up.
+STEP is `module:Class.method:before` or `…:after`, and `:Kind` behind it where only that kind's objects count.
+The kill is SIGKILL, so nothing is tidied up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What kubectl prints, kept in files: what differs from run to run is masked, all else must stay word for word.
+"""What kubectl prints, kept in files: what differs from run to run is masked, all else must stay word for
+word.
 
 FLAGSTAFF_REWRITE=1 writes the files anew; read the difference as whoever is woken at night would.
 """
@@ -37,7 +38,9 @@ _MASKS: Final = (
 
 
 def masked(text: str, namespace: str) -> str:
-    """`text` without what differs from run to run; Events in the order of the alphabet, as many have one time."""
+    """`text` without what differs from run to run; Events in the order of the alphabet, as many have one
+    time.
+    """
     text = text.replace(namespace, "shop")
     for pattern, shown in _MASKS:
         text = re.sub(pattern, shown, text)
@@ -63,7 +66,9 @@ def _columns(text: str) -> str:
 
 
 def check(name: str, show: Callable[[], str]) -> None:
-    """Compare with the file, or write it where that is asked for. Events come a moment after what they tell of."""
+    """Compare with the file, or write it where that is asked for. Events come a moment after what they tell
+    of.
+    """
     file = FOLDER / f"{name}.txt"
     if os.environ.get(REWRITE):
         time.sleep(SETTLED)

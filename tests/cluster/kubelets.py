@@ -1,4 +1,6 @@
-"""Nodes that are objects alone: kube-scheduler binds Pods to them, and kwok says of those what a kubelet would."""
+"""Nodes that are objects alone: kube-scheduler binds Pods to them, and kwok says of those what a kubelet
+would.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def kubelets(plane: Plane, kwok: Path) -> Iterator[None]:
         api.ask("POST", "/api/v1/nodes", {"metadata": {"name": name}})
     config = ["--kubeconfig", str(plane.kubeconfig)]
     speed = ["--kube-api-qps", "200", "--kube-api-burst", "400"]
-    scheduler = [str(plane.assets / "kube-scheduler"), "--leader-elect=false", "--secure-port", "0", *speed]  # fmt: skip
+    scheduler = [str(plane.assets / "kube-scheduler"), "--leader-elect=false", "--secure-port", "0", *speed]
     nodes = [str(kwok / "kwok"), "--manage-all-nodes=true", "--config", str(STAGES)]
     with contextlib.ExitStack() as stack:
         for command in (scheduler, nodes):

@@ -1,4 +1,6 @@
-"""Evaluators that are nothing but their receipts: each reports what the proxy delivers, and goes where its connection leads."""
+"""Evaluators that are nothing but their receipts: each reports what the proxy delivers, and goes where its
+connection leads.
+"""
 
 from __future__ import annotations
 
@@ -99,9 +101,7 @@ class _Told:
     def follow(self, stream: Any) -> None:
         with contextlib.suppress(grpc.RpcError):
             for message in stream:
-                self.digest = json.loads(message.flag_configuration)["metadata"][
-                    "flagstaff.dev/digest"
-                ]
+                self.digest = json.loads(message.flag_configuration)["metadata"]["flagstaff.dev/digest"]
         self.over.set()
 
 

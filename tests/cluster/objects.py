@@ -25,9 +25,9 @@ def flag_source(url: str, *, name: str = "flags", **spec: Any) -> dict[str, Any]
 
 
 def flag_set(*, name: str = "flags", source: str = "flags", **spec: Any) -> dict[str, Any]:
-    """A FlagSet over all files of the source; `spec` replaces fields."""
+    """A FlagSet over all files of the source; `spec` replaces fields. Tests replace all flags as they like."""
     reference = {"kind": "FlagSource", "name": source}
-    return manifest("FlagSet", name, {"sourceRef": reference, **spec})
+    return manifest("FlagSet", name, {"sourceRef": reference, "pruneGuard": False, **spec})
 
 
 def configuration(name: str = "flags", **spec: Any) -> dict[str, Any]:
@@ -39,8 +39,7 @@ def configuration(name: str = "flags", **spec: Any) -> dict[str, Any]:
 def secret(name: str, **content: str) -> dict[str, Any]:
     """A Secret; `__` in a key is a dot."""
     encoded = {
-        key.replace("__", "."): base64.b64encode(text.encode()).decode()
-        for key, text in content.items()
+        key.replace("__", "."): base64.b64encode(text.encode()).decode() for key, text in content.items()
     }
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded}
 
@@ -109,7 +108,9 @@ class Namespace:
         name: str = "flags",
         patience: float = PATIENCE,
     ) -> dict[str, Any]:
-        """The object once `wanted` is true of it. Fails, with the object's last state, when it takes too long."""
+        """The object once `wanted` is true of it. Fails, with the object's last state, when it takes too
+        long.
+        """
         last: dict[str, Any] = {}
 
         def reached() -> Any:
@@ -132,9 +133,7 @@ class Namespace:
 
     def wait_reason(self, kind: str, reason: str, name: str = "flags") -> dict[str, Any]:
         """The object once `reason` is what its readiness says."""
-        return self.wait(
-            kind, lambda found: condition(found, "Ready").get("reason") == reason, name
-        )
+        return self.wait(kind, lambda found: condition(found, "Ready").get("reason") == reason, name)
 
     def poke(self, kind: str, name: str = "flags") -> str:
         """Ask for a reconcile, as `flux reconcile` does; the request's name."""
@@ -145,9 +144,7 @@ class Namespace:
     def poke_and_wait(self, kind: str, name: str = "flags") -> dict[str, Any]:
         """Ask for a reconcile; the object once that was done."""
         moment = self.poke(kind, name)
-        return self.wait(
-            kind, lambda found: found["status"].get("lastHandledReconcileAt") == moment, name
-        )
+        return self.wait(kind, lambda found: found["status"].get("lastHandledReconcileAt") == moment, name)
 
     def events(self, name: str = "flags") -> list[dict[str, Any]]:
         """What was said about the objects called `name`."""

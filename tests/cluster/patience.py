@@ -13,9 +13,7 @@ PATIENCE: Final = 60.0
 T = TypeVar("T")
 
 
-def within(
-    found: Callable[[], T], told: Callable[[], object] = lambda: "", patience: float = PATIENCE
-) -> T:
+def within(found: Callable[[], T], told: Callable[[], object] = lambda: "", patience: float = PATIENCE) -> T:
     """What `found` returns once that is true; fails, with what is `told`, when patience ends."""
     until = time.monotonic() + patience
     while not (last := found()):

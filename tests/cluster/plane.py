@@ -1,4 +1,6 @@
-"""A real etcd, kube-apiserver and kube-controller-manager on loopback, started in seconds and stopped with the run."""
+"""A real etcd, kube-apiserver and kube-controller-manager on loopback, started in seconds and stopped with
+the run.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,9 @@ class Plane:
             self.end(name, signal.SIGKILL)
 
     def wait_ready(self) -> None:
-        """Wait for the API server's /readyz. Raises RuntimeError, with the log's end, when it takes too long."""
+        """Wait for the API server's /readyz. Raises RuntimeError, with the log's end, when it
+        takes too long.
+        """
         until = time.monotonic() + READY_SECONDS
         while time.monotonic() < until:
             with contextlib.suppress(OSError, ValueError):
@@ -132,9 +136,7 @@ class Plane:
         command = ["curl", "-sf", "--max-time", "2", "--cacert", str(self.authority)]
         authorization = f"Authorization: Bearer {self.token}"
         url = f"{self.url}/readyz"
-        done = subprocess.run(
-            [*command, "-H", authorization, url], capture_output=True, check=False
-        )
+        done = subprocess.run([*command, "-H", authorization, url], capture_output=True, check=False)
         return done.stdout == b"ok"
 
     def kubectl(self, *arguments: str, given: str | None = None, check: bool = True) -> str:
@@ -146,7 +148,9 @@ class Plane:
         return done.stdout if check else done.stdout + done.stderr
 
     def config_for(self, token: str, name: str, via: str | None = None) -> Path:
-        """A kubeconfig for the bearer of `token`, which finds the API server at the URL `via` if not at its own."""
+        """A kubeconfig for the bearer of `token`, which finds the API server at the URL `via` if not at its
+        own.
+        """
         path = self.folder / f"{name}.kubeconfig"
         self._write_config(path, token, via or self.url)
         return path
@@ -193,9 +197,7 @@ def free_ports(count: int) -> list[int]:
 
 def start(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
     """Start a program that is killed when we are."""
-    return subprocess.Popen(
-        [*DIES_WITH_US, *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL
-    )
+    return subprocess.Popen([*DIES_WITH_US, *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """The control plane as fixtures: one for the whole run, a namespace for each test.
 
-The plane is started by the process that started pytest, not by one of its workers: it must last as long as the last of them.
+The plane is started by the process that started pytest, not by one of its workers: it must last as long as
+the last of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Evaluators as processes, each of which is a Pod of the API server: there is no kubelet that would run one."""
+"""Evaluators as processes, each of which is a Pod of the API server: there is no kubelet that
+would run one.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ NODE = "node-1"
 class PodProcess:
     """One evaluator and its Pod."""
 
-    def __init__(self, plane: Plane, namespace: str, name: str, source: dict[str, Any], folder: Path) -> None:  # fmt: skip
+    def __init__(self, plane: Plane, namespace: str, name: str, source: dict[str, Any], folder: Path) -> None:
         self.api, self.namespace, self.name = Api(plane), namespace, name
         container = {"name": "evaluator", "image": "flagstaff"}
         made = self.api.ask(

@@ -1,4 +1,6 @@
-"""`flagstaff proxy` as a process of its own, with the rights of its service account; and what is asked of it."""
+"""`flagstaff proxy` as a process of its own, with the rights of its service account; and what is
+asked of it.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,7 @@ class ProxyProcess(Replica):
         via: str | None = None,
     ) -> None:
         super().__init__(folder, name)
-        token = plane.kubectl(
-            "create", "token", "flagstaff-proxy", "-n", SYSTEM, "--duration", "24h"
-        ).strip()
+        token = plane.kubectl("create", "token", "flagstaff-proxy", "-n", SYSTEM, "--duration", "24h").strip()
         config = plane.config_for(token, f"{name}-{os.getpid()}-{time.monotonic_ns()}", via)
         self.command = [
             FLAGSTAFF, "proxy", "--kubeconfig", str(config), "--host", "127.0.0.1", "--sync-port", "0",

@@ -1,4 +1,6 @@
-"""A relay of TCP connections that can be cut and pointed elsewhere: a network between two real programs that breaks when told to."""
+"""A relay of TCP connections that can be cut and pointed elsewhere: a network between two real programs that
+breaks when told to.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The whole way in a namespace of its own: a repository, its server, a FlagSource and a FlagSet that follow it."""
+"""The whole way in a namespace of its own: a repository, its server, a FlagSource and a FlagSet that follow
+it.
+"""
 
 from __future__ import annotations
 

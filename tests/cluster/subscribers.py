@@ -1,4 +1,6 @@
-"""Those who follow a proxy in the tests: our evaluator and a stock provider, through a relay that can be cut and pointed at another proxy."""
+"""Those who follow a proxy in the tests: our evaluator and a stock provider, through a relay that can be cut
+and pointed at another proxy.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ class Following:
 
 @contextlib.contextmanager
 def following(folder: Path, namespace: str, port: int, **more: Any) -> Iterator[Following]:
-    """An evaluator that follows `NAME` in a namespace from the server at `port`; `more` are fields of its source."""
+    """An evaluator that follows `NAME` in a namespace from the server at `port`; `more` are fields of its
+    source.
+    """
     source = {
         "uri": f"127.0.0.1:{port}", "provider": "grpc", "selector": f"{namespace}/{NAME}", **more,
     }  # fmt: skip

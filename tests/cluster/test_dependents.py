@@ -1,4 +1,6 @@
-"""Whom a FlagSet works with: Flux's sources, other FlagSets, stock flagd's kind; and what a user writes without any FlagSet."""
+"""Whom a FlagSet works with: Flux's sources, other FlagSets, stock flagd's kind; and what a user writes
+without any FlagSet.
+"""
 
 from __future__ import annotations
 
@@ -185,9 +187,7 @@ def test_who_claims_the_same_name_is_described_on_both_until_one_of_them_goes(
     assert sorted(said) == [("Shadowed", 1), ("Shadows", 1)]
     space.delete("ffc")
     space.wait("featureflag", lambda it: not condition(it, "Undisputed"))
-    assert "same name" not in space.kubectl(
-        "describe", "featureflag", "flags", "--show-events=false"
-    )
+    assert "same name" not in space.kubectl("describe", "featureflag", "flags", "--show-events=false")
 
 
 def disputed(found: dict[str, Any]) -> str:
@@ -220,9 +220,7 @@ def test_who_claims_the_same_flag_set_id_is_described_on_both_until_it_gives_it_
     ],
     ids=["a flag is malformed", "no JSON", "a shard is missing"],
 )
-def test_a_malformed_object_hurts_itself_alone(
-    space: Namespace, spec: dict[str, Any], reason: str
-) -> None:
+def test_a_malformed_object_hurts_itself_alone(space: Namespace, spec: dict[str, Any], reason: str) -> None:
     space.apply(configuration(**spec))
     good = configuration("good", flagSpec=json.loads(flags(banner="on")))
     space.apply(good)

@@ -1,4 +1,6 @@
-"""`make dev-cluster`, as a person meets it: it says ready, what it prints to try works, and Ctrl-C takes all of it down."""
+"""`make dev-cluster`, as a person meets it: it says ready, what it prints to try works, and Ctrl-C takes all
+of it down.
+"""
 
 from __future__ import annotations
 
@@ -57,9 +59,7 @@ def test_dev_cluster_is_ready_does_what_it_says_and_goes(cluster: Plane, tmp_pat
     assert not [each for each in children if Path(f"/proc/{each}").exists()]
 
 
-def test_a_dev_cluster_that_is_killed_leaves_nothing_running(
-    cluster: Plane, tmp_path: Path
-) -> None:
+def test_a_dev_cluster_that_is_killed_leaves_nothing_running(cluster: Plane, tmp_path: Path) -> None:
     assert cluster.kubeconfig.exists()
     process = dev_cluster(tmp_path / "dev")
     try:

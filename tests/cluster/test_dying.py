@@ -1,4 +1,6 @@
-"""A controller that is killed at one step of its work: whoever comes after takes it up there, and nothing half is ever served."""
+"""A controller that is killed at one step of its work: whoever comes after takes it up there, and nothing
+half is ever served.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ pytestmark = pytest.mark.slow
 
 _APPLY: Final = "controller.kube.client:Cluster.apply"
 STEPS: Final = {
-    "the source is resolved": "controller.sources.git:GitSource.resolve:after",
-    "the files are fetched": "controller.sources.git:GitSource.fetch:after",
+    "the source is resolved": "controller.sources.git.provider:GitProvider.resolve:after",
+    "the files are fetched": "controller.sources.git.provider:GitProvider.fetch:after",
     "the artifact is to be stored": "controller.artifacts.storage:Storage.put:before",
     "the artifact is stored": "controller.artifacts.storage:Storage.put:after",
     "the source's status is to be written": "controller.kube.client:Cluster.write_status:before:FlagSource",
@@ -57,9 +59,7 @@ def test_a_controller_that_is_killed_at_a_step_is_taken_up_there(
         process.start()
         found = spine.wait_applied(commit)
         assert spine.served() == {"banner": "off"}
-        assert [each["revision"] for each in found["status"]["history"]].count(
-            f"main@sha1:{commit}"
-        ) == 1
+        assert [each["revision"] for each in found["status"]["history"]].count(f"main@sha1:{commit}") == 1
 
 
 @pytest.mark.parametrize(
@@ -110,4 +110,4 @@ def fetched(delivering: ProxyProcess, namespace: str) -> list[str]:
     with grpc.insecure_channel(delivering.target, options) as channel:
         stub: Any = sync_pb2_grpc.FlagSyncServiceStub(channel)
         message = stub.FetchAllFlags(request, timeout=60)
-    return [each["defaultVariant"] for each in json.loads(message.flag_configuration)["flags"].values()]  # fmt: skip
+    return [each["defaultVariant"] for each in json.loads(message.flag_configuration)["flags"].values()]

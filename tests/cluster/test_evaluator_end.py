@@ -1,4 +1,6 @@
-"""Our evaluator and a stock provider behind one proxy, whatever becomes of the proxy, its API server, the object, tokens and certificates."""
+"""Our evaluator and a stock provider behind one proxy, whatever becomes of the proxy, its API server, the
+object, tokens and certificates.
+"""
 
 from __future__ import annotations
 
@@ -217,9 +219,7 @@ def test_a_right_that_is_withdrawn_keeps_the_flags_and_given_again_brings_the_ne
     assert ours.source()["state"] == "current"
 
 
-def test_who_has_no_token_is_unauthenticated(
-    cluster: Plane, namespace: str, tmp_path: Path
-) -> None:
+def test_who_has_no_token_is_unauthenticated(cluster: Plane, namespace: str, tmp_path: Path) -> None:
     with (
         scene(cluster, namespace, tmp_path, *ENFORCED) as world,
         following(tmp_path, namespace, world.service.port) as ours,
@@ -228,9 +228,7 @@ def test_who_has_no_token_is_unauthenticated(
 
 
 @pytest.mark.slow
-def test_an_authority_that_is_replaced_is_read_again(
-    cluster: Plane, namespace: str, tmp_path: Path
-) -> None:
+def test_an_authority_that_is_replaced_is_read_again(cluster: Plane, namespace: str, tmp_path: Path) -> None:
     authority, certificate, key = (tmp_path / name for name in ("ca.crt", "tls.crt", "tls.key"))
 
     def issue(trusted: trustme.CA) -> str:

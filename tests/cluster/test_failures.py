@@ -1,4 +1,6 @@
-"""What must hold while things break: the API server, the controller, Git, credentials, watches, and other people's hands."""
+"""What must hold while things break: the API server, the controller, Git, credentials, watches, and other
+people's hands.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def test_work_goes_on_after_the_api_server_was_killed(
 def test_a_controller_that_is_killed_again_and_again_ends_where_it_should(
     spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:
-    """At any moment of a reconcile: whoever comes after takes it up, nothing is written twice, and nothing half is served."""
+    """At any moment of a reconcile: whoever comes after takes it up, nothing is written twice, and nothing
+    half is served.
+    """
     process = ControllerProcess(spare, tmp_path / "a", "--no-leader-election")
     chance = random.Random(7)
     with spine_in(spare, spare_namespace, tmp_path) as spine, contextlib.closing(process):

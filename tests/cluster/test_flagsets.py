@@ -27,6 +27,20 @@ def many(count: int, default: str = "on") -> str:
     return json.dumps({"flags": made})
 
 
+def guarded(word: str) -> str:
+    return f"""
+apiVersion: flagstaff.dev/v1beta1
+kind: FlagSet
+metadata: {{name: flags}}
+spec:
+  sourceRef: {{kind: FlagSource, name: flags}}
+  pruneGuard: {word}
+"""
+
+
+GUARDED = guarded("On")
+
+
 def owned(**spec: Any) -> dict[str, Any]:
     return configuration(**spec) | {"metadata": {"name": "flags", "labels": {LABEL: "flags"}}}
 
@@ -41,6 +55,28 @@ def test_ten_thousand_flags_are_delivered_in_shards_and_a_change_moves_few(spine
     assert 0 < len(after - before) <= 3
     # Whoever still reads by the old list finds all of it.
     assert {each["metadata"]["name"] for each in spine.all("flagshard")} == before | after
+
+
+def test_a_commit_that_removes_most_flags_waits_until_somebody_accepts_it(spine: Spine) -> None:
+    spine.wait_applied(spine.push(flags__json=many(20)))
+    spine.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=GUARDED)
+    commit = spine.push(flags__json=many(2))
+    held = spine.wait("flagset", lambda each: condition(each, "Ready").get("reason") == "PruneGuard")
+    assert held["status"]["pendingRemovals"] == [f"flag-{number:05}" for number in range(2, 20)]
+    assert len(spine.get("ffc")["spec"]["flagSpec"]["flags"]) == 20
+    # What the message says, word for word.
+    command = condition(held, "Stalled")["message"].partition("accept it: kubectl ")[2]
+    spine.plane.kubectl(*command.split())
+    found = spine.wait_applied(commit)
+    assert len(spine.get("ffc")["spec"]["flagSpec"]["flags"]) == 2
+    assert "pendingRemovals" not in found["status"]
+
+
+def test_the_prune_guard_is_switched_off_by_off_or_false(spine: Spine) -> None:
+    # kubectl reads YAML 1.1, in which Off is a boolean.
+    for word in ("Off", "false"):
+        spine.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=guarded(word))
+        assert spine.get("flagset")["spec"]["pruneGuard"] is False
 
 
 def test_an_edited_and_a_deleted_shard_come_back(spine: Spine) -> None:

@@ -1,4 +1,6 @@
-"""Five hundred Pods that are counted: as they come, through a change of their flags, and while a rolling restart replaces all of them."""
+"""Five hundred Pods that are counted: as they come, through a change of their flags, and while a rolling
+restart replaces all of them.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +47,15 @@ class Fleet:
         deployment = next(each for each in items if each["kind"] == "Deployment")
         deployment["spec"]["replicas"] = PODS
         deployment["spec"]["template"]["spec"]["tolerations"] = ANYWHERE
-        self.space.kubectl("apply", "-f", "-", given=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))  # fmt: skip
+        self.space.kubectl(
+            "apply", "-f", "-", given=json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+        )
 
     def put(self, text: str) -> str:
         """From here on the flag is this; the digest."""
         before = self.space.get("ffc", APP).get("status", {}).get("digest")
         apply(self.space.plane, manifest(self.space.name, APP, flags(text)))
-        found = self.space.wait("ffc", lambda it: it["status"].get("digest") not in (None, before), APP)  # fmt: skip
+        found = self.space.wait("ffc", lambda it: it["status"].get("digest") not in (None, before), APP)
         return str(found["status"]["digest"])
 
     def uids(self) -> set[str]:
@@ -59,12 +63,12 @@ class Fleet:
         return {each["metadata"]["uid"] for each in self.members.pods()}
 
     def counted(self) -> None:
-        """Every Pod that is there serves what is delivered, nobody else is counted, and everything says so."""
+        """Every Pod that is there serves what is delivered, nobody else is counted, and
+        everything says so.
+        """
         names = {f"{self.space.name}/{each['metadata']['name']}" for each in self.members.pods()}
         within(lambda: self._known() == names, patience=PATIENCE)
-        found = self.space.wait(
-            "ffc", lambda it: it["status"].get("served") == ALL, APP, patience=PATIENCE
-        )
+        found = self.space.wait("ffc", lambda it: it["status"].get("served") == ALL, APP, patience=PATIENCE)
         assert len(names) == found["status"]["total"] == PODS
         assert "laggards" not in found["status"]
         told = condition(found, "Propagated")

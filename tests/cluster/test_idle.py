@@ -33,7 +33,7 @@ MINUTE = 60.0
 def test_a_thousand_ready_objects_cost_no_write_in_a_minute(
     spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:
-    with spine_in(spare, spare_namespace, tmp_path) as spine, controller(spare, tmp_path / "a") as process:  # fmt: skip
+    with spine_in(spare, spare_namespace, tmp_path) as spine, controller(spare, tmp_path / "a") as process:
         fill(spine)
         within(lambda: all_ready(spine), patience=200.0)
         versions, writes = seen(spine), written(process)
@@ -44,7 +44,9 @@ def test_a_thousand_ready_objects_cost_no_write_in_a_minute(
 
 
 def fill(spine: Spine) -> None:
-    """A source that is looked at often, sets of it, and as many objects that users wrote: a thousand with what the sets make."""
+    """A source that is looked at often, sets of it, and as many objects that users wrote: a thousand with
+    what the sets make.
+    """
     spine.apply(flag_source(spine.url, interval="5s"))
     content = json.loads(flags(banner="on"))
     with ThreadPoolExecutor(8) as pool:

@@ -1,4 +1,6 @@
-"""What the real API server takes of our kinds, through the real kubectl, and in which words it refuses the rest."""
+"""What the real API server takes of our kinds, through the real kubectl, and in which words it refuses the
+rest.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 OURS: Final = "flagstaff.dev/v1beta1"
 VERSIONS: Final = ("v1alpha1", "v1alpha2", "v1beta1")
-FLAGS: Final = {"flags": {"a": {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}}}  # fmt: skip
+FLAGS: Final = {"flags": {"a": {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}}}
 GIT: Final = {"url": "https://git.example.com/flags.git"}
 SOURCE: Final = {"interval": "1m", "git": GIT}
 SET: Final = {"sourceRef": {"kind": "FlagSource", "name": "flags"}}
@@ -24,9 +26,7 @@ SHARD: Final = {"digest": "sha256:1", "flagSpec": FLAGS}
 
 
 def body(kind: str, spec: Any, version: str = OURS, name: str = "x") -> str:
-    return json.dumps(
-        {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
-    )
+    return json.dumps({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec})
 
 
 def configured(spec: Any, version: str = "v1beta1", kind: str = "FeatureFlagConfiguration") -> str:
@@ -65,9 +65,10 @@ def test_what_is_not_said_is_filled_in(applying: Applying) -> None:
     assert source["spec"] == {**SOURCE, "suspend": False, "timeout": "60s"}
     assert flag_set["spec"] == {
         **SET, "bucketing": "v2", "failurePolicy": "PerFlag", "interval": "10m", "paths": ["."], "prune": True,
+        "pruneGuard": True,
         "suspend": False, "target": {"kinds": ["FeatureFlagConfiguration"]}, "validation": "Strict",
     }  # fmt: skip
-    assert hook["spec"] == {**HOOK, "resources": [{"kind": "FlagSource", "name": "*"}], "suspend": False}  # fmt: skip
+    assert hook["spec"] == {**HOOK, "resources": [{"kind": "FlagSource", "name": "*"}], "suspend": False}
 
 
 def test_what_nobody_looked_at_yet_says_so(applying: Applying) -> None:
@@ -81,7 +82,7 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
     "a day": ("FlagSource", {**SOURCE, "interval": "1d"}, r"spec\.interval.*should match"),
     "hours to wait": ("FlagSource", {**SOURCE, "timeout": "1h"}, r"spec\.timeout.*should match"),
     "no git": ("FlagSource", {"interval": "1m"}, r"spec\.git: Required value"),
-    "scp's spelling": ("FlagSource", {**SOURCE, "git": {"url": "git@host:x"}}, r"spec\.git\.url.*should match"),
+    "scp's spelling": ("FlagSource", {**SOURCE, "git": {"url": "git@host:x"}}, r"spec\.git\.url.*write ssh://"),
     "a password": ("FlagSource", {**SOURCE, "git": {"url": "https://me:secret@host/x"}}, r"must not hold a password"),
     "no full name": ("FlagSource", {**SOURCE, "git": {**GIT, "ref": {"name": "main"}}}, r"spec\.git\.ref\.name.*should match"),
     "no commit": ("FlagSource", {**SOURCE, "git": {**GIT, "ref": {"commit": "HEAD"}}}, r"spec\.git\.ref\.commit.*should match"),
@@ -102,9 +103,7 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
 
 
 @pytest.mark.parametrize(("kind", "spec", "words"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_is_wrong_is_refused_by_its_path(
-    applying: Applying, kind: str, spec: Any, words: str
-) -> None:
+def test_what_is_wrong_is_refused_by_its_path(applying: Applying, kind: str, spec: Any, words: str) -> None:
     assert re.search(words, applying.refused(body(kind, spec)))
 
 
@@ -128,9 +127,7 @@ def test_a_shard_never_changes(applying: Applying) -> None:
     ],
     ids=["flagSpec", "an object", "a string", "shards"],
 )
-def test_every_form_is_kept_through_every_version(
-    applying: Applying, version: str, spec: Any
-) -> None:
+def test_every_form_is_kept_through_every_version(applying: Applying, version: str, spec: Any) -> None:
     applying.apply(configured(spec, version))
     for each in VERSIONS:
         found = applying.get(f"featureflagconfigurations.{each}.core.openfeature.dev")
@@ -156,19 +153,25 @@ def test_every_form_is_kept_through_every_version(
 def test_what_holds_no_flags_is_refused_through_every_version(
     applying: Applying, version: str, spec: Any
 ) -> None:
-    assert re.search("is invalid|ValidationError|Required value", applying.refused(configured(spec, version)))  # fmt: skip
+    assert re.search("is invalid|ValidationError|Required value", applying.refused(configured(spec, version)))
 
 
 def test_the_first_manifest_of_all_applies_as_printed(applying: Applying) -> None:
     assert "created" in applying.apply(manifest())
     found = applying.get("ffc", "featureflagconfiguration-sample")
-    assert set(json.loads(found["spec"]["featureFlagSpec"])) == {"newWelcomeMessage", "hexColor", "fibAlgo"}  # fmt: skip
+    assert set(json.loads(found["spec"]["featureFlagSpec"])) == {"newWelcomeMessage", "hexColor", "fibAlgo"}
 
 
 def test_an_operators_manifest_applies_unchanged(applying: Applying) -> None:
     targeting = {"if": [{"ends_with": [{"var": "email"}, "@x.org"]}, "on", None]}
     flag = {**FLAGS["flags"]["a"], "targeting": targeting, "metadata": {"owner": "a", "weight": 1}}
-    spec = {"flagSpec": {"flags": {"a": flag, "b": {**flag, "defaultVariant": None}}, "$evaluators": {"e": targeting}, "metadata": {"m": True}}}  # fmt: skip
+    spec = {
+        "flagSpec": {
+            "flags": {"a": flag, "b": {**flag, "defaultVariant": None}},
+            "$evaluators": {"e": targeting},
+            "metadata": {"m": True},
+        }
+    }
     # Client-side apply drops what is null before it sends it.
     applying.apply(configured(spec, kind="FeatureFlag"), "--server-side")
     assert applying.get("ff")["spec"] == spec
@@ -195,8 +198,8 @@ def test_kinds_have_short_names_and_a_category(applying: Applying, cluster: Plan
 @pytest.mark.parametrize(
     ("short", "columns"),
     [
-        ("fsrc", "NAME READY REVISION SINCE AGE STATUS"),
-        ("fset", "NAME READY REVISION SINCE FLAGS SERVED AGE STATUS"),
+        ("fsrc", "NAME READY REVISION SINCE SUSPENDED AGE STATUS"),
+        ("fset", "NAME READY REVISION SINCE FLAGS SERVED SUSPENDED AGE STATUS"),
         ("frcv", "NAME READY STATUS AGE"),
         ("ffc", "NAME READY REVISION FLAGS SERVED AGE"),
     ],
@@ -212,9 +215,7 @@ def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
     assert told.splitlines()[0].split() == columns.split()
 
 
-@pytest.mark.parametrize(
-    "kind", ["flagsource", "flagset", "flagreceiver", "ffc", "ff", "flagshard"]
-)
+@pytest.mark.parametrize("kind", ["flagsource", "flagset", "flagreceiver", "ffc", "ff", "flagshard"])
 def test_kubectl_explains_every_kind(cluster: Plane, kind: str) -> None:
     told = cluster.kubectl("explain", f"{kind}.spec")
     assert "FIELDS:" in told

@@ -25,7 +25,13 @@ API: Final = "core.openfeature.dev/v1beta1"
 SOURCE_API: Final = "flagstaff.dev/v1beta1"
 KIND: Final = "FeatureFlagConfiguration"
 FLAG: Final = {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}
-CONDITION: Final = {"type": "Ready", "status": "True", "reason": "A", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
+CONDITION: Final = {
+    "type": "Ready",
+    "status": "True",
+    "reason": "A",
+    "message": "m",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
 
 
 def configuration(namespace: str, *flags: str, name: str = "c", **more: Any) -> dict[str, Any]:
@@ -67,9 +73,7 @@ async def test_another_owner_is_named_with_the_field(cluster: Plane, namespace: 
         assert raised.value.reason == "OwnershipConflict"
 
 
-async def test_what_the_api_server_will_never_take_is_stalled(
-    cluster: Plane, namespace: str
-) -> None:
+async def test_what_the_api_server_will_never_take_is_stalled(cluster: Plane, namespace: str) -> None:
     async with connected(cluster) as (api, _):
         manifest = configuration(namespace, "a")
         manifest["spec"] = {}
@@ -78,9 +82,7 @@ async def test_what_the_api_server_will_never_take_is_stalled(
         assert raised.value.reason == "InvalidObject"
 
 
-async def test_an_object_is_deleted_only_if_it_is_still_that_one(
-    cluster: Plane, namespace: str
-) -> None:
+async def test_an_object_is_deleted_only_if_it_is_still_that_one(cluster: Plane, namespace: str) -> None:
     async with connected(cluster) as (api, _):
         made, _ = await api.apply(configuration(namespace, "a"), manager="us")
         await api.delete(API, KIND, namespace, "c", uid="another")
@@ -122,9 +124,7 @@ async def test_a_status_becomes_just_what_is_meant(cluster: Plane, namespace: st
             found = told
 
 
-async def test_a_status_is_not_written_to_another_object_of_that_name(
-    cluster: Plane, namespace: str
-) -> None:
+async def test_a_status_is_not_written_to_another_object_of_that_name(cluster: Plane, namespace: str) -> None:
     async with connected(cluster) as (api, _):
         first = await suspended(api, cluster, namespace)
         await api.delete(SOURCE_API, "FlagSource", namespace, "s")
@@ -134,9 +134,7 @@ async def test_a_status_is_not_written_to_another_object_of_that_name(
         assert await api.write_status(first, {"observedGeneration": 1}) is None
 
 
-async def test_a_status_that_is_not_as_we_knew_it_is_made_so(
-    cluster: Plane, namespace: str
-) -> None:
+async def test_a_status_that_is_not_as_we_knew_it_is_made_so(cluster: Plane, namespace: str) -> None:
     async with connected(cluster) as (api, wrote):
         found = await suspended(api, cluster, namespace)
         newer = await api.write_status(found, {"observedGeneration": 1, "observedIgnore": "*"})
@@ -152,9 +150,7 @@ async def test_a_status_that_is_not_as_we_knew_it_is_made_so(
 async def test_an_event_that_is_said_again_is_counted(cluster: Plane, namespace: str) -> None:
     async with connected(cluster) as (api, _):
         name = "n" * 199 + "-" + "n" * 20
-        made = Resource.of(
-            (await api.apply(configuration(namespace, "a", name=name), manager="us"))[0]
-        )
+        made = Resource.of((await api.apply(configuration(namespace, "a", name=name), manager="us"))[0])
         for news in (News("A", "first"), News("A", "first"), News("B", "second", warning=True)):
             await api.say(made, news)
     told = json.loads(cluster.kubectl("get", "events", "-n", namespace, "-o", "json"))["items"]
@@ -185,9 +181,7 @@ async def test_who_may_not_is_told_by_a_setback(cluster: Plane, namespace: str) 
         await nobody.close()
 
 
-async def test_of_a_kind_without_room_for_a_status_nothing_comes_back(
-    cluster: Plane, namespace: str
-) -> None:
+async def test_of_a_kind_without_room_for_a_status_nothing_comes_back(cluster: Plane, namespace: str) -> None:
     # As OpenFeature Operator defines FeatureFlag: a status without fields, so that each is pruned.
     group = f"{namespace}.example.com"
     names = {"kind": "FeatureFlag", "plural": "featureflags", "singular": "featureflag"}
@@ -202,14 +196,18 @@ async def test_of_a_kind_without_room_for_a_status_nothing_comes_back(
         "metadata": {"name": f"featureflags.{group}"},
         "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
     }  # fmt: skip
-    made = {"apiVersion": f"{group}/v1beta1", "kind": "FeatureFlag", "metadata": {"name": "f", "namespace": namespace}}  # fmt: skip
+    made = {
+        "apiVersion": f"{group}/v1beta1",
+        "kind": "FeatureFlag",
+        "metadata": {"name": "f", "namespace": namespace},
+    }
     cluster.kubectl("create", "-f", "-", given=json.dumps(definition))
     try:
         cluster.kubectl("wait", "--for=condition=Established", f"crd/featureflags.{group}")
         async with connected(cluster) as (api, _):
             found = Resource.of((await api.apply(made, manager="us"))[0])
             for _ in range(2):
-                told = await api.write_status(found, {"observedGeneration": 1, "conditions": [CONDITION]})  # fmt: skip
+                told = await api.write_status(found, {"observedGeneration": 1, "conditions": [CONDITION]})
                 assert told is not None
                 assert dict(told.status) == {}
     finally:

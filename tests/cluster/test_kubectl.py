@@ -1,4 +1,6 @@
-"""What a person sees: `kubectl get` and `kubectl describe` of objects that are well, at work, and in five kinds of trouble."""
+"""What a person sees: `kubectl get` and `kubectl describe` of objects that are well, at work, and in five
+kinds of trouble.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,7 @@ flags:
 def shown(space: Namespace, kind: str) -> str:
     """`kubectl get`, and `kubectl describe` of each."""
     listed = space.kubectl("get", kind)
-    return masked(
-        f"{listed}\n\n{space.kubectl('describe', kind, '--show-events=true')}", space.name
-    )
+    return masked(f"{listed}\n\n{space.kubectl('describe', kind, '--show-events=true')}", space.name)
 
 
 @pytest.fixture
@@ -77,9 +77,7 @@ def test_flag_sources(spine: Spine, silent: str) -> None:
     )
     for name, reason in expected.items():
         spine.wait_reason("flagsource", reason, name)
-    spine.wait(
-        "flagsource", lambda it: condition(it, "Reconciling").get("status") == "True", "slow"
-    )
+    spine.wait("flagsource", lambda it: condition(it, "Reconciling").get("status") == "True", "slow")
     check("flagsources", lambda: shown(spine, "flagsource"))
 
 
@@ -110,9 +108,7 @@ def test_flag_sets(spine: Spine) -> None:
         flag_set(name="misplaced", paths=["flags/base"]),
         flag_set(name="waiting", source="not-yet"),
     )  # fmt: skip
-    commit = spine.push(
-        "New checkout for all", **{"bad/checkout__yaml": CHECKOUT % ("chrismas", '"off"')}
-    )
+    commit = spine.push("New checkout for all", **{"bad/checkout__yaml": CHECKOUT % ("chrismas", '"off"')})
     expected = {
         "held": "PartiallyApplied", "refused": "BuildFailed", "conflict": "OwnershipConflict",
         "elsewhere": "AccessDenied", "misplaced": "BuildFailed", "waiting": "ArtifactFailed",
@@ -137,9 +133,7 @@ def test_what_delivers_flags(space: Namespace, kind: str) -> None:
             }
         },
         "empty-rule": {"flagSpec": {"flags": {"banner": {**good, "targeting": {"iff": [1]}}}}},
-        "lost-reference": {
-            "flagSpec": {"flags": {"banner": {**good, "targeting": {"$ref": "staff"}}}}
-        },
+        "lost-reference": {"flagSpec": {"flags": {"banner": {**good, "targeting": {"$ref": "staff"}}}}},
         "no-variants": {"flagSpec": {"flags": {"banner": {"state": "ENABLED"}}}},
         "odd-default": {"flagSpec": {"flags": {"banner": {**good, "defaultVariant": ""}}}},
         "empty-reference": {"flagSpec": {"flags": {"banner": good}, "$evaluators": {"staff": {}}}},
@@ -204,7 +198,9 @@ def test_everything_of_ours_is_one_category(spine: Spine) -> None:
 
 
 def kstatus(found: dict[str, Any]) -> str:
-    """As Flux's and Argo CD's health checks compute it (sigs.k8s.io/cli-utils/pkg/kstatus, the generic rules)."""
+    """As Flux's and Argo CD's health checks compute it (sigs.k8s.io/cli-utils/pkg/kstatus, the generic
+    rules).
+    """
     meta, status = found["metadata"], found.get("status", {})
     if "deletionTimestamp" in meta:
         return "Terminating"

@@ -1,4 +1,6 @@
-"""A minute without an API server, in which flags change: what clients are answered all the while, and how all of it ends."""
+"""A minute without an API server, in which flags change: what clients are answered all the while, and how all
+of it ends.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +49,11 @@ def numbered(number: int) -> str:
 
 
 class World:
-    """A spine whose source looks by itself, a proxy, evaluators, and a stock client of each that writes down what it is answered."""
+    """A spine whose source looks by itself, a proxy, evaluators, and a stock client of each that writes down
+    what it is answered.
+    """
 
-    def __init__(
-        self, spine: Spine, delivering: ProxyProcess, clients: list[OpenFeatureClient]
-    ) -> None:
+    def __init__(self, spine: Spine, delivering: ProxyProcess, clients: list[OpenFeatureClient]) -> None:
         self.spine, self.delivering = spine, delivering
         self._clients = clients
         self.answers: list[list[int]] = [[] for _ in clients]

@@ -1,4 +1,6 @@
-"""FeatureFlagConfigurations on a real API server, through a proxy as its own service account, to stock clients."""
+"""FeatureFlagConfigurations on a real API server, through a proxy as its own service account, to stock
+clients.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,7 @@ SOON = 8.0
 
 @pytest.fixture(scope="module")
 def served(cluster: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProxyProcess]:
-    with proxy(
-        cluster, tmp_path_factory.mktemp("proxy"), "--context", '{"region":"eu"}'
-    ) as process:
+    with proxy(cluster, tmp_path_factory.mktemp("proxy"), "--context", '{"region":"eu"}') as process:
         yield process
 
 
@@ -120,9 +120,7 @@ def test_a_stream_waits_for_its_object_and_ends_with_it_and_it_may_come_back(
     again.cancel()
 
 
-def test_streams_end_with_the_namespace_of_their_object(
-    cluster: Plane, namespace: str, stub: Any
-) -> None:
+def test_streams_end_with_the_namespace_of_their_object(cluster: Plane, namespace: str, stub: Any) -> None:
     inner = f"{namespace}-inner"
     cluster.kubectl("create", "namespace", inner)
     apply(cluster, manifest(inner, "shop", flags("one")))
@@ -206,9 +204,7 @@ def test_under_enforce_a_tenant_reads_its_own_flags_and_no_others(
     other = f"{namespace}-other"
     cluster.kubectl("create", "namespace", other)
     for each in (namespace, other):
-        apply(
-            cluster, manifest(each, "shop", flags(each) | {"metadata": {"flagSetId": f"id-{each}"}})
-        )
+        apply(cluster, manifest(each, "shop", flags(each) | {"metadata": {"flagSetId": f"id-{each}"}}))
     shown = tenant(cluster, namespace)
     token = cluster.kubectl("create", "token", "app", "-n", namespace).strip()
     for_the_api_server = (("authorization", f"Bearer {token}"),)
@@ -240,9 +236,7 @@ def test_the_proxys_account_may_do_nothing_else(cluster: Plane) -> None:
         ("get", "secrets"), ("list", "secrets"), ("update", "featureflagconfigurations"),
         ("patch", "featureflagconfigurations/status"), ("delete", "flagshards"), ("create", "pods"),
     ):  # fmt: skip
-        assert (
-            cluster.kubectl("auth", "can-i", verb, what, account, "-A", check=False).strip() == "no"
-        )
+        assert cluster.kubectl("auth", "can-i", verb, what, account, "-A", check=False).strip() == "no"
 
 
 def test_what_is_deployed_is_taken_by_the_api_server_and_by_the_program(cluster: Plane) -> None:
@@ -255,9 +249,7 @@ def test_what_is_deployed_is_taken_by_the_api_server_and_by_the_program(cluster:
     start = patched.index("{")
     deployment = json.JSONDecoder().raw_decode(patched[start:])[0]
     [container] = deployment["spec"]["template"]["spec"]["containers"]
-    settings = from_env(
-        ProxySettings, {each["name"]: each.get("value", "x") for each in container["env"]}
-    )
+    settings = from_env(ProxySettings, {each["name"]: each.get("value", "x") for each in container["env"]})
     mounts = {each["mountPath"] for each in container["volumeMounts"]}
     assert (container["args"], settings.auth) == (["proxy"], "enforce")
     assert {str(Path(settings.tls_cert).parent)} <= mounts

@@ -1,4 +1,6 @@
-"""What subscribers get while the API server is away, a watch is lost, a proxy dies or leaves, and a certificate is replaced."""
+"""What subscribers get while the API server is away, a watch is lost, a proxy dies or leaves, and a
+certificate is replaced.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,7 @@ NAMESPACE = "shop"
 class World:
     """A control plane of its own, and a proxy that sees it through a network that can break."""
 
-    def __init__(
-        self, plane: Plane, network: Relay, process: ProxyProcess, channel: grpc.Channel
-    ) -> None:
+    def __init__(self, plane: Plane, network: Relay, process: ProxyProcess, channel: grpc.Channel) -> None:
         self.plane = plane
         self.network = network
         self.proxy = process
@@ -97,9 +97,7 @@ def test_a_watch_that_cannot_be_resumed_finds_what_changed_what_came_and_what_we
 ) -> None:
     for name in ("changed", "deleted"):
         put(world, name, "before")
-    streams = {
-        name: subscribe(world.stub, f"{NAMESPACE}/{name}") for name in ("changed", "deleted", "new")
-    }
+    streams = {name: subscribe(world.stub, f"{NAMESPACE}/{name}") for name in ("changed", "deleted", "new")}
     assert [value(next(streams[name])) for name in ("changed", "deleted")] == ["before"] * 2
     world.network.cut()
     put(world, "changed", "after")
@@ -179,9 +177,7 @@ def test_a_proxy_that_is_asked_to_go_says_so_and_ends_well(plane: Plane, tmp_pat
         assert process.wait() == 0
 
 
-def test_a_certificate_that_is_replaced_is_shown_to_who_comes_next(
-    plane: Plane, tmp_path: Path
-) -> None:
+def test_a_certificate_that_is_replaced_is_shown_to_who_comes_next(plane: Plane, tmp_path: Path) -> None:
     authority = trustme.CA()
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
 
@@ -216,8 +212,7 @@ def test_a_thousand_streams_of_a_proxy_that_is_killed_all_end_at_the_newest_valu
         service = stack.enter_context(relay(process.sync))
         options = [("grpc.use_local_subchannel_pool", 1)]
         channels = [
-            stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{service.port}", options))
-            for _ in range(5)
+            stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{service.port}", options)) for _ in range(5)
         ]
         before = set(receipts(plane))
         first = streams(channels)
@@ -240,11 +235,7 @@ def streams(channels: list[grpc.Channel]) -> list[Any]:
     """A thousand, opened at once."""
     request = sync_pb2.SyncFlagsRequest(selector=f"{NAMESPACE}/many")
     stubs: list[Any] = [sync_pb2_grpc.FlagSyncServiceStub(each) for each in channels]
-    return [
-        stub.SyncFlags(request, timeout=60, wait_for_ready=True)
-        for stub in stubs
-        for _ in range(200)
-    ]
+    return [stub.SyncFlags(request, timeout=60, wait_for_ready=True) for stub in stubs for _ in range(200)]
 
 
 def code(ended: Any) -> grpc.StatusCode:

@@ -1,4 +1,6 @@
-"""Whether SERVED is right again after a fault: an object that is made again, an API server that is away, a proxy that dies."""
+"""Whether SERVED is right again after a fault: an object that is made again, an API server that is away, a
+proxy that dies.
+"""
 
 from __future__ import annotations
 
@@ -50,11 +52,11 @@ class World:
         apply(self.space.plane, manifest(self.space.name, NAME, flags(text)))
 
     def counted(self, count: int) -> None:
-        """All serve what is delivered, nobody else is counted, and the receipts are of the object that is there."""
+        """All serve what is delivered, nobody else is counted, and the receipts are of the object that is
+        there.
+        """
         told = f"{count}/{count}"
-        found = self.space.wait(
-            "ffc", lambda it: it.get("status", {}).get("served") == told, NAME, PATIENCE
-        )
+        found = self.space.wait("ffc", lambda it: it.get("status", {}).get("served") == told, NAME, PATIENCE)
         assert found["status"]["total"] == count
         assert condition(found, "Propagated")["reason"] == "Served"
 

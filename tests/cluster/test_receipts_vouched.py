@@ -1,4 +1,6 @@
-"""A pod whose token says who it is, counted through what befalls tokens and certificates: with a real evaluator, on a real API server."""
+"""A pod whose token says who it is, counted through what befalls tokens and certificates: with a real
+evaluator, on a real API server.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,11 @@ def vouched(spine: Spine, tmp_path: Path) -> Iterator[Vouched]:
     files = ("--tls-cert", str(tmp_path / "tls.crt"), "--tls-key", str(tmp_path / "tls.key"))
     with proxy(spine.plane, tmp_path / "proxy", *files) as delivering:
         source: dict[str, Any] = following(delivering.target, spine.name)
-        source |= {"tls": True, "certPath": str(tmp_path / "ca.crt"), "bearerTokenFile": str(tmp_path / "token")}  # fmt: skip
+        source |= {
+            "tls": True,
+            "certPath": str(tmp_path / "ca.crt"),
+            "bearerTokenFile": str(tmp_path / "token"),
+        }
         with pods(spine.plane, spine.name, source, tmp_path / "pods", POD):
             made.rotate()
             served(spine, "1/1")

@@ -26,7 +26,7 @@ TOKEN: Final = "a-token-of-forty-random-characters"
 
 
 def receiver(**spec: Any) -> dict[str, Any]:
-    wanted = {"type": "generic-hmac", "secretRef": {"name": "push-token"}, "resources": [{"name": "*"}]}  # fmt: skip
+    wanted = {"type": "generic-hmac", "secretRef": {"name": "push-token"}, "resources": [{"name": "*"}]}
     return manifest("FlagReceiver", "push", wanted | spec)
 
 
@@ -34,8 +34,12 @@ def printed(space: Namespace, ports: ControllerPorts, folder: Path) -> str:
     """What the page's own command prints, run in a repository."""
     found = re.search(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert found is not None
-    script = found[1].replace(":9292", f":{ports.receiver}").replace("-n checkout", f"-n {space.name}")  # fmt: skip
-    environment = {**os.environ, "PATH": f"{find()}:{os.environ['PATH']}", "KUBECONFIG": str(space.plane.kubeconfig)}  # fmt: skip
+    script = found[1].replace(":9292", f":{ports.receiver}").replace("-n checkout", f"-n {space.name}")
+    environment = {
+        **os.environ,
+        "PATH": f"{find()}:{os.environ['PATH']}",
+        "KUBECONFIG": str(space.plane.kubeconfig),
+    }
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder, env=environment, capture_output=True, text=True, check=False,
@@ -96,7 +100,7 @@ def told(sender: str, url: str, commit: str) -> dict[str, Any]:
     """What a forge sends of a push."""
     push = {"ref": "refs/heads/main", "after": commit}
     if sender == "gitlab":
-        return {"object_kind": "push", **push, "checkout_sha": commit, "project": {"git_http_url": url}}  # fmt: skip
+        return {"object_kind": "push", **push, "checkout_sha": commit, "project": {"git_http_url": url}}
     return {**push, "head_commit": {"id": commit}, "repository": {"clone_url": url}}
 
 

@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controller.api.kinds import WATCHED
 from controller.api.meta import ObjectKey
-from controller.runtime.loop import Objects
+from controller.runtime.cache import Cache
+from controller.runtime.watch_health import WatchHealth
+from controller.runtime.watches import indexes_of
 from controller.settings import ControllerSettings
-from controller.wiring.cluster import WATCHED, working
+from controller.wiring.cluster import working
+from controller.wiring.replica import STAGES
 from tests.cluster.api import Api, path_of
 from tests.cluster.controllers import SYSTEM, ControllerProcess, KopfProcess, controller
 from tests.cluster.objects import Namespace, flag_set, flag_source, flags
@@ -128,9 +132,7 @@ def test_git_that_fails_while_the_controller_goes_is_no_failure_of_the_controlle
 
 
 @pytest.mark.slow
-def test_kopf_run_starts_the_same_controller(
-    spare: Plane, spare_namespace: str, tmp_path: Path
-) -> None:
+def test_kopf_run_starts_the_same_controller(spare: Plane, spare_namespace: str, tmp_path: Path) -> None:
     process = KopfProcess(spare, tmp_path / "kopf")
     with spine_in(spare, spare_namespace, tmp_path) as spine, started(process):
         spine.wait_ready("flagset")
@@ -143,9 +145,7 @@ def test_kopf_run_starts_the_same_controller(
 
 
 @pytest.mark.slow
-def test_the_leader_alone_bears_the_label_that_its_services_select(
-    spare: Plane, tmp_path: Path
-) -> None:
+def test_the_leader_alone_bears_the_label_that_its_services_select(spare: Plane, tmp_path: Path) -> None:
     api, name = Api(spare), fresh("flagstaff-controller")
     containers = [{"name": "controller", "image": "none"}]
     pod = {"metadata": {"name": name}, "spec": {"containers": containers}}
@@ -165,9 +165,7 @@ def test_the_leader_alone_bears_the_label_that_its_services_select(
 
 
 @pytest.mark.slow
-def test_a_standby_loses_the_label_that_a_killed_leader_left_on_its_pod(
-    spare: Plane, tmp_path: Path
-) -> None:
+def test_a_standby_loses_the_label_that_a_killed_leader_left_on_its_pod(spare: Plane, tmp_path: Path) -> None:
     api, name = Api(spare), fresh("flagstaff-controller")
     meta = {"name": name, "labels": {"flagstaff.dev/leader": "true"}}
     spec = {"containers": [{"name": "controller", "image": "none"}]}
@@ -198,9 +196,9 @@ async def test_what_went_while_no_watch_told_of_it_is_forgotten(
         str(spare.kubeconfig), (spare_namespace,), tmp_path, "127.0.0.1", 0, "", "", 0, 0,
         leader_election=False,
     )  # fmt: skip
-    objects = Objects()
+    objects = Cache(indexes_of(STAGES))
     # Nothing is watched here: what is known, was listed.
-    async with working(settings, objects, print, lambda: None) as running:
+    async with working(settings, objects, WatchHealth(time.monotonic), print, lambda: None) as running:
         await until(lambda: objects.get(key) is not None)
         api.ask("DELETE", path_of("flagset", spare_namespace, "flags"))
         running.relisted(WATCHED[1])

@@ -1,4 +1,6 @@
-"""examples/sidecar: what a pod gives the evaluator, checked by the API server and run as the pod would run it."""
+"""examples/sidecar: what a pod gives the evaluator, checked by the API server and run as the pod would run
+it.
+"""
 
 from __future__ import annotations
 
@@ -62,10 +64,7 @@ def expanded(text: str, variables: dict[str, str]) -> str:
 
 def environment(fields: dict[str, str]) -> dict[str, str]:
     """The container's variables in a pod with these fields."""
-    return {
-        each["name"]: fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
-        for each in sidecar()["env"]
-    }
+    return {each["name"]: fields[each["valueFrom"]["fieldRef"]["fieldPath"]] for each in sidecar()["env"]}
 
 
 def test_the_api_server_takes_the_manifests_as_they_are(cluster: Plane, namespace: str) -> None:
@@ -84,14 +83,16 @@ def test_it_is_a_native_sidecar_without_privilege_that_writes_to_its_volume_alon
     container, security = sidecar(), sidecar()["securityContext"]
     assert container["restartPolicy"] == "Always"
     assert (security["runAsNonRoot"], security["readOnlyRootFilesystem"]) == (True, True)
-    assert (security["allowPrivilegeEscalation"], security["capabilities"]) == (False, {"drop": ["ALL"]})  # fmt: skip
+    assert (security["allowPrivilegeEscalation"], security["capabilities"]) == (False, {"drop": ["ALL"]})
     volumes = {each["name"] for each in pod()["volumes"]}
     assert {each["name"] for each in container["volumeMounts"]} == volumes
-    assert [each["mountPath"] for each in container["volumeMounts"] if not each.get("readOnly")] == ["/var/lib/flagstaff"]  # fmt: skip
+    assert [each["mountPath"] for each in container["volumeMounts"] if not each.get("readOnly")] == [
+        "/var/lib/flagstaff"
+    ]
 
 
 def test_its_command_line_is_understood_whole_and_tells_which_pod_it_is() -> None:
-    fields = {"metadata.name": "n", "metadata.namespace": "s", "metadata.uid": "u", "spec.nodeName": "k"}  # fmt: skip
+    fields = {"metadata.name": "n", "metadata.namespace": "s", "metadata.uid": "u", "spec.nodeName": "k"}
     variables = environment(fields)
     found = load(parse([expanded(each, variables) for each in sidecar()["args"]]), variables)
     (source,) = found.settings.sources
@@ -112,7 +113,11 @@ def test_every_port_that_a_probe_or_a_client_asks_is_the_evaluators_own() -> Non
 
 def test_every_field_of_the_sidecar_is_explained() -> None:
     page = (EXAMPLE / "README.md").read_text(encoding="utf-8")
-    names = [key for key in sidecar() if key not in {"name", "image", "env", "ports", "volumeMounts", "resources", "args"}]  # fmt: skip
+    names = [
+        key
+        for key in sidecar()
+        if key not in {"name", "image", "env", "ports", "volumeMounts", "resources", "args"}
+    ]
     names += [each["name"] for part in ("env", "ports") for each in sidecar()[part]]
     names += [each["name"] for each in pod()["volumes"]]
     names += [each.split("=")[0] for each in sidecar()["args"]]
@@ -167,7 +172,16 @@ def served_by_tls(plane: Plane, folder: Path, authority: trustme.CA) -> Iterator
     certificate, key = folder / "tls.crt", folder / "tls.key"
     certificate.write_bytes(issued.cert_chain_pems[0].bytes())
     key.write_bytes(issued.private_key_pem.bytes())
-    words = ("--tls-cert", str(certificate), "--tls-key", str(key), "--auth", "enforce", "--auth-audiences", "flagstaff-proxy")  # fmt: skip
+    words = (
+        "--tls-cert",
+        str(certificate),
+        "--tls-key",
+        str(key),
+        "--auth",
+        "enforce",
+        "--auth-audiences",
+        "flagstaff-proxy",
+    )
     with proxy(plane, folder, *words) as process:
         yield process
 

@@ -1,4 +1,6 @@
-"""FlagSources on a real API server: credentials from Secrets, when a source is looked at, and what becomes of its artifact."""
+"""FlagSources on a real API server: credentials from Secrets, when a source is looked at, and what becomes of
+its artifact.
+"""
 
 from __future__ import annotations
 
@@ -126,9 +128,7 @@ def test_each_reference_of_fluxs_names_its_commit(
     repository.commit("later", flags__json=flags(banner="on"))
     repository.git("tag", "v2.0.0")
     source = flag_source("{url}")
-    source["spec"]["git"]["ref"] = {
-        name: text.format(commit=wanted) for name, text in reference.items()
-    }
+    source["spec"]["git"]["ref"] = {name: text.format(commit=wanted) for name, text in reference.items()}
     with git_server(tmp_path) as server:
         source["spec"]["git"]["url"] = f"{server.url}/repository/.git"
         space.apply(source)
@@ -192,9 +192,7 @@ def test_what_is_suspended_is_left_alone_until_it_is_resumed(spine: Spine, kind:
     assert spine.served() == {"banner": "off"}
 
 
-def test_ignored_files_are_no_part_of_the_artifact(
-    spine: Spine, controller_ports: ControllerPorts
-) -> None:
+def test_ignored_files_are_no_part_of_the_artifact(spine: Spine, controller_ports: ControllerPorts) -> None:
     spine.repository.commit("notes", notes__txt="of no use", **{"docs/more__md": "neither"})
     spine.apply(flag_source(spine.url, ignore="*.txt\n/docs\n"))
     found = spine.wait("flagsource", lambda it: it["status"].get("observedIgnore"))

@@ -34,9 +34,7 @@ def test_a_bad_flag_is_held_and_its_sibling_moves_on(spine: Spine) -> None:
 def test_a_hand_edit_is_corrected_and_told(spine: Spine) -> None:
     patch = {"spec": {"flagSpec": {"flags": {"banner": {"defaultVariant": "off"}}}}}
     spine.patch("ffc", patch)
-    spine.wait(
-        "ffc", lambda each: each["spec"]["flagSpec"]["flags"]["banner"]["defaultVariant"] == "on"
-    )
+    spine.wait("ffc", lambda each: each["spec"]["flagSpec"]["flags"]["banner"]["defaultVariant"] == "on")
     spine.wait("flagset", lambda _: any(e["reason"] == "DriftCorrected" for e in spine.events()))
 
 

@@ -26,7 +26,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 class Pair(NamedTuple):
-    """A proxy that sees the cluster at once, one that sees it through `view`, and two evaluators behind each."""
+    """A proxy that sees the cluster at once, one that sees it through `view`, and two evaluators
+    behind each.
+    """
 
     view: View
     ahead: list[PodProcess]

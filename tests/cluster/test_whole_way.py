@@ -1,4 +1,6 @@
-"""From `git push` to stock OpenFeature clients and `SERVED 3/3`, and who is named when it is not: every part is real, and a process of its own."""
+"""From `git push` to stock OpenFeature clients and `SERVED 3/3`, and who is named when it is not: every part
+is real, and a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ class Developer:
     """Has a clone of the repository over HTTP, whose server tells the receiver of each push."""
 
     def __init__(self, spine: Spine, hook: Hook, folder: Path) -> None:
-        # A repository with a work tree refuses a push to the branch that it shows, and HTTP takes none unless it is let.
+        # A repository with a work tree refuses a push to the branch that it shows, and HTTP takes none unless
+        # it is let.
         spine.repository.git("config", "receive.denyCurrentBranch", "updateInstead")
         spine.repository.git("config", "http.receivepack", "true")
         clone = ["git", "clone", "-q", spine.url, str(folder)]
@@ -61,9 +64,7 @@ def clients(spine: Spine, fleet: list[PodProcess]) -> Iterator[list[OpenFeatureC
     with contextlib.ExitStack() as stack:
         found = []
         for each in fleet:
-            provider = FlagdProvider(
-                host="127.0.0.1", port=each.port("grpc"), resolver_type=ResolverType.RPC
-            )
+            provider = FlagdProvider(host="127.0.0.1", port=each.port("grpc"), resolver_type=ResolverType.RPC)
             domain = f"{spine.name}-{each.name}"
             api.set_provider_and_wait(provider, domain=domain)
             stack.callback(provider.shutdown)

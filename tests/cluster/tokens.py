@@ -1,4 +1,6 @@
-"""Tokens of service accounts, signed as the API server signs them: it gives none that lasts less than ten minutes."""
+"""Tokens of service accounts, signed as the API server signs them: it gives none that lasts less than ten
+minutes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ LEEWAY: Final = 60
 def signed(plane: Plane, namespace: str, account: str, seconds: float) -> str:
     """A token for the audience of the proxy, which the API server takes for so many seconds more."""
     found = Api(plane).ask("GET", path_of("serviceaccount", namespace, account))
-    bound = {"namespace": namespace, "serviceaccount": {"name": account, "uid": found["metadata"]["uid"]}}  # fmt: skip
+    bound = {"namespace": namespace, "serviceaccount": {"name": account, "uid": found["metadata"]["uid"]}}
     until = int(time.time_ns() / 1e9 + seconds - LEEWAY)
     claims = {
         "iss": "https://kubernetes.default.svc",

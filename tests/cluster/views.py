@@ -1,4 +1,6 @@
-"""The API server as one client sees it, whose watches can be held back while all else that it asks is answered."""
+"""The API server as one client sees it, whose watches can be held back while all else that it asks is
+answered.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _PIECE: Final = 65_536
 
 
 class View:
-    """Listens on loopback for plain HTTP, so that it can tell a watch from other requests, and asks the API server over TLS."""
+    """Listens on loopback for plain HTTP, so that it can tell a watch from other requests, and asks the API
+    server over TLS.
+    """
 
     def __init__(self, plane: Plane) -> None:
         self._port = plane.port

@@ -57,7 +57,9 @@ def flags(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def definitions(draw: st.DrawFn) -> dict[str, Any]:
-    """A document of four to six flags; its shared rule is ASCII: the core's own expansion takes nothing else."""
+    """A document of four to six flags; its shared rule is ASCII: the core's own expansion takes
+    nothing else.
+    """
     shared = {"if": [draw(boolean(0).filter(is_plain)), draw(st.sampled_from(VARIANTS)), None]}
     drawn = draw(st.lists(flags(), min_size=4, max_size=6))
     document: dict[str, Any] = {

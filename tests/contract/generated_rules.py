@@ -59,9 +59,7 @@ odd_values = st.one_of(
     st.lists(st.integers(0, 2), max_size=2),
     st.just({"k": "gold"}),
 )
-texts = st.one_of(
-    *[st.sampled_from(TEXTS)] * 8, st.sampled_from(ODD_TEXTS), st.text("abcé ", max_size=4)
-)
+texts = st.one_of(*[st.sampled_from(TEXTS)] * 8, st.sampled_from(ODD_TEXTS), st.text("abcé ", max_size=4))
 numbers = st.one_of(
     st.integers(-5, 20),
     st.integers(-(10**6), 10**6),
@@ -149,17 +147,13 @@ def listed(depth: int) -> Strategy:
         usual,
         variadic("merge", st.one_of(usual, texts), 1, 3),
         st.builds(lambda one: {"map": [one, {"cat": [element, "!"]}]}, st.just({"var": "tags"})),
-        st.builds(
-            lambda one, n: {"map": [one, {"+": [element, n]}]}, st.just({"var": "sizes"}), numbers
-        ),
+        st.builds(lambda one, n: {"map": [one, {"+": [element, n]}]}, st.just({"var": "sizes"}), numbers),
         st.builds(
             lambda one, n: {"filter": [one, {">": [element, n]}]},
             st.just({"var": "sizes"}),
             numbers,
         ),
-        st.lists(st.sampled_from(["tier", "team", "nothing"]), max_size=2).map(
-            lambda n: {"missing": n}
-        ),
+        st.lists(st.sampled_from(["tier", "team", "nothing"]), max_size=2).map(lambda n: {"missing": n}),
     )
 
 
@@ -265,9 +259,7 @@ def fraction(depth: int) -> Strategy:
     )
     return st.one_of(
         buckets.map(lambda drawn: {"fractional": drawn}),
-        st.builds(
-            lambda key, drawn: {"fractional": [key, *drawn]}, mostly(keyed, odd_values), buckets
-        ),
+        st.builds(lambda key, drawn: {"fractional": [key, *drawn]}, mostly(keyed, odd_values), buckets),
     )
 
 

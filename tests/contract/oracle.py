@@ -1,10 +1,11 @@
-"""A published Python core of flagd behind a pipe: JSON lines in, JSON lines out. Runs in the core's own environment.
+"""A published Python core of flagd behind a pipe: JSON lines in, JSON lines out. Runs in the core's own
+environment.
 
-In: {"definitions": text, "now": Unix seconds, "asks": [{"key", "type", "targetingKey", "attributes"}]}.
-Out: {"answers": [{"value", "variant", "reason", "error", "metadata", "calls"}]}; `error` is OpenFeature's code or, where
-the core let a Python exception out, its name after "CRASH ". `calls` are the operators that were evaluated, outermost
-first: {"name", "raw": arguments as written, "parts": what was evaluated for it, in order, "result", "scope"}; the last
-two are absent if it raised, and if its variables were the context's.
+In: {"definitions": text, "now": Unix seconds, "asks": [{"key", "type", "targetingKey", "attributes"}]}. Out:
+{"answers": [{"value", "variant", "reason", "error", "metadata", "calls"}]}; `error` is OpenFeature's code or,
+where the core let a Python exception out, its name after "CRASH ". `calls` are the operators that were
+evaluated, outermost first: {"name", "raw": arguments as written, "parts": what was evaluated for it, in
+order, "result", "scope"}; the last two are absent if it raised, and if its variables were the context's.
 """
 
 from __future__ import annotations
@@ -67,9 +68,7 @@ def answer(core: FlagdCore, recorder: Recorder, ask: dict[str, Any]) -> dict[str
     context = EvaluationContext(ask["targetingKey"], ask["attributes"])
     recorder.calls = []
     try:
-        found = getattr(core, f"resolve_{ask['type']}_value")(
-            ask["key"], DEFAULTS[ask["type"]], context
-        )
+        found = getattr(core, f"resolve_{ask['type']}_value")(ask["key"], DEFAULTS[ask["type"]], context)
     except OpenFeatureError as error:
         return {"error": error.error_code.value, "calls": recorder.calls}
     except Exception as error:  # noqa: BLE001 -- a crash of the core is an answer here

@@ -1,6 +1,7 @@
 """Each option and variable that flagd documents: taken with this effect, or refused for this reason.
 
-Written down from flagd's own page, https://flagd.dev/reference/flagd-cli/flagd_start/ (0.13 to 0.17), not from our table.
+Written down from flagd's own page, https://flagd.dev/reference/flagd-cli/flagd_start/ (0.13 to 0.17), not
+from our table.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Taken:
 TAKEN = [
     Taken("context-from-header", "H", {}, "X-Region=region", "context_from_header", {"x-region": "region"}, '{"X-Region":"region"}'),
     Taken("context-value", "X", {}, "region=eu", "context_values", {"region": "eu"}, '{"region":"eu"}'),
-    Taken("cors-origin", "C", (), "https://a,https://b", "cors_origins", ("https://a", "https://b"), "https://a https://b"),
+    Taken("cors-origin", "C", (), "https://a,https://b", "cors_origins", ("https://a", "https://b"), "https://a " "https://b"),
     Taken("debug", "x", "info", "true", "log_level", "debug"),
     Taken("disable-sync-metadata", "", False, "true", "disable_sync_metadata", True),
     Taken("keep-alive-min-time", "", 0.0, "10s", "keep_alive_min_time", 10.0),
@@ -48,7 +49,7 @@ TAKEN = [
     Taken("log-format", "z", "console", "json", "log_format", "json"),
     Taken("management-port", "m", 8014, "1", "management_port", 1),
     Taken("max-request-body", "B", 1_000_000, "0", "max_request_body", 0),
-    Taken("max-request-header", "R", 1_000_000, "0", "max_request_header", 1 << 20),
+    Taken("max-request-header", "R", 65_536, "0", "max_request_header", 1 << 20),
     Taken("metrics-exporter", "t", "prometheus", "otel", "metrics_exporter", "otel", beside=COLLECTOR),
     Taken("ofrep-port", "r", 8016, "1", "ofrep_port", 1),
     Taken("ofrep-sse-enabled", "", True, "false", "ofrep_sse_enabled", False),

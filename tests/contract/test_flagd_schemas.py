@@ -1,10 +1,13 @@
-"""What flagd's published schemas reject, the parser reports; what it reports beyond them is listed with a reason."""
+"""What flagd's published schemas reject, the parser reports; what it reports beyond them is listed with a
+reason.
+"""
 
 from __future__ import annotations
 
 import copy
 import json
 import os
+import subprocess
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,26 +22,55 @@ from evaluator.flags.operators import OPERATORS, UNLISTED
 from evaluator.flags.parse import parse
 from evaluator.flags.rules import check_rule
 from evaluator.flags.shapes import BEYOND_SCHEMA as SHAPES_BEYOND_SCHEMA
+from tests.contract.flagd_core import ENGINE
 from tests.contract.flagd_corpus import CASES, Case
+from tests.go import source_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SCHEMAS = Path(
-    os.environ.get("FLAGD_SCHEMAS")
-    or Path(__file__).parents[3] / "shared" / "conformance" / "flagd-schemas"
-)
-BEYOND_SCHEMA = {**RULES_BEYOND_SCHEMA, **SHAPES_BEYOND_SCHEMA}
 NAMES = ("flagd", "flags", "targeting")
+MODULE = "github.com/open-feature/flagd-schemas"
+# What flagd's schemas say of `fractional` since the version that the Go module has.
+NEWER_THAN_MODULE: dict[str, Any] = {
+    "fractionalWeightArg": {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": 2,
+        "items": [
+            {"$ref": "#/definitions/args"},
+            {"oneOf": [{"type": "integer", "minimum": 0}, {"$ref": "#/definitions/anyRule"}]},
+        ],
+    },
+    "fractionalOp": {"minItems": 1},
+    "fractionalShorthandOp": {"minItems": 1},
+}
+
+
+def find_schemas() -> Path | None:
+    """The folder of flagd's schemas: the one that FLAGD_SCHEMAS names, or that of the published Go module."""
+    if named := os.environ.get("FLAGD_SCHEMAS"):
+        return Path(named)
+    try:
+        return source_folder(ENGINE, MODULE) / "json"
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+SCHEMAS = find_schemas() or Path()
+BEYOND_SCHEMA = {**RULES_BEYOND_SCHEMA, **SHAPES_BEYOND_SCHEMA}
 
 pytestmark = pytest.mark.skipif(
-    not (SCHEMAS / "flagd.json").exists(), reason=f"no schemas of flagd at {SCHEMAS}"
+    not (SCHEMAS / "flagd.json").exists(),
+    reason="the schemas of flagd cannot be had: set FLAGD_SCHEMAS, or reach a Go module proxy",
 )
 
 
 @cache
 def validator(name: str) -> jsonschema_rs.Draft7Validator:
     contents = {each: json.loads((SCHEMAS / f"{each}.json").read_bytes()) for each in NAMES}
+    for definition, newer in NEWER_THAN_MODULE.items():
+        contents["targeting"]["definitions"][definition].update(newer)
     registry = jsonschema_rs.Registry([(each["$id"], each) for each in contents.values()])
     # flagd.json has an `$id` beside a `$ref`, where draft-07 ignores it.
     base = contents[name]["$id"]
@@ -107,10 +139,11 @@ def test_the_corpus_has_a_case_for_every_definition() -> None:
 
 def test_every_reason_beyond_the_schema_that_one_document_can_give_is_in_the_corpus() -> None:
     given_by = {code for case in CASES if case.accepted for code in case.codes}
-    # These need a bad place inside an array literal, a text that is no plain JSON, layers, or sheer size.
+    # These need a bad place inside an array literal, a text that is no plain JSON, a name in another case, layers,
+    # or sheer size.
     elsewhere = {
         "unlisted-operator", "bad-argument", "bad-weight", "reference-position", "rule-too-deep", "rule-too-large",
-        "duplicate-key", "conflicting-key", "removes-nothing", "unusable-number", "too-many-problems",
+        "duplicate-key", "field-case", "conflicting-key", "missing-base", "removes-nothing", "unusable-number", "too-many-problems",
     }  # fmt: skip
     assert BEYOND_SCHEMA.keys() - given_by == elsewhere
 
@@ -163,7 +196,9 @@ STRANGERS: tuple[Any, ...] = (
 
 
 def neighbours(document: Any) -> Iterator[Any]:
-    """Each document that differs in one place: something else there, nothing there, or another name for it."""
+    """Each document that differs in one place: something else there, nothing there, or another
+    name for it.
+    """
     for *above, last in (path for path in places(document) if path):
         for stranger in (*STRANGERS, ...):
             changed = copy.deepcopy(document)

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TESTBED = Path(
-    os.environ.get("FLAGD_TESTBED")
-    or Path(__file__).parents[3] / "shared" / "conformance" / "flagd-testbed"
+    os.environ.get("FLAGD_TESTBED") or Path(__file__).parents[3] / "shared" / "conformance" / "flagd-testbed"
 )
 NOT_RUN = {"@fractional-v1": "this generation of bucketing is retired; flagd no longer has it"}
 NOW = 1_700_000_000
@@ -40,9 +39,7 @@ READ: dict[str, Any] = {
 def scenarios() -> Iterator[Any]:
     features = sorted((TESTBED / "gherkin").glob("*.feature"))
     if not features:
-        yield pytest.param(
-            None, marks=pytest.mark.skip(f"no flagd-testbed at {TESTBED}"), id="absent"
-        )
+        yield pytest.param(None, marks=pytest.mark.skip(f"no flagd-testbed at {TESTBED}"), id="absent")
     for feature in features:
         document: Any = Parser().parse(feature.read_text(encoding="utf-8"))
         document["uri"] = feature.name

@@ -1,4 +1,6 @@
-"""What the API server takes and what our models read are the same: field by field, over every version of every kind."""
+"""What the API server takes and what our models read are the same: field by field, over every version of
+every kind.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,7 @@ MODELS: Final[dict[str, tuple[type[Model], type[Model] | None]]] = {
     receipt.KIND: (FlagReceiptSpec, FlagReceiptStatus),
 }
 PLURALS: Final = {
-    each.KIND: each.PLURAL
-    for each in (flagsource, flagset, receiver, shard, configuration, receipt)
+    each.KIND: each.PLURAL for each in (flagsource, flagset, receiver, shard, configuration, receipt)
 } | {configuration.FLAG_KIND: configuration.FLAG_PLURAL}
 PASSED_THROUGH: Final = {"serviceProvider", "syncProvider", "flagDSpec", "resources"}
 """Kept for the operator whose manifests have them, and read by nobody here."""
@@ -44,8 +45,7 @@ BOUNDS: Final = ("pattern", "minLength", "maxLength", "minItems", "maxItems", "e
 CRDS: Final = {
     crd["spec"]["names"]["kind"]: crd
     for crd in (
-        yaml.safe_load(path.read_text(encoding="utf-8"))
-        for path in sorted((ROOT / "crds").glob("*.yaml"))
+        yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "crds").glob("*.yaml"))
     )
 }
 VERSIONS: Final = [
@@ -131,6 +131,22 @@ def test_crd_and_model_want_the_same_of_a_field(kind: str, version: str) -> None
     assert list(found) == []
 
 
+def undescribed(part: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    for name, inner in (part.get("properties") or {}).items():
+        here = (*path, name)
+        if here not in {("apiVersion",), ("kind",), ("metadata",)} and not inner.get("description"):
+            yield ".".join(here)
+        yield from undescribed(inner, here)
+    for within in ("items", "additionalProperties"):
+        if isinstance(part.get(within), dict):
+            yield from undescribed(part[within], path)
+
+
+@pytest.mark.parametrize(("kind", "version"), VERSIONS)
+def test_kubectl_explain_describes_every_field(kind: str, version: str) -> None:
+    assert list(undescribed(schema(kind, version))) == []
+
+
 def defaults(crd: Any, model: type[Model], path: str) -> Iterator[tuple[str, Any, Any]]:
     for field in model.model_fields.values():
         part = crd["properties"].get(field.alias, {})
@@ -153,7 +169,7 @@ def test_crd_and_model_have_the_same_defaults(kind: str, version: str) -> None:
 
 
 def test_the_durations_that_the_api_server_takes_are_those_that_we_read() -> None:
-    for spec, name in ((FlagSourceSpec, "interval"), (FlagSourceSpec, "timeout"), (FlagSetSpec, "interval")):  # fmt: skip
+    for spec, name in ((FlagSourceSpec, "interval"), (FlagSourceSpec, "timeout"), (FlagSetSpec, "interval")):
         kind = "FlagSource" if spec is FlagSourceSpec else "FlagSet"
         pattern = schema(kind, "v1beta1")["properties"]["spec"]["properties"][name]["pattern"]
         validator = jsonschema_rs.validator_for({"pattern": pattern})
@@ -174,15 +190,15 @@ def test_every_version_of_a_configuration_keeps_the_fields_of_all() -> None:
     versions = CRDS[configuration.KIND]["spec"]["versions"]
     assert [each["name"] for each in versions if each["storage"]] == ["v1beta1"]
     assert all(each["schema"] == versions[0]["schema"] for each in versions)
-    assert all(each["additionalPrinterColumns"] == versions[0]["additionalPrinterColumns"] for each in versions)  # fmt: skip
+    assert all(
+        each["additionalPrinterColumns"] == versions[0]["additionalPrinterColumns"] for each in versions
+    )
 
 
 @pytest.mark.parametrize(
     ("kind", "version"), [each for each in VERSIONS if each[0] not in {shard.KIND, *PLAIN}]
 )
-def test_every_status_starts_unobserved_and_has_the_same_conditions(
-    kind: str, version: str
-) -> None:
+def test_every_status_starts_unobserved_and_has_the_same_conditions(kind: str, version: str) -> None:
     status = schema(kind, version)["properties"]["status"]
     assert status["default"] == {"observedGeneration": -1}
     first = schema("FlagSource", "v1beta1")["properties"]["status"]["properties"]["conditions"]

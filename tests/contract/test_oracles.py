@@ -1,7 +1,8 @@
-"""Resolving beside the published Python cores: one random document after the other, each with random contexts.
+"""Resolving beside the published Python cores: one random document after the other, each with random
+contexts.
 
-Whatever differs is a bug here, or a row of KNOWN_DIFFERENCES. FLAGSTAFF_FUZZ_EXAMPLES=20000 draws that many documents
-for each generation, others every time; ORACLES names another folder of environments.
+Whatever differs is a bug here, or a row of KNOWN_DIFFERENCES. FLAGSTAFF_FUZZ_EXAMPLES=20000 draws that many
+documents for each generation, others every time; ORACLES names another folder of environments.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.oracle
 ROOT = Path(__file__).parents[2]
 ORACLES = Path(os.environ.get("ORACLES") or ROOT / ".oracles")
 LONG = os.environ.get("FLAGSTAFF_FUZZ_EXAMPLES")
-EXAMPLES = int(LONG or 600)
+EXAMPLES = int(LONG or 200)
 NOW = 1_700_000_000
 TYPES = ("boolean", "string", "integer", "float", "object")
 LEAST_COMPARED = 0.6
@@ -75,9 +76,7 @@ class Core:
 def core(request: pytest.FixtureRequest) -> Iterator[Core]:
     python = ORACLES / request.param / "bin" / "python"
     if not python.exists():
-        pytest.skip(
-            f"NOT COMPARED with the published core {request.param}: no {python}; run `make oracles`"
-        )
+        pytest.skip(f"NOT COMPARED with the published core {request.param}: no {python}; run `make oracles`")
     started = Core(request.param)
     yield started
     started.end()
@@ -88,9 +87,7 @@ def context_of(ask: dict[str, Any]) -> dict[str, Any]:
     return {**ask["attributes"], **({} if key is None else {"targetingKey": key})}
 
 
-def ours(
-    document: dict[str, Any], asks: list[dict[str, Any]], generation: str
-) -> list[tuple[Any, ...]]:
+def ours(document: dict[str, Any], asks: list[dict[str, Any]], generation: str) -> list[tuple[Any, ...]]:
     """(value, variant, reason, error code, metadata) of each; the last is None for errors."""
     parsed = parse(json.dumps(document).encode(), file="flags.json")
     assert parsed.flag_set is not None
@@ -158,9 +155,7 @@ def questions(draw: st.DrawFn) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             asks.append(
                 {
                     "key": key,
-                    "type": draw(st.sampled_from(TYPES))
-                    if flag is None
-                    else draw(asked_types(flag)),
+                    "type": draw(st.sampled_from(TYPES)) if flag is None else draw(asked_types(flag)),
                     "targetingKey": targeting_key,
                     "attributes": attributes,
                 }

@@ -39,7 +39,5 @@ def test_its_flags_are_served(
 
 
 @pytest.mark.parametrize("kind", list(FlagType))
-def test_its_disabled_flag_is_disabled_for_every_type(
-    flags: CompiledFlagSet, kind: FlagType
-) -> None:
+def test_its_disabled_flag_is_disabled_for_every_type(flags: CompiledFlagSet, kind: FlagType) -> None:
     assert resolve(flags, "newWelcomeMessage", kind, {}, 0).reason == "DISABLED"

@@ -1,4 +1,6 @@
-"""What every source promises, on the fake and on Git: in place, through a mirror of a folder, and over HTTP."""
+"""What every source promises, on the fake and on Git: in place, through a mirror of a folder, and
+over HTTP.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,29 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
+from controller.api.provenance import AUTHOR, SUBJECT
 from controller.runtime.setbacks import Failed, Waiting
-from controller.sources.git import open_source
-from controller.sources.reference import Reference
+from controller.sources.git.provider import open_source
+from controller.sources.git.reference import Reference
 from tests.fakes import FakeRepository, FakeSource
 from tests.git_http import git_server
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from controller.sources.source import Revision, Source
+    from controller.sources.provider import Fetched, Provider, Revision, Verifier
+
+
+class Source(Protocol):
+    """A provider that tells of changes, too."""
+
+    @property
+    def shows_every_push(self) -> bool: ...
+    async def resolve(self) -> Revision: ...
+    async def fetch(self, revision: Revision, into: Path, verifier: Verifier | None = None) -> Fetched: ...
+    def changes(self) -> AsyncIterator[None]: ...
 
 
 class Place(Protocol):
@@ -124,7 +137,7 @@ async def test_a_fetched_revision_is_its_files_and_its_story(place: Place, tmp_p
     revision = await source.resolve()
     assert await files(source, revision, tmp_path / "into") == {"a.json": "1", "b.json": "2"}
     commit = await source.fetch(revision, await asyncio.to_thread(empty, tmp_path))
-    told = (commit.revision, commit.author, commit.subject)
+    told = (commit.revision, commit.metadata[AUTHOR], commit.metadata[SUBJECT])
     assert told == (revision, "Ada <ada@example.com>", "first")
 
 
@@ -140,9 +153,7 @@ async def test_a_branch_is_followed(place: Place, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reference", ["tag:v1.2.0", "semver:1.x", "name:refs/tags/v1.2.0"])
-async def test_a_tag_is_the_commit_that_it_marks(
-    place: Place, tmp_path: Path, reference: str
-) -> None:
+async def test_a_tag_is_the_commit_that_it_marks(place: Place, tmp_path: Path, reference: str) -> None:
     oid = place.commit("first", a__json="1")
     place.tag("v1.2.0")
     place.commit("second", a__json="2")
@@ -153,9 +164,7 @@ async def test_a_tag_is_the_commit_that_it_marks(
     assert await files(source, revision, tmp_path / "into") == {"a.json": "1"}
 
 
-async def test_a_pinned_commit_is_fetched_though_nothing_points_at_it(
-    place: Place, tmp_path: Path
-) -> None:
+async def test_a_pinned_commit_is_fetched_though_nothing_points_at_it(place: Place, tmp_path: Path) -> None:
     oid = place.commit("first", a__json="1")
     place.commit("second", a__json="2")
     source = place.source(f"commit:{oid}")
@@ -170,6 +179,11 @@ async def test_a_commit_that_never_was_is_gone(place: Place, tmp_path: Path) -> 
     with pytest.raises(Failed, match="0123456789") as setback:
         await files(source, await source.resolve(), tmp_path / "into")
     assert setback.value.reason == "RevisionGone"
+
+
+async def test_what_local_mode_follows_is_a_provider(place: Place) -> None:
+    provider: Provider = place.source("main")
+    assert provider.shows_every_push
 
 
 async def test_an_empty_repository_is_waited_for(place: Place) -> None:

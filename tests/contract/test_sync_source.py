@@ -114,9 +114,7 @@ async def test_what_vanishes_is_a_fault_and_comes_back(peer: Peer, ear: Ear) -> 
     assert content(await ear.until(Delivery)) == TWO
 
 
-async def test_200_megabytes_are_refused_and_what_follows_is_delivered(
-    peer: Peer, ear: Ear
-) -> None:
+async def test_200_megabytes_are_refused_and_what_follows_is_delivered(peer: Peer, ear: Ear) -> None:
     await peer.put(ONE)
     await ear.until(Delivery)
     await peer.put_huge()

@@ -1,1 +1,3 @@
-"""OpenFeature's published providers of other languages, unchanged, against `flagstaff up`: `make test-clients`."""
+"""OpenFeature's published providers of other languages, unchanged, against `flagstaff up`: `make
+test-clients`.
+"""

@@ -1,4 +1,6 @@
-"""A published provider in a process of its own, asked a line of JSON at a time (tests/node/ask.mjs says how)."""
+"""A published provider in a process of its own, asked a line of JSON at a time
+(tests/node/ask.mjs says how).
+"""
 
 from __future__ import annotations
 

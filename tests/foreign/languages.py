@@ -45,7 +45,7 @@ def command(language: str, provider: str, port: int) -> list[str]:
     if language == "node":
         return [str(node() / "node"), str(NODE / "ask.mjs"), provider, str(port)]
     target = JAVA / "target"
-    return ["java", "-cp", f"{target / 'classes'}:{target / 'dependency'}/*", "Ask", provider, str(port)]  # fmt: skip
+    return ["java", "-cp", f"{target / 'classes'}:{target / 'dependency'}/*", "Ask", provider, str(port)]
 
 
 def fetch() -> None:

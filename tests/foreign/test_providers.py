@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 reason = java()
 no_java = pytest.mark.skipif(reason is not None, reason=f"Java is not asked: {reason}")
-PORTS = {"flagd-rpc": "grpc", "flagd-in-process": "sync", "flagd-web": "grpc", "ofrep": "ofrep", "ofrep-web": "ofrep"}  # fmt: skip
+PORTS = {
+    "flagd-rpc": "grpc",
+    "flagd-in-process": "sync",
+    "flagd-web": "grpc",
+    "ofrep": "ofrep",
+    "ofrep-web": "ofrep",
+}
 PROVIDERS = [
     *(pytest.param(("node", provider), id=f"node-{provider}") for provider in PORTS),
     pytest.param(("java", "flagd-rpc"), id="java-flagd-rpc", marks=no_java),
@@ -41,7 +47,8 @@ FLAGS = {
     "integer": flag({"ten": 10}, "ten"),
     "float": flag({"half": 0.5}, "half"),
     "object": flag({"o": {"a": [1, {"b": None}], "c": "x"}}, "o"),
-    # Asked for by one test alone: flagd's providers give a static answer that they keep to whatever type is asked for next.
+    # Asked for by one test alone: flagd's providers give a static answer that they keep to whatever type is
+    # asked for next.
     "words": flag({"w": "words"}, "w"),
     "targeted": flag({"yes": "y", "no": "n"}, "no", targeting=GOLD),
 }
@@ -90,9 +97,7 @@ def test_targeting_reads_the_clients_context(
     assert (answer["value"], answer["variant"], answer["reason"]) == (value, variant, why)
 
 
-@pytest.mark.parametrize(
-    ("key", "error"), [("missing", "FLAG_NOT_FOUND"), ("words", "TYPE_MISMATCH")]
-)
+@pytest.mark.parametrize(("key", "error"), [("missing", "FLAG_NOT_FOUND"), ("words", "TYPE_MISMATCH")])
 def test_an_error_leaves_the_fallback_and_says_why(provider: Asked, key: str, error: str) -> None:
     answer = provider.ask("boolean", key, fallback=True)
     assert (answer["value"], answer["reason"], answer["errorCode"]) == (True, "ERROR", error)

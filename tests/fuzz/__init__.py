@@ -1,1 +1,3 @@
-"""Everything that parses bytes from outside, fuzzed: `make fuzz`. What was found once is in `corpus`, and a test for good."""
+"""Everything that parses bytes from outside, fuzzed: `make fuzz`. What was found once is in `corpus`, and a
+test for good.
+"""

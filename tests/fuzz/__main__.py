@@ -1,7 +1,8 @@
-"""Fuzzes every target, or those that are named, for FUZZ_SECONDS in all: `make fuzz`, `python -m tests.fuzz json http2`.
+"""Fuzzes every target, or those that are named, for FUZZ_SECONDS in all: `make fuzz`, `python -m tests.fuzz
+json http2`.
 
-What mutation finds worth keeping goes to `.fuzz/TARGET`, from where the next run goes on. An input that breaks a target is put into
-its corpus in the tree: fix the bug, and commit both.
+What mutation finds worth keeping goes to `.fuzz/TARGET`, from where the next run goes on. An input that
+breaks a target is put into its corpus in the tree: fix the bug, and commit both.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ KEPT = Path(".fuzz")
 SECONDS = 120.0
 SLOW_SECONDS, MEGABYTES = 10, 2_048
 START_SECONDS = 5.0
-"""What a target takes to be imported and instrumented: part of its time, so that all of it ends when it is to end."""
+"""What a target takes to be imported and instrumented: part of its time, so that all of it ends when it is to
+end.
+"""
 GRACE_SECONDS = 120.0
 
 
@@ -63,8 +66,7 @@ def escaped(word: str | bytes) -> str:
     """A word as libFuzzer's dictionaries have it."""
     octets = word.encode() if isinstance(word, str) else word
     return "".join(
-        chr(octet) if 32 <= octet < 127 and chr(octet) not in '"\\' else f"\\x{octet:02x}"
-        for octet in octets
+        chr(octet) if 32 <= octet < 127 and chr(octet) not in '"\\' else f"\\x{octet:02x}" for octet in octets
     )
 
 
@@ -73,7 +75,7 @@ def report(name: str, done: subprocess.CompletedProcess[str], inputs: list[str])
     counts = [line for line in done.stderr.splitlines() if "number_of_executed_units" in line]
     runs = counts[-1].rpartition(" ")[2] if counts else "no"
     broken = inputs or done.returncode
-    print(f"{name:<14} {runs:>9} runs  {'BROKEN by ' + ', '.join(inputs) if broken else 'ok'}", flush=True)  # fmt: skip
+    print(f"{name:<14} {runs:>9} runs  {'BROKEN by ' + ', '.join(inputs) if broken else 'ok'}", flush=True)
     if broken:
         print(done.stdout[-3_000:] + done.stderr[-2_000:], flush=True)
 

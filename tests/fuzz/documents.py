@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
-from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 
 from evaluator.explain import explain
 from evaluator.flags import Bucketing, FlagSet, canonical, diff, digest, parse, read_document, saved
-from evaluator.http.routes import RpcError
+from evaluator.http.messages import RpcError
 from evaluator.resolve import compile_flag_set, resolve_all
 from evaluator.sync.accept import Accepted, accept, fingerprint
 from evaluator.sync.peer import delivered
 from evaluator.sync.source import Delivery, SourceFault
+from evaluator.wire import sync_pb2
 from evaluator.wire.encoding import encode
-from evaluator.wire.messages import METHODS
+from evaluator.wire.messages import read_request
 from tests.fuzz.target import Target, Wrong, same
 
 if TYPE_CHECKING:
@@ -36,13 +37,15 @@ WORDS = (
     '"$flagd.timestamp"', '"targetingKey"', '"version"', "null", "1e400", "-0.0", "9007199254740993", '"\\ud800"',
 )  # fmt: skip
 YAML_WORDS = (
-    "flags:\n", "  flag:\n", "    state: ENABLED\n", "    variants: {on: true, off: false}\n", "    defaultVariant: on\n", "    targeting:\n",
+    "flags:\n", "  flag:\n", "    state: " "ENABLED\n", "    variants: {on: true, off: " "false}\n", "    defaultVariant: " "on\n", "    targeting:\n",
     "&anchor ", "*anchor", "<<: ", "!!str ", "!!binary ", "|\n", ">-\n", "---\n", "...\n", "%YAML 1.2\n", "? ", "- ", "# ", "0o17", "0x1F", ".inf", "~",
 )  # fmt: skip
 
 
 def document(content: bytes, *, file: str) -> None:
-    """A document never fails to be read; what is read of it has one spelling, and no rule fails but as an answer."""
+    """A document never fails to be read; what is read of it has one spelling, and no rule fails but as an
+    answer.
+    """
     parsed = parse(content, file=file)
     places(parsed, content)
     if parsed.whole_bad and not parsed.problems:
@@ -81,13 +84,13 @@ def spelled(flag_set: FlagSet, what: str) -> FlagSet:
 
 
 def answers(flag_set: FlagSet) -> list[dict[str, tuple[object, ...]]]:
-    """Of all flags in each context, by either generation of bucketing: value, variant, reason, error, metadata."""
+    """Of all flags in each context, by either generation of bucketing: value, variant, reason, error,
+    metadata.
+    """
     return [
         {
             key: (found.value, found.variant, found.reason, found.error_code, dict(found.metadata))
-            for key, found in resolve_all(
-                compile_flag_set(flag_set, bucketing=bucketing), context, NOW
-            )
+            for key, found in resolve_all(compile_flag_set(flag_set, bucketing=bucketing), context, NOW)
         }
         for bucketing in Bucketing
         for context in CONTEXTS
@@ -126,7 +129,9 @@ def delivery(content: bytes) -> None:
 
 
 def relayed(flag_set: FlagSet) -> None:
-    """What in-process providers and other evaluators are sent resolves as it does here, and is sent on unchanged."""
+    """What in-process providers and other evaluators are sent resolves as it does here, and is sent on
+    unchanged.
+    """
     sent = encode(flag_set)
     judged = accept(Delivery((("flags.json", sent),)), None)
     if not isinstance(judged, Accepted):
@@ -143,11 +148,8 @@ def plain(flag_set: FlagSet) -> list[dict[str, tuple[object, ...]]]:
 
 def sync_message(content: bytes) -> None:
     """What a sync peer sends, either way round."""
-    for method in METHODS:
-        try:
-            method.read(content)
-        except RpcError:
-            continue
+    with contextlib.suppress(RpcError):
+        read_request(content)
     try:
         message = sync_pb2.SyncFlagsResponse.FromString(content)
     except DecodeError:

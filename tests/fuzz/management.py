@@ -8,18 +8,19 @@ from typing import Any, cast
 
 import orjson
 
-from evaluator.http.routes import Code, Request, RpcError
-from evaluator.server.context import ContextSources
+from evaluator.http.messages import Code, Request, Response, RpcError
 from evaluator.server.health import SERVICE, Health, ServingStatus, routes
 from evaluator.server.introspection import Introspection
+from evaluator.server.offload import Offload
 from evaluator.server.ofrep import PREFIX
 from evaluator.sync.config import OAuth
-from evaluator.sync.http_client import Client, Response
+from evaluator.sync.http_client import Client
+from evaluator.sync.http_client import Response as TokenResponse
 from evaluator.sync.oauth import Tokens
 from evaluator.sync.source import SourceFault
 from tests.fuzz.requests import served
 from tests.fuzz.target import Target, Wrong, nothing_fails, same
-from tests.unit.evaluator.server.fakes import ALL, NOW, FakeStream, call, settled
+from tests.unit.evaluator.server.fakes import ALL, FakeStream, call, settled
 
 KEYS = sorted(flag.key for flag in ALL)
 
@@ -27,18 +28,17 @@ KEYS = sorted(flag.key for flag in ALL)
 @cache
 def introspection() -> Introspection:
     """Of what `requests` asks, too."""
-    return Introspection(served().store, ContextSources(), lambda: NOW)
+    return Introspection(served().service, Offload())
 
 
 def explain(content: bytes) -> None:
     """A question is refused, or answered as OFREP answers it, with steps."""
     with nothing_fails():
-        response = introspection().explain(Request("POST", "/explain", "", (), content, ""))
-    found = orjson.loads(response.body)
-    if response.status == 400:
-        same(list(found), ["error"], "a refusal")
+        work = introspection().explanation(Request("POST", "/explain", "", (), content, ""))
+        found = orjson.loads(work.body if isinstance(work, Response) else work())
+    if isinstance(work, Response):
+        same((work.status, list(found)), (400, ["error"]), "a refusal")
         return
-    same(response.status, 200, "the status")
     if not found["steps"]:
         raise Wrong("no steps")
     asked = orjson.loads(content)
@@ -86,12 +86,14 @@ class Answering:
     def __init__(self, body: bytes) -> None:
         self._body = body
 
-    async def request(self, _: object) -> Response:
-        return Response(200, {}, self._body, ends=True)
+    async def request(self, _: object) -> TokenResponse:
+        return TokenResponse(200, {}, self._body, ends=True)
 
 
 def token(content: bytes) -> None:
-    """An answer has a token that can stand in a header, or is a fault of the source that does not quote it."""
+    """An answer has a token that can stand in a header, or is a fault of the source that does not
+    quote it.
+    """
     oauth = OAuth("http://tokens.example", "id", "secret")
     tokens = Tokens(oauth, lambda: 0.0)
     asking = tokens.token(cast("Client", Answering(content)))

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 WORDS = (
-    '"uri":"http://a/b"', '"provider":"http"', '"provider":"grpc"', '"provider":"file"', '"provider":"s3"', '"bearerToken":"', '"authHeader":"Basic ',
-    '"interval":5', '"cron":"*/5 * * * *"', '"headers":{"a":"b"}', '"oauth":{"clientId":"a","clientSecret":"b","tokenUrl":"http://c"}', '"tls":true',
+    '"uri":"http://a/b"', '"provider":"http"', '"provider":"grpc"', '"provider":"file"', '"provider":"s3"', '"bearerToken":"', '"authHeader":"Basic ' '',
+    '"interval":5', '"cron":"*/5 * * * ' '*"', '"headers":{"a":"b"}', '"oauth":{"clientId":"a","clientSecret":"b","tokenUrl":"http://c"}', '"tls":true',
     '"maxMsgSize":1', '"selector":"', '"certPath":"/a"', '"intervalSeed":"', '"timeoutS":3',
 )  # fmt: skip
 OPTIONS = (
-    "port: 8013\n", "sources:\n", "  - uri: file:a\n", "    provider: file\n", "uri: [file:a.json]\n", "log-format: json\n", "cors-origin: ['*']\n",
-    "context-value: {a: b}\n", "context-from-header: {X-A: a}\n", "server-cert-path: /a\n", "stream-deadline: 1m2s\n", "management-port: 1\n",
+    "port: 8013\n", "sources:\n", "  - uri: file:a\n", "    provider: " "file\n", "uri: [file:a.json]\n", "log-format: " "json\n", "cors-origin: " "['*']\n",
+    "context-value: {a: " "b}\n", "context-from-header: {X-A: " "a}\n", "server-cert-path: " "/a\n", "stream-deadline: " "1m2s\n", "management-port: " "1\n",
     "metrics-exporter: otel\n", "disable-sync-metadata: true\n",
 )  # fmt: skip
 SECRETS = ("bearertoken", "authheader", "clientsecret")

@@ -1,7 +1,8 @@
 """Bytes off the wire: HTTP/1.1, HTTP/2 and its header compression.
 
-An input of `http2` is a list of frames, each a byte for its type, its flags, its stream and its length, and the payload: frames whose
-lengths are right get further than any noise. Type 255 puts its payload into the stream as it is. Blocks of `hpack` have their length before them.
+An input of `http2` is a list of frames, each a byte for its type, its flags, its stream and its length, and
+the payload: frames whose lengths are right get further than any noise. Type 255 puts its payload into the
+stream as it is. Blocks of `hpack` have their length before them.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from hpack import Decoder as TheirDecoder
 from hpack import HPACKError
 
-from evaluator.http import frames, hpack
-from evaluator.http.connection import Connection
-from evaluator.http.events import HeadersReceived
-from evaluator.http.http1 import Http1Peer
-from evaluator.http.http2 import Http2Peer
-from evaluator.http.routes import Limits
+from evaluator.http.h1.connection import Http1Peer
+from evaluator.http.h2 import frames, hpack
+from evaluator.http.h2.connection import Connection
+from evaluator.http.h2.events import HeadersReceived
+from evaluator.http.h2.peer import Http2Peer
+from evaluator.http.server.limits import Limits
 from tests.fuzz.requests import dispatch, routes
 from tests.fuzz.target import Target, Wrong, nothing_fails, same
 from tests.unit.evaluator.http.serving import Line
@@ -26,7 +27,8 @@ from tests.unit.evaluator.http.wire import GREETING, parsed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from evaluator.http.routes import Answer, Request
+    from evaluator.http.messages import Request
+    from evaluator.http.routes import Answer
 
 LIMITS = Limits(body_bytes=2_048, header_bytes=16_384, streams_per_connection=20)
 RAW = 255
@@ -35,8 +37,8 @@ STATUS = re.compile(rb"HTTP/1\.1 (\d\d\d) [\x20-\x7e]*\r\n")
 BODILESS = (b"1", b"204", b"304")
 
 HTTP1_WORDS = (
-    "POST /ofrep/v1/evaluate/flags/boolean HTTP/1.1\r\n", "GET / HTTP/1.0\r\n", "HEAD ", "OPTIONS * HTTP/1.1\r\n", "CONNECT a:1 HTTP/1.1\r\n",
-    "host: a\r\n", "content-length: 2\r\n", "transfer-encoding: chunked\r\n", "connection: close\r\n", "connection: upgrade\r\n", "upgrade: h2c\r\n",
+    "POST /ofrep/v1/evaluate/flags/boolean " "HTTP/1.1\r\n", "GET / HTTP/1.0\r\n", "HEAD ", "OPTIONS * " "HTTP/1.1\r\n", "CONNECT a:1 " "HTTP/1.1\r\n",
+    "host: a\r\n", "content-length: " "2\r\n", "transfer-encoding: " "chunked\r\n", "connection: " "close\r\n", "connection: " "upgrade\r\n", "upgrade: h2c\r\n",
     "expect: 100-continue\r\n", "\r\n\r\n", "0\r\n\r\n", "5;a=b\r\n", "http://a/b?c#d", "\r", "\n ", "\0",
 )  # fmt: skip
 
@@ -97,9 +99,7 @@ def responses(output: bytes, methods: list[str]) -> Iterator[bytes]:
             continue
         method = methods.pop(0) if methods else "the refused one"
         length = LENGTH.search(head + b"\r\n")
-        if b"transfer-encoding: chunked" in head or (
-            length is None and b"connection: close" in head
-        ):
+        if b"transfer-encoding: chunked" in head or (length is None and b"connection: close" in head):
             return
         if method == "HEAD" or status[1].startswith(BODILESS):
             continue
@@ -153,7 +153,9 @@ def well_formed(output: bytes) -> None:
 
 
 def events(sent: bytes, size: int) -> list[object]:
-    """What a connection without an owner reports; that a body is awaited is told at the end of each read, so left out."""
+    """What a connection without an owner reports; that a body is awaited is told at the end of each read, so
+    left out.
+    """
     connection = Connection(LIMITS)
     found = [event for piece in cut(sent, size) for event in connection.receive(piece)]
     return [event for event in found if not isinstance(event, HeadersReceived)]
@@ -178,7 +180,7 @@ def compression(content: bytes) -> None:
         except HPACKError:
             wanted = None
         try:
-            found = ours.decode(block)
+            found = ours.decode(block).fields
         except hpack.HpackError as error:
             # Ours are bounded: leading zeros do not count as digits to the other.
             if wanted is not None and "too large" not in str(error):
@@ -186,7 +188,7 @@ def compression(content: bytes) -> None:
             return
         coded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in found]
         same(coded, wanted and [(bytes(name), bytes(value)) for name, value in wanted], "a block")
-        same(hpack.Decoder(65_536).decode(hpack.encode_block(found)), found, "encoded again")
+        same(hpack.Decoder(65_536).decode(hpack.encode_block(found)).fields, found, "encoded again")
 
 
 TARGETS = {

@@ -34,7 +34,9 @@ class Target:
 
 
 class _Listening(logging.Handler):
-    """Failures that are caught where they cannot be left to fail: all of them are logged with their exception."""
+    """Failures that are caught where they cannot be left to fail: all of them are logged with their
+    exception.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

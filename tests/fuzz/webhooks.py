@@ -1,4 +1,6 @@
-"""What forges send to the receiver: who is not signed for gets nowhere, and whoever is may still send anything."""
+"""What forges send to the receiver: who is not signed for gets nowhere, and whoever is may still send
+anything.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from tests.fuzz.target import Target, Wrong, same
 
 if TYPE_CHECKING:
     from controller.receiver.signatures import Sender
-    from evaluator.http.routes import Headers
+    from evaluator.http.messages import Headers
 
 TOKEN: Final = b"a token"
 SENDERS: Final[tuple[Sender, ...]] = ("github", "gitea", "gitlab", "generic-hmac")

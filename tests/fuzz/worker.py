@@ -1,4 +1,5 @@
-"""Fuzzes one target in this process, guided by coverage: `python -m tests.fuzz.worker TARGET [libFuzzer's arguments]`.
+"""Fuzzes one target in this process, guided by coverage: `python -m tests.fuzz.worker TARGET [libFuzzer's
+arguments]`.
 
 Atheris (https://github.com/google/atheris) instruments what is imported here, and libFuzzer mutates.
 """

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 def test_a_control_plane_that_cannot_be_built_is_loudly_missing(
     tmp_path: Path, required: str, code: int
 ) -> None:
-    (tmp_path / "go").write_text(
-        "#!/bin/sh\n[ $1 = version ] && echo go version go1.99.0 && exit\nexit 1\n"
-    )
+    (tmp_path / "go").write_text("#!/bin/sh\n[ $1 = version ] && echo go version go1.99.0 && exit\nexit 1\n")
     (tmp_path / "go").chmod(0o700)
     environment = {
         **{name: text for name, text in os.environ.items() if name != "KUBEBUILDER_ASSETS"},

@@ -1,7 +1,8 @@
-"""Where the published Python cores do not answer as the flagd server does, and this evaluator follows the server.
+"""Where the published Python cores do not answer as the flagd server does, and this evaluator follows the
+server.
 
-Each row says when it applies (to one evaluated operator, with its operands), why, and shows one rule with both answers;
-a test holds both. An evaluation to which no row applies must come out the same.
+Each row says when it applies (to one evaluated operator, with its operands), why, and shows one rule with
+both answers; a test holds both. An evaluation to which no row applies must come out the same.
 """
 
 from __future__ import annotations

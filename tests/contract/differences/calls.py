@@ -167,12 +167,7 @@ def loop_over_no_list(call: Call) -> bool:
     computed = isinstance(call.raw, list) and isinstance([*call.raw, None][0], dict)
     subject = call.parts[0] if call.parts else None
     eager = call.name in {"filter", "map", "reduce"}
-    return (
-        computed
-        and not isinstance(subject, list)
-        and subject is not None
-        and (eager or bool(subject))
-    )
+    return computed and not isinstance(subject, list) and subject is not None and (eager or bool(subject))
 
 
 def goes_into_text_or_list(call: Call) -> bool:
@@ -335,7 +330,7 @@ def targeting_key(call: Call) -> Any:
 def inexact_within(value: Any) -> bool:
     if is_container(value):
         return any(map(inexact_within, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, int) and not -(2**63) <= value < 2**64
+    return isinstance(value, int) and abs(value) > EXACT
 
 
 def odd_variant_text(call: Call) -> bool:

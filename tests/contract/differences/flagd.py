@@ -93,10 +93,10 @@ FLAGD = (
         "GENERAL",
     ),
     Difference(
-        "an integer beyond 64 bits as bucketing value",
+        "an integer beyond 2^53 as bucketing value",
         "fractional",
         c.generation("v3", lambda call: c.inexact_within(call.parts[0])),
-        "a float in JSON's model, so it is hashed as one; the core hashes a big integer",
+        "read as a float64, as gRPC brings it; the core hashes the integer",
         {"fractional": [2**70, ["a", 1], ["x", 1]]},
         "a",
         "x",

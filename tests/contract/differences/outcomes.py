@@ -18,9 +18,7 @@ FLAG = (
     Difference(
         "targeting that is no object",
         "flag",
-        lambda call: (
-            bool(call.raw.get("targeting")) and not isinstance(call.raw["targeting"], dict)
-        ),
+        lambda call: bool(call.raw.get("targeting")) and not isinstance(call.raw["targeting"], dict),
         "flagd's engine evaluates any JSON value to itself; the core refuses what is no object",
         "a",
         "a",

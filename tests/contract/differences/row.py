@@ -14,7 +14,10 @@ EQUALITIES = "== !="
 ORDERS = "< <= > >="
 COMPARISONS = f"{EQUALITIES} {ORDERS}"
 ARITHMETIC = "+ - * / % max min"
-EAGER = f"{COMPARISONS} === !== {ARITHMETIC} ! !! in cat substr merge starts_with ends_with sem_ver fractional var"
+EAGER = (
+    f"{COMPARISONS} === !== {ARITHMETIC} ! !! in cat substr merge starts_with "
+    "ends_with sem_ver fractional var"
+)
 TRUTHS = "if ?: and or ! !! filter all some none"
 CRASH = "CRASH "
 V2, V3, BOTH = ("v2",), ("v3",), ("v2", "v3")

@@ -9,9 +9,7 @@ TEXTS = (
     Difference(
         "what is no text, in a text",
         "in",
-        lambda call: (
-            len(call.parts) > 1 and c.is_text(call.parts[1]) and not c.is_text(call.parts[0])
-        ),
+        lambda call: len(call.parts) > 1 and c.is_text(call.parts[1]) and not c.is_text(call.parts[0]),
         "the engine panics, which flagd answers with PARSE_ERROR; the core writes the needle as text",
         {"in": [1, "a1"]},
         "PARSE_ERROR",
@@ -38,9 +36,7 @@ TEXTS = (
     Difference(
         "a boolean in a list of numbers",
         "in",
-        c.needle_and_list(
-            lambda one, items: isinstance(one, bool) and any(map(c.is_number, items))
-        ),
+        c.needle_and_list(lambda one, items: isinstance(one, bool) and any(map(c.is_number, items))),
         "Python's True is 1",
         {"in": [True, [1]]},
         "false",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from controller.flagsets.provenance import ProvenanceDetail
 from controller.settings import (
     AuthMode,
     ControllerSettings,
@@ -27,6 +28,7 @@ TEXTS: dict[str, tuple[str, str, Any]] = {
     "yes": ("leader_election", "True", True),
     "no": ("leader_election", "false", False),
     "the log's form": ("log_format", "json", LogFormat.JSON),
+    "what is told of commits": ("provenance", "commit", ProvenanceDetail.COMMIT),
     "a text": ("host", "::1", "::1"),
 }
 

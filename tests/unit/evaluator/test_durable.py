@@ -7,12 +7,12 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from evaluator import durable
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pytest
 
 WRITER = """
 import itertools, sys
@@ -21,6 +21,15 @@ from evaluator.durable import write_file
 for number in itertools.count():
     write_file(Path(sys.argv[1]), f"{number:08}".encode() * 20_000)
     print(number, flush=True)
+"""
+
+HOLDER = """
+import sys
+from pathlib import Path
+from evaluator.durable import lock_folder
+with lock_folder(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
 """
 
 LIMITED = """
@@ -60,9 +69,7 @@ def test_a_kill_at_any_moment_leaves_one_whole_version(tmp_path: Path) -> None:
     path = tmp_path / "file"
     chance = random.Random(7)
     for _ in range(12):
-        child = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True
-        )
+        child = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
         assert child.stdout is not None
         child.stdout.readline()
         time.sleep(chance.random() * 0.02)
@@ -98,3 +105,23 @@ def test_what_was_saved_is_loaded_and_what_is_damaged_is_set_aside(
     assert durable.load(path, 10, int) is None
     assert path.with_name("number.damaged").read_bytes() == b"forty"
     assert "number.damaged" in caplog.text
+
+
+def test_a_folder_is_locked_by_one_process_until_that_process_is_killed(tmp_path: Path) -> None:
+    folder = tmp_path / "state" / "of-one"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(durable.FolderInUseError, match=r"of-one is in use by another process"):
+            durable.lock_folder(folder).__enter__()
+        holder.kill()
+    with durable.lock_folder(folder):
+        assert list(folder.iterdir()) == []
+
+
+def test_a_folder_can_be_locked_again_after_it_was_released(tmp_path: Path) -> None:
+    for _ in range(2):
+        with durable.lock_folder(tmp_path):
+            pass

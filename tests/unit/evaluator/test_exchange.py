@@ -10,15 +10,19 @@ from evaluator.flags.model import FlagSet
 from evaluator.flags.parse import parse
 from evaluator.heap import Heap
 from evaluator.resolve import compile_flag_set, resolve_all
-from evaluator.store import Snapshot, Store
+from evaluator.store import Content, Fault, Report, Snapshot, Store
 
 from .server.fakes import ALL, NOW, flag, flag_set
 from .test_store import value, version
 
 
+def delivered(flag_set: FlagSet, digest: str | None = None) -> Report:
+    return Report("", NOW, Content(flag_set, digest))
+
+
 async def test_a_set_that_is_put_is_served_compiled() -> None:
     exchange = Exchange(Store(), lambda: NOW, Heap())
-    snapshot = await exchange.put(version(1), digest="sha256:known")
+    snapshot = await exchange.apply(delivered(version(1), "sha256:known"))
     assert snapshot is not None
     assert snapshot is exchange.store.snapshot
     assert (snapshot.digest, snapshot.served_since) == ("sha256:known", NOW)
@@ -28,7 +32,7 @@ async def test_a_set_that_is_put_is_served_compiled() -> None:
 async def test_it_is_compiled_in_a_thread_and_served_on_the_loop() -> None:
     store, threads = Store(), set[threading.Thread]()
     store.subscribe(lambda _: threads.add(threading.current_thread()))
-    await Exchange(store, lambda: NOW).put(version(1))
+    await Exchange(store, lambda: NOW).apply(delivered(version(1)))
     assert threads == {threading.current_thread()}
 
 
@@ -36,8 +40,8 @@ async def test_the_same_again_tells_nobody() -> None:
     store, seen = Store(), list[Snapshot]()
     store.subscribe(seen.append)
     exchange = Exchange(store, lambda: NOW)
-    first = await exchange.put(version(1))
-    assert await exchange.put(version(1)) is first
+    first = await exchange.apply(delivered(version(1)))
+    assert await exchange.apply(delivered(version(1))) is first
     assert seen == [first]
 
 
@@ -45,7 +49,7 @@ async def test_sources_that_deliver_at_once_are_all_served() -> None:
     names = tuple("abcdefgh")
     exchange = Exchange(Store(sources=names), lambda: NOW)
     sets = {name: flag_set(flag(name, {"v": 1}, "v")) for name in names}
-    await asyncio.gather(*(exchange.put(sets[name], source=name) for name in names))
+    await asyncio.gather(*(exchange.apply(Report(name, NOW, Content(sets[name]))) for name in names))
     assert exchange.store.catalog.sets == sets
     snapshot = exchange.store.snapshot
     assert snapshot is not None
@@ -54,10 +58,10 @@ async def test_sources_that_deliver_at_once_are_all_served() -> None:
 
 async def test_a_reader_keeps_the_old_set_whole_while_it_is_let_go() -> None:
     exchange = Exchange(Store(), lambda: NOW)
-    held = await exchange.put(version(1))
+    held = await exchange.apply(delivered(version(1)))
     assert held is not None
     remains = exchange.store.remains()
-    await exchange.put(version(2))
+    await exchange.apply(delivered(version(2)))
     let_go(remains)
     assert remains == []
     assert (value(held, "a"), value(held, "b")) == (1, 1)
@@ -77,9 +81,7 @@ def test_a_flag_set_leaves_nothing_to_the_collector() -> None:
 
 def test_reading_leaves_nothing_to_the_collector() -> None:
     gc.collect()
-    content = (
-        b'{"flags": {"f": {"state": "ENABLED", "variants": {"on": true}, "defaultVariant": "on"}}}'
-    )
+    content = b'{"flags": {"f": {"state": "ENABLED", "variants": {"on": true}, "defaultVariant": "on"}}}'
     assert parse(content, file="flags.json").flag_set.flags.keys() == {"f"}
     assert gc.collect() == 0
 
@@ -87,18 +89,17 @@ def test_reading_leaves_nothing_to_the_collector() -> None:
 async def test_what_is_served_says_that_it_is_stale_and_is_compiled_no_second_time() -> None:
     store = Store()
     exchange = Exchange(store, lambda: NOW)
-    first = await exchange.put(FlagSet({one.key: one for one in ALL}))
-    store.mark_stale("gone", NOW)
-    await exchange.restate()
+    first = await exchange.apply(delivered(FlagSet({one.key: one for one in ALL})))
+    gone = Report("", NOW, fault=Fault("gone"))
+    await exchange.apply(gone)
     stale = store.snapshot
     assert first is not None
     assert stale is not None
     assert stale.compiled.metadata["flagstaff.dev/stale"] is True
     assert all(stale.compiled[key].run is first.compiled[key].run for key in stale.compiled)
-    await exchange.restate()
+    await exchange.apply(gone)
     assert store.snapshot is stale
-    store.mark_success(NOW)
-    await exchange.restate()
+    await exchange.apply(Report("", NOW))
     assert store.snapshot is not None
     assert store.snapshot.compiled.metadata == {}
 
@@ -106,8 +107,6 @@ async def test_what_is_served_says_that_it_is_stale_and_is_compiled_no_second_ti
 async def test_what_is_put_though_it_is_stale_says_so_from_the_first() -> None:
     store, seen = Store(), list[object]()
     store.subscribe(lambda snapshot: seen.append(dict(snapshot.flag_set.metadata)))
-    store.mark_stale("not read", 0.0)
-    await Exchange(store, lambda: NOW).put(FlagSet(), fresh=False)
-    assert seen == [
-        {"flagstaff.dev/stale": True, "flagstaff.dev/stale-since": "1970-01-01T00:00:00Z"}
-    ]
+    report = Report("", 0.0, Content(FlagSet()), Fault("not read"), from_disk=True)
+    await Exchange(store, lambda: NOW).apply(report)
+    assert seen == [{"flagstaff.dev/stale": True, "flagstaff.dev/stale-since": "1970-01-01T00:00:00Z"}]

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evaluator.explain import explain
 from evaluator.flags import Bucketing, parse
 from evaluator.resolve import CompiledFlagSet, compile_flag_set, resolve
+from evaluator.targeting.names import variant_name
+from tests.contract.generated_flags import contexts, definitions
+
+if TYPE_CHECKING:
+    from evaluator.resolve import Resolution
 
 ROLLOUT = {"fractional": [["on", 25], ["off", 75]]}
 RULES: dict[str, Any] = {
@@ -69,3 +77,35 @@ def test_the_answer_is_the_one_that_resolve_gives(key: str) -> None:
     flags = flag_set()
     context = {"targetingKey": "user-1", "list": [1]}
     assert explain(flags, key, None, context, 0).resolution is resolve(flags, key, None, context, 0)
+
+
+@given(definitions(), contexts, st.sampled_from(Bucketing))
+def test_an_explanation_never_contradicts_the_answer(
+    document: dict[str, Any], drawn: tuple[str | None, dict[str, Any]], bucketing: Bucketing
+) -> None:
+    parsed = parse(json.dumps(document).encode(), file="flags.json")
+    assert parsed.flag_set is not None
+    explained, resolved = (compile_flag_set(parsed.flag_set, bucketing=bucketing) for _ in range(2))
+    targeting_key, attributes = drawn
+    context = {**attributes, "targetingKey": targeting_key}
+    for key in document["flags"]:
+        explanation = explain(explained, key, None, context, 0)
+        assert explanation.resolution is resolve(explained, key, None, context, 0)
+        assert parts(explanation.resolution) == parts(resolve(resolved, key, None, context, 0))
+        steps = explanation.steps[:-1]
+        if steps and len(steps[-1].path) == 1 and explanation.resolution.reason == "TARGETING_MATCH":
+            assert variant_name(steps[-1].value) == explanation.resolution.variant
+
+
+def parts(resolution: Resolution) -> tuple[Any, ...]:
+    return tuple(str(getattr(resolution, each.name)) for each in fields(resolution))
+
+
+def test_a_long_bucketing_key_is_explained_as_it_is_served() -> None:
+    rule = {"fractional": [{"var": "key"}, ["on", 1]]}
+    flag = {"state": "ENABLED", "variants": {"on": 1, "off": 0}, "defaultVariant": "off", "targeting": rule}
+    parsed = parse(json.dumps({"flags": {"long": flag}}).encode(), file="flags.json")
+    assert parsed.flag_set is not None
+    explanation = explain(compile_flag_set(parsed.flag_set), "long", None, {"key": "k" * 900_000}, 0)
+    assert explanation.resolution.reason == "TARGETING_MATCH"
+    assert str(explanation.steps[-2]).startswith('targeting.fractional: "on", bucket 0 of 1')

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import sys
 import weakref
 from typing import TYPE_CHECKING
@@ -8,6 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from evaluator.heap import Heap
+from evaluator.resolve import compile_flag_set
+from evaluator.sync.accept import Accepted, accept
+from evaluator.sync.source import Delivery
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,3 +72,37 @@ def test_frozen_garbage_is_found_once_memory_is_three_times_as_much(
         found.append(gone() is None)
     assert found == [False, True]
     assert gc.get_freeze_count() > 0
+
+
+RULED = json.dumps(
+    {
+        "flags": {
+            "a": {
+                "state": "ENABLED",
+                "variants": {"on": 1, "off": 0},
+                "defaultVariant": "on",
+                "targeting": {"if": [{"$ref": "staff"}, {"fractional": [["on", 1], ["off", 1]]}, "off"]},
+            },
+            "bad": {"state": "ENABLED", "variants": {"on": 1}, "defaultVariant": "of"},
+        },
+        "$evaluators": {"staff": {"ends_with": [{"var": "email"}, "@example.com"]}},
+    }
+).encode()
+
+
+@pytest.mark.parametrize("name", ["flags.json", "flags.yaml"])
+def test_a_flag_set_that_is_replaced_leaves_no_cycles_behind(name: str) -> None:
+    def replaced() -> int:
+        """Objects that only the collector can free, after a flag set came and went."""
+        judged = accept(Delivery(((name, RULED),)), None)
+        assert isinstance(judged, Accepted)
+        compile_flag_set(judged.flag_set).compile_all()
+        del judged
+        return gc.collect()
+
+    gc.disable()
+    try:
+        replaced()
+        assert replaced() == 0
+    finally:
+        gc.enable()

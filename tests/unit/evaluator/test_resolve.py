@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from typing import Any
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -18,7 +20,11 @@ from evaluator.resolve import (
     resolve,
     resolve_all,
 )
+from evaluator.targeting import compile_rule
 from evaluator.targeting.compile import OPERATORS as COMPILERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 NOW = 1_700_000_000
 VARIANTS = {"on": True, "off": False}
@@ -54,9 +60,7 @@ ERROR = (ABSENT, None, "ERROR")
         pytest.param({"targeting": None}, (False, "off", "DEFAULT", None), id="null targeting"),
         pytest.param({"targeting": "on"}, (True, "on", "TARGETING_MATCH", None), id="a literal"),
         pytest.param({"targeting": {"var": "gone"}}, (False, "off", "DEFAULT", None), id="null"),
-        pytest.param(
-            {"default_variant": None}, (ABSENT, None, "DEFAULT", None), id="no default variant"
-        ),
+        pytest.param({"default_variant": None}, (ABSENT, None, "DEFAULT", None), id="no default variant"),
         pytest.param(
             {"default_variant": None, "targeting": None},
             (ABSENT, None, "DEFAULT", None),
@@ -71,9 +75,7 @@ ERROR = (ABSENT, None, "ERROR")
         pytest.param({"targeting": ["on"]}, (*ERROR, ErrorCode.GENERAL), id="a list"),
         pytest.param({"targeting": {"a": 1, "b": 2}}, (*ERROR, ErrorCode.GENERAL), id="an object"),
         pytest.param({"targeting": {"no": []}}, (*ERROR, ErrorCode.PARSE_ERROR), id="unknown"),
-        pytest.param(
-            {"targeting": {"/": [1, 0]}}, (*ERROR, ErrorCode.PARSE_ERROR), id="an infinity"
-        ),
+        pytest.param({"targeting": {"/": [1, 0]}}, (*ERROR, ErrorCode.PARSE_ERROR), id="an infinity"),
         pytest.param(
             {"targeting": {"merge": [{"/": [1, 0]}]}},
             (*ERROR, ErrorCode.PARSE_ERROR),
@@ -87,9 +89,7 @@ ERROR = (ABSENT, None, "ERROR")
             (True, "on", "TARGETING_MATCH", None),
             id="a reference",
         ),
-        pytest.param(
-            {"default_variant": "gone"}, (*ERROR, ErrorCode.TYPE_MISMATCH), id="default is gone"
-        ),
+        pytest.param({"default_variant": "gone"}, (*ERROR, ErrorCode.TYPE_MISMATCH), id="default is gone"),
     ],
 )
 def test_a_flag_comes_to_its_outcome(changes: dict[str, Any], expected: tuple[Any, ...]) -> None:
@@ -148,14 +148,50 @@ def test_a_variant_whose_name_json_escapes_is_never_matched(name: str) -> None:
         pytest.param(None, None, ABSENT, id="null is no value"),
     ],
 )
-def test_a_value_is_given_as_the_wanted_type(
-    value: Any, wanted: FlagType | None, expected: Any
-) -> None:
+def test_a_value_is_given_as_the_wanted_type(value: Any, wanted: FlagType | None, expected: Any) -> None:
     resolution = answer(wanted, variants={"off": value})
     assert resolution.value == expected
     assert type(resolution.value) is type(expected)
     mismatch = None if expected is not ABSENT else ErrorCode.TYPE_MISMATCH
     assert resolution.error_code is mismatch
+
+
+@pytest.mark.parametrize(
+    ("rule", "context", "message"),
+    [
+        pytest.param(
+            {"if": [{"var": "beta"}, "on", "onn"]},
+            {},
+            'targeting returned "onn", which is not a variant (on, off)',
+            id="a text of the rule",
+        ),
+        pytest.param(
+            {"var": "tier"},
+            {"tier": "secret"},
+            "targeting returned text, which is not a variant (on, off)",
+            id="a text of the context is not quoted",
+        ),
+        pytest.param(
+            {"var": "tier"},
+            {"tier": 7},
+            "targeting returned a number, which is not a variant (on, off)",
+            id="a number",
+        ),
+        pytest.param(
+            {"map": [[1], 1]}, {}, "targeting returned a list, which is not a variant (on, off)", id="a list"
+        ),
+    ],
+)
+def test_an_outcome_that_is_no_variant_is_told_with_the_variants(
+    rule: Any, context: Any, message: str
+) -> None:
+    assert answer(targeting=rule, context=context).error_message == message
+
+
+def test_a_message_lists_few_of_many_variants() -> None:
+    names = {f"v{number}": 1 for number in range(9)}
+    message = answer(variants=names, targeting="x" * 100).error_message
+    assert message == f'targeting returned "{"x" * 64}", which is not a variant (v0, v1, v2, v3, v4, …)'
 
 
 def test_an_unknown_key_is_not_found() -> None:
@@ -186,6 +222,95 @@ def test_the_flags_own_properties_replace_the_clients() -> None:
 def test_the_whole_context_holds_the_flags_properties() -> None:
     rule = {"if": [{"==": [{"var": {"cat": ["$flagd", ".timestamp"]}}, NOW]}, "on"]}
     assert answer(targeting=rule).variant == "on"
+
+
+WINDOW = [{"from": NOW - 10, "to": NOW + 10}]
+PAST = [{"from": NOW - 20, "to": NOW - 10}]
+WITHIN = {
+    "and": [
+        {"<=": [{"var": "from"}, {"var": "$flagd.timestamp"}]},
+        {"<": [{"var": "$flagd.timestamp"}, {"var": "to"}]},
+    ]
+}
+OF_THIS_FLAG = {"==": [{"var": "$flagd.flagKey"}, "flag"]}
+FORGED = {"$flagd": {"flagKey": "forged", "timestamp": NOW - 15}}
+
+
+@pytest.mark.parametrize("context", [{}, FORGED], ids=["no $flagd", "a forged $flagd"])
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        pytest.param({"some": [WINDOW, WITHIN]}, True, id="some"),
+        pytest.param({"some": [PAST, WITHIN]}, False, id="some, past"),
+        pytest.param({"!": [{"none": [WINDOW, WITHIN]}]}, True, id="none"),
+        pytest.param({"!": [{"none": [PAST, WITHIN]}]}, False, id="none, past"),
+        pytest.param({"filter": [WINDOW, WITHIN]}, True, id="filter"),
+        pytest.param({"filter": [PAST, WITHIN]}, False, id="filter, past"),
+        pytest.param({"some": [[1], OF_THIS_FLAG]}, True, id="the flag's key in some"),
+        pytest.param({"filter": [[1], OF_THIS_FLAG]}, True, id="the flag's key in filter"),
+        pytest.param({"some": [[[1]], {"some": [{"var": ""}, OF_THIS_FLAG]}]}, True, id="within each other"),
+        pytest.param({"filter": [WINDOW, {"some": [[1], OF_THIS_FLAG]}]}, True, id="some in filter"),
+        pytest.param(
+            {"some": [[1], {"==": [{"var": {"cat": ["$flagd", ".flagKey"]}}, "flag"]}]}, True, id="computed"
+        ),
+        pytest.param({"some": [[1], {"$ref": "of-this-flag"}]}, True, id="a reference"),
+        pytest.param({"all": [[1], OF_THIS_FLAG]}, False, id="all sees the element alone"),
+        pytest.param({"==": [{"map": [[1], {"var": "$flagd.flagKey"}]}, "x"]}, False, id="map too"),
+        pytest.param({"!": [{"missing": ["$flagd.timestamp"]}]}, True, id="missing"),
+        pytest.param({"missing_some": [1, ["$flagd.other"]]}, True, id="missing_some"),
+        pytest.param(
+            {"in": [NOW, {"map": [{"merge": [{"var": ""}]}, {"var": "$flagd.timestamp"}]}]},
+            True,
+            id="all of it",
+        ),
+    ],
+)
+def test_loops_and_references_read_the_flags_own_properties(rule: Any, expected: bool, context: Any) -> None:
+    flag = Flag("flag", State.ENABLED, VARIANTS, None, targeting={"if": [rule, "on", "off"]})
+    flags = compile_flag_set(FlagSet(flags={"flag": flag}, evaluators={"of-this-flag": OF_THIS_FLAG}))
+    assert resolve(flags, "flag", None, context, NOW).variant == ("on" if expected else "off")
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ({"==": [{"var": "tier"}, "gold"]}, False),
+        ({"some": [{"var": "teams"}, {"==": [{"var": ""}, "red"]}]}, False),
+        ({"some": [{"var": "teams"}, {"==": [{"var": ".name"}, "red"]}]}, False),
+        ({"some": [{"var": "teams"}, {"==": [{"var": [""]}, "red"]}]}, True),
+        ({"missing": ["tier", "email"]}, False),
+        ({"missing_some": [1, ["tier"]]}, False),
+        ({"missing_some": [1, {"var": "names"}]}, True),
+        ({"cat": [{"var": "$flagd.flagKey"}, {"var": "email"}]}, False),
+        ({"var": ""}, True),
+        ({"var": {"var": "name"}}, True),
+    ],
+    ids=str,
+)
+def test_the_context_is_copied_only_for_rules_that_may_read_the_flags_properties(
+    rule: Any, expected: bool
+) -> None:
+    assert compile_rule(rule, bucketing=Bucketing.V2, flag_key="flag").reads_flagd is expected
+
+
+def test_concurrent_evaluations_of_a_flag_do_not_share_a_budget() -> None:
+    """Each spends more than half of a budget; they take turns at every element."""
+    together = threading.Barrier(2)
+
+    class Turns(list[int]):
+        """A list that lets the other evaluation go on before each of its elements."""
+
+        def __iter__(self) -> Iterator[int]:
+            for element in super().__iter__():
+                together.wait(30)
+                yield element
+
+    flags = compiled(targeting={"if": [{"map": [{"var": "rows"}, {"!": [False]}]}, "on", "off"]})
+    with ThreadPoolExecutor(2) as pool:
+        answers = [
+            pool.submit(resolve, flags, "flag", None, {"rows": Turns(range(4_000))}, NOW) for _ in range(2)
+        ]
+        assert [outcome(each.result())[:3] for each in answers] == [(True, "on", "TARGETING_MATCH")] * 2
 
 
 def test_set_metadata_is_patched_by_the_flags_own() -> None:

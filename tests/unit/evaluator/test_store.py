@@ -4,8 +4,10 @@ import pytest
 
 from evaluator.flags.catalog import UnknownSourceError
 from evaluator.flags.model import REVISION_KEY, FlagSet
+from evaluator.report import Health
 from evaluator.resolve import FlagType, resolve
-from evaluator.store import Snapshot, SourceStatus, Staleness, Store
+from evaluator.store import Content, Report, Snapshot, SourceStatus, Staleness, Store
+from tests.stores import confirm, fail, swap
 
 from .server.fakes import NOW, flag, flag_set
 
@@ -27,15 +29,15 @@ def test_nothing_is_served_before_the_first_swap() -> None:
 
 def test_a_reader_that_holds_a_snapshot_sees_one_set_throughout_a_swap() -> None:
     store = Store()
-    held = store.swap(version(1), now=NOW)
-    store.swap(version(2), now=NOW)
+    held = swap(store, version(1), now=NOW)
+    swap(store, version(2), now=NOW)
     assert (value(held, "a"), value(held, "b")) == (1, 1)
     assert store.snapshot is not None
     assert (value(store.snapshot, "a"), value(store.snapshot, "b")) == (2, 2)
 
 
 def test_a_swap_names_revision_digest_and_time() -> None:
-    snapshot = Store().swap(version(1, "main@sha1:1"), now=NOW)
+    snapshot = swap(Store(), version(1, "main@sha1:1"), now=NOW)
     assert (snapshot.revision, snapshot.served_since) == ("main@sha1:1", NOW)
     assert snapshot.digest.startswith("sha256:")
 
@@ -48,8 +50,8 @@ def test_a_swap_names_revision_digest_and_time() -> None:
 def test_subscribers_are_told_of_what_differs(following: FlagSet, told: int) -> None:
     store, seen = Store(), list[Snapshot]()
     store.subscribe(seen.append)
-    first = store.swap(version(1), now=NOW)
-    second = store.swap(following, now=NOW + 1)
+    first = swap(store, version(1), now=NOW)
+    second = swap(store, following, now=NOW + 1)
     assert len(seen) == told
     assert (second is first) is (told == 1)
 
@@ -62,62 +64,63 @@ def test_a_subscriber_that_fails_hurts_nobody(caplog: pytest.LogCaptureFixture) 
 
     store.subscribe(fail)
     store.subscribe(seen.append)
-    assert [store.swap(version(1), now=NOW)] == seen
+    assert [swap(store, version(1), now=NOW)] == seen
     assert "a subscriber failed" in caplog.text
 
 
 def test_who_unsubscribed_is_told_no_more() -> None:
     store, seen = Store(), list[Snapshot]()
     unsubscribe = store.subscribe(seen.append)
-    store.swap(version(1), now=NOW)
+    swap(store, version(1), now=NOW)
     unsubscribe()
     unsubscribe()
-    store.swap(version(2), now=NOW)
+    swap(store, version(2), now=NOW)
     assert len(seen) == 1
 
 
 def test_a_subscriber_reads_the_new_snapshot_from_the_store() -> None:
     store, seen = Store(), list[bool]()
     store.subscribe(lambda snapshot: seen.append(store.snapshot is snapshot))
-    store.swap(version(1), now=NOW)
+    swap(store, version(1), now=NOW)
     assert seen == [True]
 
 
 def test_a_stale_store_ages_until_the_next_success() -> None:
     store = Store()
-    store.swap(version(1), now=NOW)
-    store.mark_stale("the source is gone", NOW - 3600)
+    swap(store, version(1), now=NOW)
+    fail(store, "the source is gone", NOW - 3600)
     assert store.age(NOW) == 3600
     assert store.stale is not None
-    store.mark_success(NOW)
+    confirm(store, NOW)
     assert store.age(NOW) == 0
 
 
 def test_a_success_ends_staleness() -> None:
     store = Store()
-    store.mark_stale("the source is gone", NOW)
-    store.swap(version(1), now=NOW)
+    fail(store, "the source is gone", NOW)
+    swap(store, version(1), now=NOW)
     assert store.stale is None
 
 
 def test_staleness_said_again_has_the_new_reason_and_the_first_moment() -> None:
     store = Store()
-    store.swap(version(1), now=NOW)
+    swap(store, version(1), now=NOW)
     for seconds in (10, 20):
-        store.mark_stale(f"no answer for {seconds} s", NOW + seconds)
+        fail(store, f"no answer for {seconds} s", NOW + seconds)
     assert store.stale == Staleness("no answer for 20 s", NOW)
     assert store.age(NOW + 20) == 20
 
 
 def test_a_digest_that_the_caller_has_is_taken_as_it_is() -> None:
-    assert Store().swap(version(1), now=NOW, content="sha256:known").digest == "sha256:known"
+    assert swap(Store(), version(1), now=NOW, content="sha256:known").digest == "sha256:known"
 
 
 def two(low: FlagSet | None, high: FlagSet | None) -> Store:
     """A store of two sources, as they hold these sets."""
     store = Store(sources=("low", "high"))
-    catalog = store.catalog.with_source("low", low).with_source("high", high)
-    store.serve(catalog, now=NOW)
+    for name, flags in (("low", low), ("high", high)):
+        if flags is not None:
+            swap(store, flags, now=NOW, source=name)
     return store
 
 
@@ -127,7 +130,7 @@ def test_a_view_is_one_snapshot_from_swap_to_swap() -> None:
     assert view is not None
     assert view is store.view("source", "low")
     assert value(view, "a") == 1
-    store.swap(version(3), now=NOW, source="low")
+    swap(store, version(3), now=NOW, source="low")
     following = store.view("source", "low")
     assert following is not None
     assert (value(view, "a"), value(following, "a")) == (1, 3)
@@ -135,7 +138,7 @@ def test_a_view_is_one_snapshot_from_swap_to_swap() -> None:
 
 def test_one_source_is_one_snapshot_however_it_is_selected() -> None:
     store = Store(sources=("flags.json",))
-    snapshot = store.swap(version(1), now=NOW)
+    snapshot = swap(store, version(1), now=NOW)
     assert store.view("source", "flags.json") is store.view("flagSetId", "") is snapshot
     assert store.view("source", "other.json") is store.view("flagSetId", "shop") is None
 
@@ -144,8 +147,8 @@ def test_one_source_is_one_snapshot_however_it_is_selected() -> None:
 def test_prepared_or_not_the_same_is_served(prepares: bool) -> None:
     store = two(version(1), version(2))
     store.view("source", "low")
-    following = store.catalog.with_source("high", None)
-    store.serve(store.prepare(following) if prepares else following, now=NOW)
+    report = Report("high", NOW, Content(None))
+    store.apply(report, store.prepare(store.following(report)) if prepares else None, now=NOW)
     assert store.snapshot is not None
     assert value(store.snapshot, "a") == 1
     assert store.snapshot.digest == store.catalog.digest
@@ -162,20 +165,20 @@ def test_what_is_prepared_is_compiled() -> None:
 def test_what_all_sources_withdraw_is_served_as_nothing() -> None:
     store, seen = two(version(1), None), list[int]()
     store.subscribe(lambda snapshot: seen.append(len(snapshot.flag_set.flags)))
-    store.serve(store.catalog.with_source("low", None), now=NOW)
+    store.apply(Report("low", NOW, Content(None)), now=NOW)
     assert seen == [0]
 
 
 def test_a_catalog_of_no_flag_set_is_not_served_at_first() -> None:
     store = Store()
-    assert store.serve(store.catalog, now=NOW) is None
+    assert store.apply(Report("", NOW, Content(None)), now=NOW) is None
     assert store.view("flagSetId", "") is None
 
 
 def test_each_source_has_its_own_status() -> None:
     store = two(None, version(1, "main@sha1:1"))
-    store.mark_success(NOW, "high")
-    store.mark_stale("never answered", NOW - 5, "low")
+    confirm(store, NOW, "high")
+    fail(store, "never answered", NOW - 5, "low")
     low, high = store.statuses
     assert low == SourceStatus("low", stale=Staleness("never answered", NOW - 5))
     assert (high.revision, high.flags, high.last_success) == ("main@sha1:1", 2, NOW)
@@ -185,24 +188,24 @@ def test_each_source_has_its_own_status() -> None:
 def test_the_store_is_as_stale_as_its_stalest_source() -> None:
     store = two(version(1), version(2))
     for name, since in (("low", NOW - 9), ("high", NOW - 5)):
-        store.mark_success(since, name)
-        store.mark_stale(name, since, name)
+        confirm(store, since, name)
+        fail(store, name, since, name)
     assert store.stale == Staleness("low", NOW - 9)
     assert store.age(NOW) == 9
 
 
 def test_what_comes_from_disk_is_so_until_its_source_answers() -> None:
     store = Store()
-    store.swap(version(1), now=NOW)
-    store.mark_from_disk(NOW - 3600)
+    swap(store, version(1), now=NOW)
+    store.apply(Report("", NOW - 3600, from_disk=True), now=NOW)
     assert (store.statuses[0].from_disk, store.age(NOW)) == (True, 3600)
-    store.mark_success(NOW)
+    confirm(store, NOW)
     assert (store.statuses[0].from_disk, store.age(NOW)) == (False, 0)
 
 
-def test_of_several_sources_one_is_named() -> None:
-    with pytest.raises(UnknownSourceError, match="name one"):
-        two(None, None).mark_success(NOW)
+def test_a_source_that_is_not_known_is_refused() -> None:
+    with pytest.raises(UnknownSourceError, match="'other'"):
+        confirm(two(None, None), NOW, "other")
     with pytest.raises(UnknownSourceError, match="'other'"):
         two(None, None).status("other")
 
@@ -211,9 +214,9 @@ def test_staleness_is_restated_to_those_who_keep_answers_and_is_no_change() -> N
     store, changed, restated = Store(), list[Snapshot](), list[Snapshot]()
     store.subscribe(changed.append)
     store.subscribe(changed.append, restated.append)
-    first = store.swap(version(1), now=NOW)
-    following = store.catalog.with_staleness("", "2026-01-02T03:04:05Z")
-    second = store.serve(following, now=NOW + 5)
+    first = swap(store, version(1), now=NOW)
+    fail(store, "gone", NOW + 5)
+    second = store.snapshot
     assert second is not None
     assert (changed, restated, store.swaps.count) == ([first, first], [second], 1)
     assert (second.digest, second.served_since) == (first.digest, NOW)
@@ -222,7 +225,13 @@ def test_staleness_is_restated_to_those_who_keep_answers_and_is_no_change() -> N
 
 
 def test_since_when_a_source_is_stale_is_an_instant_in_utc() -> None:
-    store = Store()
-    assert store.stale_since("") is None
-    store.mark_stale("gone", 1_767_323_045.9)
-    assert store.stale_since("") == "2026-01-02T03:04:05Z"
+    assert Health().stale_since is None
+    assert Health(stale=Staleness("gone", 1_767_323_045.9)).stale_since == "2026-01-02T03:04:05Z"
+
+
+def test_the_context_of_a_source_changes_with_its_flags_and_is_a_change_of_its_own() -> None:
+    store, seen = Store(sources=("low", "high")), list[dict[str, object]]()
+    store.subscribe(lambda _: seen.append(dict(store.context)))
+    for name, context in (("low", {"a": 1, "b": 1}), ("high", {"b": 2}), ("high", {"b": 2}), ("high", {})):
+        store.apply(Report(name, NOW, Content(version(1), context=context)), now=NOW)
+    assert seen == [{"a": 1, "b": 1}, {"a": 1, "b": 2}, {"a": 1, "b": 1}]

@@ -1,4 +1,6 @@
-"""Who wins a name and who a flagSetId, and who hears of a change: told by the index as by looking at all objects."""
+"""Who wins a name and who a flagSetId, and who hears of a change: told by the index as by looking at all
+objects.
+"""
 
 from __future__ import annotations
 
@@ -115,9 +117,7 @@ def test_whoever_is_told_something_else_is_among_the_rivals(events: Any) -> None
             change = claims.learn(there[key])
         after = {each: heard(claims, each) for each in there}
         # What came looks at itself in any case.
-        assert {each for each in after if after[each] != before.get(each, [])} <= change.rivals | {
-            key
-        }
+        assert {each for each in after if after[each] != before.get(each, [])} <= change.rivals | {key}
         assert change.rivals <= there.keys()
         assert sorted(claims.conflicts(), key=str) == sorted(every(there), key=str)
 
@@ -135,7 +135,7 @@ def heard(claims: Claims, key: ObjectKey) -> list[Any]:
 def every(there: dict[ObjectKey, Claim]) -> list[Conflict]:
     """All conflicts, by looking at everything."""
     found = []
-    served = {each.place: each for kind in (FLAG, FFC) for each in there.values() if each.key.kind == kind}  # fmt: skip
+    served = {each.place: each for kind in (FLAG, FFC) for each in there.values() if each.key.kind == kind}
     for key, each in there.items():
         winner = served[each.place]
         if winner.key != key and not (winner.maker and winner.maker == each.maker):
@@ -143,7 +143,7 @@ def every(there: dict[ObjectKey, Claim]) -> list[Conflict]:
     for wanted in ("one", "two"):
         claiming = [each for each in served.values() if each.flag_set_id == wanted]
         ordered = sorted(claiming, key=lambda each: (each.created, each.place))
-        found += [Conflict("FlagSetIdTaken", each.key, ordered[0].key, wanted) for each in ordered[1:]]  # fmt: skip
+        found += [Conflict("FlagSetIdTaken", each.key, ordered[0].key, wanted) for each in ordered[1:]]
     return found
 
 

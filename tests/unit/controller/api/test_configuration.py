@@ -15,7 +15,7 @@ from controller.api.meta import ObjectKey, Resource
 from evaluator.flags.parse import parse
 from evaluator.resolve import FlagType, Resolution, compile_flag_set, resolve
 
-FLAGS: Final = {"flags": {"a": {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}}}  # fmt: skip
+FLAGS: Final = {"flags": {"a": {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}}}
 
 
 def configuration(spec: Any, version: str = "v1beta1") -> Resource:
@@ -44,9 +44,7 @@ def evaluated(document: FlagDocument, **context: Any) -> Resolution:
     ],
 )
 @pytest.mark.parametrize("version", ["v1alpha1", "v1alpha2", "v1beta1"])
-def test_every_form_is_the_same_document_whichever_version_it_is_read_in(
-    spec: Any, version: str
-) -> None:
+def test_every_form_is_the_same_document_whichever_version_it_is_read_in(spec: Any, version: str) -> None:
     found = flag_document(configuration(spec, version))
     assert content(found) == FLAGS
     assert found.warnings == ()
@@ -84,9 +82,7 @@ def test_a_list_of_rules_is_targeting(rules: Any, context: dict[str, Any], value
     assert evaluated(document, **context).value == value
 
 
-@pytest.mark.parametrize(
-    "rules", [7, [7], [{}], [{"action": {"variant": "on"}, "conditions": [{}]}]]
-)
+@pytest.mark.parametrize("rules", [7, [7], [{}], [{"action": {"variant": "on"}, "conditions": [{}]}]])
 def test_what_is_no_rule_is_the_parsers_to_judge(rules: Any) -> None:
     parsed = parse(historic(state="enabled", rules=rules, **VARIANTS).content, file="c.json")
     assert [each for each in parsed.problems if "f" in str(each.path)]
@@ -140,7 +136,7 @@ def test_whatever_the_text_says_there_is_a_document_for_the_parser(value: Any) -
     parse(found.content, file="c.json")
 
 
-@pytest.mark.parametrize("spec", [{}, {"flagSpec": None}, {"featureFlagSpec": None}, {"featureFlagSpec": 7}])  # fmt: skip
+@pytest.mark.parametrize("spec", [{}, {"flagSpec": None}, {"featureFlagSpec": None}, {"featureFlagSpec": 7}])
 def test_where_there_are_no_flags_the_field_for_them_is_named(spec: Any) -> None:
     with pytest.raises(InvalidSpecError, match=r"^spec\.flagSpec: "):
         flag_document(configuration(spec))
@@ -168,14 +164,12 @@ SHARDS: Final = {
 
 
 def sharded(*references: tuple[str, str]) -> Resource:
-    return configuration(
-        {"shards": [{"name": name, "digest": digest} for name, digest in references]}
-    )
+    return configuration({"shards": [{"name": name, "digest": digest} for name, digest in references]})
 
 
 def test_shards_together_are_the_set() -> None:
     found = content(flag_document(sharded(("s1", "d1"), ("s2", "d2")), SHARDS.get))
-    assert found == {"flags": FLAGS["flags"] | {"b": {}}, "$evaluators": {"e": {}}, "metadata": {"m": 1}}  # fmt: skip
+    assert found == {"flags": FLAGS["flags"] | {"b": {}}, "$evaluators": {"e": {}}, "metadata": {"m": 1}}
 
 
 @pytest.mark.parametrize("missing", [("s3", "d3"), ("s2", "another")], ids=["absent", "another"])

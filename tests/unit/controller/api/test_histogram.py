@@ -18,9 +18,7 @@ def test_a_step_tells_a_duration_within_a_tenth(seconds: float) -> None:
 
 
 @given(st.lists(DURATIONS), st.lists(DURATIONS), st.sampled_from([0.5, 0.99]))
-def test_the_sum_of_two_is_the_histogram_of_both(
-    one: list[float], other: list[float], share: float
-) -> None:
+def test_the_sum_of_two_is_the_histogram_of_both(one: list[float], other: list[float], share: float) -> None:
     def histogram(durations: list[float]) -> dict[int, int]:
         return added({step(each): 1} for each in durations)
 
@@ -32,9 +30,7 @@ def test_the_sum_of_two_is_the_histogram_of_both(
 @pytest.mark.parametrize(
     ("share", "seconds"), [(0.5, 0.001), (0.75, 0.001), (0.76, bound(80)), (1.0, bound(80))]
 )
-def test_a_quantile_is_the_bound_within_which_so_many_were_done(
-    share: float, seconds: float
-) -> None:
+def test_a_quantile_is_the_bound_within_which_so_many_were_done(share: float, seconds: float) -> None:
     assert quantile({0: 3, 80: 1}, share) == seconds
 
 

@@ -25,14 +25,14 @@ def test_a_body_is_read_whole() -> None:
     assert found.key == ObjectKey("FlagSource", "shop", "flags")
     assert str(found.key) == "FlagSource/shop/flags"
     assert (found.uid, found.generation, found.resource_version) == ("u", 3, "9")
-    assert (found.labels, found.annotations, found.owners) == ({"a": "b"}, {"c": "d"}, ({"uid": "o"},))  # fmt: skip
+    assert (found.labels, found.annotations, found.owners) == ({"a": "b"}, {"c": "d"}, ({"uid": "o"},))
     assert found.deleting
     assert found.suspended
     assert found.created == "2025-01-01T00:00:00Z"
 
 
 def test_what_is_missing_or_malformed_is_empty() -> None:
-    found = Resource.of({"kind": "FlagSource", "metadata": {"name": "x"}, "spec": [], "status": None})  # fmt: skip
+    found = Resource.of({"kind": "FlagSource", "metadata": {"name": "x"}, "spec": [], "status": None})
     assert (dict(found.spec), dict(found.status), found.owners) == ({}, {}, ())
     assert not found.deleting
     assert not found.suspended

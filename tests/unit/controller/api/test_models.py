@@ -29,7 +29,9 @@ def test_a_duration_is_seconds(text: str, seconds: float) -> None:
     assert read(FlagSourceSpec, {"interval": text, "git": GIT}).interval == seconds
 
 
-@pytest.mark.parametrize("text", ["", "30", "s", "1d", "-1s", "1 s", "0s", "0.0h", "1m 1s", "9999h", "1s!", "\u0661s"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text", ["", "30", "s", "1d", "-1s", "1 s", "0s", "0.0h", "1m 1s", "9999h", "1s!", "\u0661s"]
+)
 def test_what_is_no_duration_is_refused_by_its_path(text: str) -> None:
     with pytest.raises(InvalidSpecError, match=r"^spec\.interval: must be"):
         read(FlagSourceSpec, {"interval": text, "git": GIT})
@@ -46,12 +48,12 @@ def test_what_is_not_said_has_flux_s_defaults() -> None:
     assert (source.timeout, source.suspend, source.git.ref.branch) == (60.0, False, None)
     flag_set = read(FlagSetSpec, {"sourceRef": REF})
     assert (flag_set.interval, flag_set.prune, flag_set.paths) == (600.0, True, (".",))
-    assert (flag_set.validation, flag_set.failure_policy, flag_set.bucketing) == ("Strict", "PerFlag", "v2")  # fmt: skip
+    assert (flag_set.validation, flag_set.failure_policy, flag_set.bucketing) == ("Strict", "PerFlag", "v2")
     assert flag_set.target.kinds == ("FeatureFlagConfiguration",)
 
 
 def test_fields_of_a_newer_version_are_no_error() -> None:
-    assert read(FlagSetSpec, {"sourceRef": {**REF, "new": 1}, "new": {"a": 1}}).source_ref.name == "flags"  # fmt: skip
+    assert read(FlagSetSpec, {"sourceRef": {**REF, "new": 1}, "new": {"a": 1}}).source_ref.name == "flags"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,14 @@ def test_a_model_is_frozen() -> None:
 
 @pytest.mark.parametrize("digest", ["sha256:00ff", "sha512+b64:AA_-="])
 def test_flux_s_artifact_is_read_though_it_says_more(digest: str) -> None:
-    body = {"path": "p", "url": "http://a/b", "revision": "main@sha1:1", "digest": digest, "size": 3, "more": 1}  # fmt: skip
+    body = {
+        "path": "p",
+        "url": "http://a/b",
+        "revision": "main@sha1:1",
+        "digest": digest,
+        "size": 3,
+        "more": 1,
+    }
     assert ArtifactStatus.model_validate(body).digest == digest
 
 
@@ -111,9 +120,7 @@ json = st.recursive(
 
 @given(
     st.sampled_from([FlagSourceSpec, FlagSetSpec, FlagReceiverSpec, ConfigurationSpec]),
-    st.dictionaries(
-        st.sampled_from(["interval", "git", "sourceRef", "paths", "target", "type"]), json
-    ),
+    st.dictionaries(st.sampled_from(["interval", "git", "sourceRef", "paths", "target", "type"]), json),
 )
 def test_whatever_stands_there_is_read_or_refused(model: type[Model], spec: dict[str, Any]) -> None:
     try:

@@ -42,7 +42,9 @@ def test_a_pod_is_one_member_whatever_runs_in_it() -> None:
     assert member_id("", "", "a") != member_id("", "", "b")
 
 
-@pytest.mark.parametrize(("one", "other"), [(("a", "b.c"), ("a.b", "c")), (("x" * 253, "p"), ("x" * 252, "p"))])  # fmt: skip
+@pytest.mark.parametrize(
+    ("one", "other"), [(("a", "b.c"), ("a.b", "c")), (("x" * 253, "p"), ("x" * 252, "p"))]
+)
 def test_each_pair_has_a_name_of_its_own(one: tuple[str, str], other: tuple[str, str]) -> None:
     assert receipt_name(*one) != receipt_name(*other)
     assert len(receipt_name(*one)) <= 253

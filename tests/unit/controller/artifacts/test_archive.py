@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PARTS = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=8)
-NAMES = st.lists(PARTS.filter(lambda part: part not in {".", ".."}), min_size=1, max_size=3).map(
-    "/".join
-)
+NAMES = st.lists(PARTS.filter(lambda part: part not in {".", ".."}), min_size=1, max_size=3).map("/".join)
 
 
 def grow(folder: Path, files: dict[str, bytes]) -> Path:
@@ -136,9 +134,7 @@ def test_a_member_that_could_do_harm_is_refused_by_name(
 def test_folders_and_a_leading_dot_are_plain(tmp_path: Path) -> None:
     folder = member("./", type=tarfile.DIRTYPE)
     inner = member("./flags/", type=tarfile.DIRTYPE)
-    assert unpack(archive_of([folder, inner, member("./flags/a.json", b"1")])) == {
-        "flags/a.json": b"1"
-    }
+    assert unpack(archive_of([folder, inner, member("./flags/a.json", b"1")])) == {"flags/a.json": b"1"}
 
 
 @pytest.mark.parametrize(
@@ -239,9 +235,7 @@ def test_what_would_not_unpack_is_not_packed(tmp_path: Path) -> None:
     ],
     ids=["files", "bytes", "depth", "compressed"],
 )
-def test_a_folder_over_a_limit_is_not_packed(
-    tmp_path: Path, limits: ArchiveLimits, said: str
-) -> None:
+def test_a_folder_over_a_limit_is_not_packed(tmp_path: Path, limits: ArchiveLimits, said: str) -> None:
     grow(tmp_path, {"a.json": b"111", "b/c.json": b"222", "d.json": b"333"})
     with pytest.raises(ArchiveRefused, match=said):
         pack(tmp_path, limits)

@@ -8,16 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.artifacts.artifact import MAX_JSON_BYTES, MAX_TEXT, Artifact
+from controller.artifacts.artifact import MAX_JSON_BYTES, MAX_KEYS, MAX_TEXT, Artifact
 
 FIELDS: dict[str, Any] = {
     "revision": "main@sha1:" + "a" * 40,
     "digest": "sha256:" + "b" * 64,
     "size": 12,
     "path": "b" * 64 + ".tar.gz",
-    "author": "Ada <ada@example.com>",
-    "committed_at": "2026-01-02T03:04:05Z",
-    "subject": "Turn the banner on",
+    "metadata": {"flagstaff.dev/author": "Ada <ada@example.com>"},
 }
 
 
@@ -28,9 +26,7 @@ FIELDS: dict[str, Any] = {
         digest=st.just(FIELDS["digest"]),
         size=st.integers(min_value=0),
         path=st.just(FIELDS["path"]),
-        author=st.text(max_size=MAX_TEXT),
-        committed_at=st.sampled_from(["2026-01-02T03:04:05Z", "2026-01-02T03:04:05.5+00:00"]),
-        subject=st.text(max_size=MAX_TEXT),
+        metadata=st.dictionaries(st.text(max_size=50), st.text(max_size=MAX_TEXT), max_size=MAX_KEYS),
     )
 )
 def test_what_is_written_as_json_is_read_as_the_same_artifact(artifact: Artifact) -> None:
@@ -52,10 +48,12 @@ def test_what_is_written_as_json_is_read_as_the_same_artifact(artifact: Artifact
         ("path", "../escape"),
         ("path", "/etc/passwd"),
         ("path", ""),
-        ("author", "x" * (MAX_TEXT + 1)),
-        ("committed_at", "yesterday"),
-        ("committed_at", "2026-01-02T03:04:05+02:00"),
-        ("subject", None),
+        ("metadata", {"author": "x" * (MAX_TEXT + 1)}),
+        ("metadata", {"x" * (MAX_TEXT + 1): ""}),
+        ("metadata", {"author": 3}),
+        ("metadata", {str(number): "" for number in range(MAX_KEYS + 1)}),
+        ("metadata", []),
+        ("metadata", None),
     ],
 )
 def test_a_field_of_the_wrong_shape_is_refused_by_name(field: str, value: object) -> None:
@@ -72,7 +70,7 @@ def test_a_field_of_the_wrong_shape_is_refused_by_name(field: str, value: object
         '{"revision":"main"}',
         json.dumps(FIELDS | {"surplus": 1}),
         "[" * 60_000,
-        json.dumps(FIELDS | {"subject": "x" * MAX_JSON_BYTES}),
+        json.dumps(FIELDS | {"revision": "x" * MAX_JSON_BYTES}),
         b"\xff",
     ],
     ids=["nothing", "a list", "null", "too few", "too many", "deep", "long", "not utf-8"],

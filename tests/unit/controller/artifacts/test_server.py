@@ -16,8 +16,8 @@ from controller.api.meta import ObjectKey
 from controller.artifacts import server as module
 from controller.artifacts.server import LIMITS, ArtifactServer
 from controller.artifacts.storages import Storages
-from evaluator.http.listener import Listener
-from evaluator.http.routes import Headers, Request, Response
+from evaluator.http.messages import Headers, Request, Response
+from evaluator.http.server.listener import Listener
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -31,16 +31,16 @@ TOKEN = "l3t-me-in"  # noqa: S105 - it guards nothing
 
 
 class Served:
-    """A listener with one artifact; `ask` is curl, with status 0 where a stream was reset before curl had told its head."""
+    """A listener with one artifact; `ask` is curl, with status 0 where a stream was reset before curl had
+    told its head.
+    """
 
     def __init__(self, root: Path) -> None:
         self.storages = Storages(root, "http://x")
         artifact = self.storages.of(KEY).put(
             ARCHIVE,
             revision="main@sha1:1",
-            author="Ada <ada@example.com>",
-            committed_at="2026-01-02T03:04:05+00:00",
-            subject="Turn it on",
+            metadata={"flagstaff.dev/author": "Ada <ada@example.com>"},
         )
         self.path = "/" + self.storages.url(KEY, artifact)[0]
         self.port = 0
@@ -178,9 +178,7 @@ def large(served: Served) -> str:
     artifact = served.storages.of(KEY).put(
         bytes(LARGE),
         revision="main@sha1:2",
-        author="Ada <ada@example.com>",
-        committed_at="2026-01-02T03:04:05+00:00",
-        subject="Large",
+        metadata={"flagstaff.dev/author": "Ada <ada@example.com>"},
     )
     return "/" + served.storages.url(KEY, artifact)[0]
 
@@ -276,9 +274,7 @@ async def test_a_connection_serves_several_one_after_the_other(served: Served) -
     assert await asyncio.to_thread(ask) == [ARCHIVE] * 3
 
 
-async def test_only_so_many_are_sent_at_a_time(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_only_so_many_are_sent_at_a_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "AT_ONCE", 1)
     path = large(served)
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1024)

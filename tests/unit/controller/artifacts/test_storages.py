@@ -30,9 +30,7 @@ def put(storages: Storages, archive: bytes = b"archive", key: ObjectKey = KEY) -
     artifact = storages.of(key).put(
         archive,
         revision="main@sha1:1",
-        author="Ada <ada@example.com>",
-        committed_at="2026-01-02T03:04:05+00:00",
-        subject="Turn it on",
+        metadata={"flagstaff.dev/author": "Ada <ada@example.com>"},
     )
     return storages.url(key, artifact)[0]
 
@@ -45,9 +43,7 @@ def test_a_url_is_below_the_servers(storages: Storages) -> None:
     assert url == f"http://artifacts:9090/{path}"
 
 
-def test_what_is_stored_is_read_by_its_path_also_after_a_restart(
-    storages: Storages, tmp_path: Path
-) -> None:
+def test_what_is_stored_is_read_by_its_path_also_after_a_restart(storages: Storages, tmp_path: Path) -> None:
     path = put(storages)
     digest = "sha256:" + Path(path).name.removesuffix(".tar.gz")
     for each in (storages, Storages(tmp_path, "")):
@@ -107,9 +103,7 @@ def test_one_that_was_damaged_is_set_aside_by_a_check(storages: Storages, tmp_pa
 
 
 @pytest.mark.parametrize("path", STRANGE)
-def test_any_other_path_is_nothing_and_makes_no_folder(
-    storages: Storages, tmp_path: Path, path: str
-) -> None:
+def test_any_other_path_is_nothing_and_makes_no_folder(storages: Storages, tmp_path: Path, path: str) -> None:
     assert storages.find(path) is None
     (tmp_path / f"{DIGEST}.tar.gz").write_bytes(b"outside")
     put(storages)
@@ -118,9 +112,7 @@ def test_any_other_path_is_nothing_and_makes_no_folder(
     assert set(tmp_path.rglob("*")) == before
 
 
-def test_a_source_that_is_gone_leaves_nothing_and_the_others_stay(
-    storages: Storages, tmp_path: Path
-) -> None:
+def test_a_source_that_is_gone_leaves_nothing_and_the_others_stay(storages: Storages, tmp_path: Path) -> None:
     path, kept = put(storages), put(storages, b"another", OTHER)
     storages.forget(KEY)
     assert storages.read(path) is None
@@ -160,9 +152,7 @@ def test_a_name_that_is_used_again_waits_for_what_was_there_to_go(
     assert storages.of(KEY).open(latest) == b"again"
 
 
-def test_sources_that_went_while_nobody_looked_are_removed(
-    storages: Storages, tmp_path: Path
-) -> None:
+def test_sources_that_went_while_nobody_looked_are_removed(storages: Storages, tmp_path: Path) -> None:
     path, kept = put(storages), put(storages, b"another", OTHER)
     (tmp_path / "flagsource/stray").write_text("no source's")
     later = Storages(tmp_path, "")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.cli import main
+from tests.clients.up import banner
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
@@ -49,9 +50,7 @@ def ask(repository: Repository, capsys: pytest.CaptureFixture[str]) -> Callable[
     ],
     ids=str,
 )
-def test_an_answer(
-    ask: Callable[..., Any], arguments: tuple[str, ...], value: object, reason: str
-) -> None:
+def test_an_answer(ask: Callable[..., Any], arguments: tuple[str, ...], value: object, reason: str) -> None:
     code, answer, _ = ask(*arguments)
     assert (code, answer["value"], answer["reason"]) == (0, value, reason)
 
@@ -74,3 +73,52 @@ def test_a_context_that_is_no_pair_exits_2(ask: Callable[..., Any]) -> None:
 
 def test_no_source_exits_3(tmp_path: Path) -> None:
     assert main(["eval", str(tmp_path / "nowhere"), "banner-text"]) == 3
+
+
+@pytest.fixture
+def edited(tmp_path: Path) -> Repository:
+    """A repository whose working tree says more than its last commit."""
+    made = Repository(tmp_path / "edited")
+    made.commit("first", flags__json=banner("plain"))
+    made.write("flags.json", banner("party"))
+    return made
+
+
+def test_the_working_tree_is_read_unless_a_reference_is_given(
+    edited: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", str(edited.path), "banner"]) == 0
+    assert json.loads(capsys.readouterr().out)["value"] == "Hooray"
+    for reference in ("main", "HEAD"):
+        assert main(["eval", str(edited.path), "banner", "--ref", reference]) == 0
+        printed = capsys.readouterr()
+        assert json.loads(printed.out)["value"] == "Welcome"
+        assert printed.err.startswith("flagstaff eval: reading main@sha1:")
+
+
+def test_a_folder_without_git_and_a_bare_repository_are_read(
+    edited: Repository, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare = tmp_path / "bare.git"
+    edited.git("clone", "-q", "--bare", ".", str(bare))
+    (edited.path / ".git").rename(tmp_path / "away")
+    for folder, value in ((edited.path, "Hooray"), (bare, "Welcome")):
+        assert main(["eval", str(folder), "banner"]) == 0
+        assert json.loads(capsys.readouterr().out)["value"] == value
+
+
+def test_a_symlink_of_the_working_tree_is_refused_as_in_a_commit(
+    edited: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (edited.path / "link.json").symlink_to("flags.json")
+    assert main(["eval", str(edited.path), "banner"]) == 1
+    assert (
+        "link.json: error: symlink, not followed; replace it with a regular file" in capsys.readouterr().err
+    )
+
+
+def test_a_folder_with_layers_says_which_to_pass(
+    repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", str(repository.path), "banner-text"]) == 1
+    assert "such as: --path base --path overlays/production" in capsys.readouterr().err

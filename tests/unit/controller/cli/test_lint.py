@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import pytest
 
 from controller.cli import main
 from tests.clients.up import banner
+from tests.repositories import Repository
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +49,53 @@ def test_the_exit_code_tells(arguments: list[str], wanted: int) -> None:
 @pytest.mark.usefixtures("folder")
 def test_text_names_file_line_and_column(capsys: pytest.CaptureFixture[str]) -> None:
     main(["lint", "bad.json"])
-    assert capsys.readouterr().out.startswith("bad.json:9:25: error: ")
+    printed = capsys.readouterr().out
+    assert printed.startswith("bad.json:9:25: error: ")
+    assert printed.endswith("\n0 valid flags, 1 error\n")
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_lint_that_passed_says_how_many_flags_are_valid(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["lint", "good.json"])
+    assert capsys.readouterr().out == "1 valid flag\n"
+
+
+@pytest.mark.parametrize("text", [banner("plain"), "flags:\n  a: {state: ENABLED, variants: {x: 1}}\n"])
+def test_standard_input_is_json_or_yaml(
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert main(["lint", "-"]) == 0
+    assert capsys.readouterr().out == "1 valid flag\n"
+
+
+def test_a_reference_is_read_instead_of_the_files_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository = Repository(tmp_path)
+    repository.commit("first", flags__json=banner("plain"))
+    repository.write("flags.json", banner("nobody"))
+    monkeypatch.chdir(tmp_path)
+    for source in ("flags.json", "--path=flags.json"):
+        assert main(["lint", source]) == 1
+        assert main(["lint", source, "--ref", "HEAD"]) == 0
+        assert "flagstaff lint: reading main@sha1:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", ["empty", "{}/empty", "nothing"])
+def test_a_path_without_definitions_is_named_as_it_was_written(
+    path: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "empty").mkdir()
+    path = path.format(folder)
+    assert main(["lint", path]) == 2
+    assert capsys.readouterr().err.startswith(f"flagstaff lint: {path}: no ")
+
+
+def test_a_symlink_is_an_error_as_in_a_commit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "link.json").symlink_to("good.json")
+    assert main(["lint", "link.json"]) == 1
+    assert capsys.readouterr().out.startswith("link.json: error: symlink, not followed")
 
 
 @pytest.mark.usefixtures("folder")
@@ -66,3 +114,47 @@ def test_an_overlay_needs_its_base(folder: Path, capsys: pytest.CaptureFixture[s
     (folder / "overlay.json").write_text(json.dumps(overlay))
     assert main(["lint", "--path", "good.json", "--path", "overlay.json"]) == 1
     assert capsys.readouterr().out.startswith("overlay.json:1:")
+
+
+def test_a_misspelt_variant_of_a_rule_fails_unless_lenient(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.yaml").write_text(
+        "flags:\n"
+        "  f:\n"
+        "    state: ENABLED\n"
+        "    variants: {on: true, off: false}\n"
+        "    defaultVariant: off\n"
+        "    targeting: {if: [{var: staff}, onn]}\n"
+    )
+    assert main(["lint", "a.yaml"]) == 1
+    assert capsys.readouterr().out == (
+        'a.yaml:6:36: warning: `targeting` can return "onn", which is not a variant (did you mean "on"?); '
+        'the variants are "on", "off"\n'
+        "1 valid flag, 1 warning\n"
+    )
+    assert main(["lint", "--lenient", "a.yaml"]) == 0
+
+
+def test_a_note_is_printed_and_fails_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "base.json").write_text('{"flags": {}}')
+    (tmp_path / "a.json").write_text(banner("plain"))
+    assert main(["lint", "--path", "base.json", "--path", "a.json"]) == 0
+    assert ": note: no lower layer has the flag " in capsys.readouterr().out
+    assert main(["lint", "--path", "base.json", "--path", "a.json", "--output", "sarif"]) == 0
+    (result,) = json.loads(capsys.readouterr().out)["runs"][0]["results"]
+    assert result["level"] == "note"
+
+
+def test_a_folder_without_definitions_is_named_as_it_was_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("#")
+    assert main(["lint", "docs"]) == 2
+    assert capsys.readouterr().err.startswith("flagstaff lint: docs: the folder has no *.json")

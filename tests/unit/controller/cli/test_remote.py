@@ -74,14 +74,15 @@ def test_flags_are_a_table_below_what_is_known_of_everything(
     assert main(["flags", "--to", address]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[:3] == ["revision  main@sha1:1", "digest    sha256:1", "age       1.4 s"]
-    assert printed[3] == r"source    repo: 1 flags, current 61.0 s ago, from disk, stale: cannot be \u001b[31mreached"  # fmt: skip
-    assert printed[4] == "source    late: nothing delivered"
-    assert printed[-1].split() == ["banner", "ENABLED", "string", "plain", "yes", "repo", "-", "main@sha1:1"]  # fmt: skip
+    assert (
+        printed[3]
+        == r"source    repo: 1 flag, last confirmed 61.0 s ago, from disk, stale: cannot be \u001b[31mreached"
+    )
+    assert printed[4] == "source    late: nothing received yet"
+    assert printed[-1].split() == ["banner", "ENABLED", "string", "plain", "yes", "repo", "-", "main@sha1:1"]
 
 
-def test_flags_as_json_are_all_pages_in_one(
-    address: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_flags_as_json_are_all_pages_in_one(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     says({**SERVED, "next": "a b"}, {**SERVED, "flags": [{**FLAG, "key": "c"}]})
     assert main(["flags", "--to", f"http://{address}", "--output", "json"]) == 0
     printed = json.loads(capsys.readouterr().out)
@@ -90,20 +91,16 @@ def test_flags_as_json_are_all_pages_in_one(
     assert [path for path, _ in Evaluator.asked] == ["/flags", "/flags?after=a%20b"]
 
 
-def test_a_swap_between_two_pages_starts_over(
-    address: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_swap_between_two_pages_starts_over(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     says({**SERVED, "next": "banner"}, {**SERVED, "digest": "sha256:2"}, SERVED)
     assert main(["flags", "--to", address]) == 0
     assert capsys.readouterr().out.count("banner") == 1
 
 
-def test_one_that_swaps_all_the_time_is_given_up(
-    address: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_that_swaps_all_the_time_is_given_up(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     says(*[{**SERVED, "next": "banner"}, {**SERVED, "digest": "sha256:2"}] * 3)
     assert main(["flags", "--to", address]) == 3
-    assert "changes faster" in capsys.readouterr().err
+    assert "the flags changed while" in capsys.readouterr().err
 
 
 def test_an_evaluator_that_serves_nothing_yet_exits_3(address: str) -> None:
@@ -124,6 +121,12 @@ def test_explain_asks_with_context_and_type_and_prints_as_eval_does(
     assert printed == '{\n  "key": "banner",\n  "value": "x"\n}\n  flag: STATIC\n'
 
 
+def test_explain_asks_for_a_version_that_was_served_before(address: str) -> None:
+    says(ANSWER)
+    assert main(["explain", "banner", "--to", address, "--at", "2026-01-02T03:04:05Z"]) == 0
+    assert json.loads(Evaluator.asked[0][1])["at"] == "2026-01-02T03:04:05Z"
+
+
 def test_explain_of_an_error_exits_1(address: str) -> None:
     says({**ANSWER, "errorCode": "FLAG_NOT_FOUND"})
     assert main(["explain", "banner", "--to", address]) == 1
@@ -134,9 +137,9 @@ def test_explain_of_an_error_exits_1(address: str) -> None:
     [
         (400, b'{"error":"context must be an object"}', 1, "context must be an object"),
         (412, b'{"error":"nothing is served"}', 3, "nothing is served"),
-        (404, b"not found", 3, "is it an evaluator's management port?"),
-        (200, b"<html>", 3, "is it an evaluator's management port?"),
-        (200, b"[]", 3, "is it an evaluator's management port?"),
+        (404, b"not found", 3, "--to takes an evaluator's management port"),
+        (200, b"<html>", 3, "--to takes an evaluator's management port"),
+        (200, b"[]", 3, "--to takes an evaluator's management port"),
     ],
     ids=["refused", "nothing served", "another server", "html", "list"],
 )
@@ -159,7 +162,7 @@ def test_an_answer_without_end_is_not_read(
 
 def test_nobody_there_exits_3(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["flags", "--to", "127.0.0.1:1"]) == 3
-    assert "no evaluator answers at 127.0.0.1:1" in capsys.readouterr().err
+    assert "cannot reach an evaluator at 127.0.0.1:1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -184,3 +187,17 @@ def test_what_steers_a_terminal_is_shown_as_an_escape_that_json_has_too(characte
     shown = printable(f'"{character}"\n')
     assert character not in shown
     assert json.loads(shown) == character
+
+
+def test_a_mere_port_is_refused_with_the_address_to_write(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["flags", "--to", "8014"]) == 2
+    assert "write 127.0.0.1:8014" in capsys.readouterr().err
+
+
+def test_flags_shows_twelve_digits_of_a_revision(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    revision = "main@sha1:46ead10f53b751a66b035e6b4c6ff198ee57e522"
+    says({**SERVED, "revision": revision, "flags": [{**FLAG, "revision": revision}]})
+    assert main(["flags", "--to", address]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "revision  main@sha1:46ead10f53b7"
+    assert printed[-1].endswith(" main@sha1:46ead10f53b7")

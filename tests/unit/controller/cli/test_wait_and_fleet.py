@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import http.server
 import json
+import signal
+import socket
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kubernetes.aio import config
 
 from controller.cli import main
 from controller.cli.fleet import cluster_table, proxy_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
+FLAGSTAFF = str(Path(sys.executable).parent / "flagstaff")
 REVISION = "main@sha1:" + "a" * 40
 MEMBER = {
     "name": "shop/a", "node": "n1", "version": "0.1.0", "verified": False, "revision": "r1", "digest": "d",
     "silent": False, "lagging": True, "since": "12:00",
 }  # fmt: skip
-FLEET = [{"namespace": "shop", "name": "flags", "members": [MEMBER, {**MEMBER, "name": "b\x1b[2J", "silent": True}]}]  # fmt: skip
+FLEET = [
+    {
+        "namespace": "shop",
+        "name": "flags",
+        "members": [MEMBER, {**MEMBER, "name": "b\x1b[2J", "silent": True}],
+    }
+]
 
 
 @pytest.mark.parametrize(
@@ -108,21 +120,62 @@ def test_a_proxy_that_is_not_there_ends_it_with_3() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
-    [(["wait", "ffc/a", "--revision", REVISION, "--timeout", "1s"], 1), (["fleet"], 3)],
+    "words",
+    [["wait", "ffc/a", "--revision", REVISION, "--timeout", "1s"], ["fleet"]],
+    ids=["wait", "fleet"],
 )
-def test_a_cluster_that_does_not_answer_is_said_to(
+def test_a_cluster_that_does_not_answer_ends_it_with_3_and_names_its_address(
     words: list[str],
-    code: int,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("controller.cli.fleet.PATIENCE", 0.5)
+    monkeypatch.setattr("controller.cli.fleet.RETRIES", 0.5)
     cluster = {"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}
     context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
     users = [{"name": "u", "user": {}}]
-    config = tmp_path / "config"
-    config.write_text(json.dumps({"clusters": [cluster], "contexts": [context], "users": users, "current-context": "c"}))  # fmt: skip
-    assert main([*words, "--kubeconfig", str(config)]) == code
-    assert "ClientConnectorError" in capsys.readouterr().err
+    path = tmp_path / "config"
+    path.write_text(
+        json.dumps({"clusters": [cluster], "contexts": [context], "users": users, "current-context": "c"})
+    )
+    assert main([*words, "--kubeconfig", str(path)]) == 3
+    assert "the cluster cannot be read: http://127.0.0.1:1: connection refused" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [["wait", "ffc/a", "--revision", REVISION], ["fleet"]], ids=["wait", "fleet"]
+)
+def test_without_any_cluster_one_line_says_what_to_set(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert main(words) == 3
+    assert capsys.readouterr().err.splitlines() == [
+        f"flagstaff {words[0]}: no cluster: there is no kubeconfig ({tmp_path / 'none'}), and this is no pod; "
+        "set KUBECONFIG or --kubeconfig"
+    ]
+
+
+def test_ctrl_c_ends_a_wait_without_a_traceback(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        cluster = {"server": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        path.write_text(
+            json.dumps(
+                {
+                    "clusters": [{"name": "c", "cluster": cluster}],
+                    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                    "users": [{"name": "u", "user": {}}],
+                    "current-context": "c",
+                }
+            )
+        )
+        command = [FLAGSTAFF, "wait", "ffc/a", "--revision", REVISION, "--kubeconfig", str(path)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+            # It listens to nobody before it asks the cluster.
+            silent.accept()[0].close()
+            process.send_signal(signal.SIGINT)
+            _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in told

@@ -67,9 +67,7 @@ def test_an_edited_object_is_passed_over_for_one_that_is_as_it_was_written(world
     ],
     ids=["no digest", "another digest", "a flag that is bad"],
 )
-def test_an_object_whose_digest_is_not_its_content_s_was_edited(
-    world: World, spec: dict[str, Any]
-) -> None:
+def test_an_object_whose_digest_is_not_its_content_s_was_edited(world: World, spec: dict[str, Any]) -> None:
     world.cluster.remove("FeatureFlag", "checkout")
     world.cluster.edit(CONFIGURATION, "checkout", flagSpec=spec)
     good = last(world)

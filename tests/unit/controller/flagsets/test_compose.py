@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.flagsets.compose import Composition, FailurePolicy, Provenance, compose
+from controller.flagsets.provenance import ProvenanceDetail
 from evaluator.flags.canonical import canonical, digest
 from evaluator.flags.model import FlagSet
 
@@ -102,9 +103,7 @@ def test_an_overlay_is_laid_over_its_base() -> None:
 @pytest.mark.parametrize("bad", [BROKEN, ODD], ids=["error", "warning"])
 @pytest.mark.parametrize("lenient", [False, True], ids=["strict", "lenient"])
 @pytest.mark.parametrize("policy", FailurePolicy)
-def test_what_a_bad_flag_holds_back(
-    bad: dict[str, Any], lenient: bool, policy: FailurePolicy
-) -> None:
+def test_what_a_bad_flag_holds_back(bad: dict[str, Any], lenient: bool, policy: FailurePolicy) -> None:
     first = composed(document({"a": flag(), "b": flag()}))
     tree = document({"a": bad, "b": flag("on")})
     made = composed(tree, first.flag_set, revision="r2", lenient=lenient, policy=policy)
@@ -239,9 +238,7 @@ def test_more_problems_than_are_shown_still_hold_every_flag_they_may_concern() -
     ids=["cut", "empty", "not utf-8", "a list", "no flags", "misspelt", "deep"],
 )
 @pytest.mark.parametrize("policy", FailurePolicy)
-def test_a_file_that_cannot_be_read_holds_the_whole_set(
-    content: bytes, policy: FailurePolicy
-) -> None:
+def test_a_file_that_cannot_be_read_holds_the_whole_set(content: bytes, policy: FailurePolicy) -> None:
     first = composed(document({"a": flag(), "b": flag()}))
     made = composed({"flags.json": content}, first.flag_set, policy=policy, lenient=True)
     assert made.flag_set is first.flag_set
@@ -249,12 +246,8 @@ def test_a_file_that_cannot_be_read_holds_the_whole_set(
     assert made.problems[0].file == "flags.json"
 
 
-@pytest.mark.parametrize(
-    ("paths", "code"), [(["flgs"], "path-not-found"), (["../x"], "path-invalid")]
-)
-def test_a_path_that_means_nothing_holds_the_whole_set_and_is_named(
-    paths: list[str], code: str
-) -> None:
+@pytest.mark.parametrize(("paths", "code"), [(["flgs"], "path-not-found"), (["../x"], "path-invalid")])
+def test_a_path_that_means_nothing_holds_the_whole_set_and_is_named(paths: list[str], code: str) -> None:
     first = composed(document({"a": flag()}))
     made = composed(document({"a": flag("on")}), first.flag_set, paths=paths)
     assert made.flag_set is first.flag_set
@@ -272,6 +265,15 @@ def test_bad_set_metadata_stops_no_flag() -> None:
     assert [problem.severity for problem in made.problems] == ["warning"]
     assert set(made.flag_set.flags) == {"a"}
     assert made.flag_set.metadata["owner"] == "ada"
+
+
+def test_with_provenance_commit_no_author_reaches_the_metadata() -> None:
+    whole = Provenance("main@sha1:1", "Ada <a@example.com>", "2026-01-02T03:04:05Z")
+    told = whole.limited(ProvenanceDetail.COMMIT).metadata("sha256:0")
+    assert "Ada" not in str(told)
+    assert "main@sha1:1" in told.values()
+    assert "2026-01-02T03:04:05Z" in told.values()
+    assert whole.limited(ProvenanceDetail.FULL) == whole
 
 
 def test_provenance_cannot_be_forged_by_a_definition() -> None:
@@ -312,3 +314,22 @@ def test_the_same_tree_in_another_order_composes_to_the_same_bytes() -> None:
     one = composed(document({"a": flag(), "b": flag("on")}))
     other = composed(document({"b": flag("on"), "a": flag()}))
     assert canonical(one.flag_set, provenance=True) == canonical(other.flag_set, provenance=True)
+
+
+TYPO = flag(targeting={"if": [{"var": "staff"}, "onn"]})
+
+
+def test_a_rule_that_names_no_variant_holds_its_flag_unless_lenient() -> None:
+    good = composed(document({"a": flag(), "b": flag()}))
+    made = composed(document({"a": TYPO, "b": flag("on")}), good.flag_set, revision="r2")
+    assert (made.held, default_of(made, "b")) == (("a",), "on")
+    assert [problem.code for problem in made.problems] == ["unknown-outcome"]
+    served = composed(document({"a": TYPO}), good.flag_set, revision="r2", lenient=True)
+    assert (served.held, served.flag_set.flags["a"].targeting) == ((), TYPO["targeting"])
+
+
+def test_a_note_holds_nothing_and_is_no_problem() -> None:
+    spare = flag(variants={"on": True, "off": False, "spare": True}, targeting={"if": [{"var": "x"}, "on"]})
+    overlay = {"overlay/a.json": json.dumps({"flags": {"b": spare}}).encode()}
+    made = composed(document({"a": flag()}) | overlay, paths=["flags.json", "overlay"])
+    assert (made.problems, made.held, set(made.flag_set.flags)) == ((), (), {"a", "b"})

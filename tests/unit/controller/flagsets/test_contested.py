@@ -45,7 +45,9 @@ class World:
         self.judge = Judge(Outcome("3 flags are sound"))
         self.statuses: dict[ObjectKey, dict[str, Any]] = {}
 
-    def there(self, kind: str, name: str, wanted: str = "", *, namespace: str = "shop", age: int = 1) -> ObjectKey:  # fmt: skip
+    def there(
+        self, kind: str, name: str, wanted: str = "", *, namespace: str = "shop", age: int = 1
+    ) -> ObjectKey:
         found = self.resource(ObjectKey(kind, namespace, name), wanted, age)
         self.claims.follow(None, found)
         return found.key
@@ -63,9 +65,9 @@ class World:
     async def look(self, key: ObjectKey) -> Settled:
         resource = self.resource(key)
         try:
-            result: Outcome | Setback = await ContestedReconciler(
-                self.judge, self.claims
-            ).reconcile(resource, START)
+            result: Outcome | Setback = await ContestedReconciler(self.judge, self.claims).reconcile(
+                resource, START
+            )
         except Setback as setback:
             result = setback
         settled = settle(resource, result, START)
@@ -94,15 +96,13 @@ LOST = "not served under this name: FeatureFlagConfiguration shop/x has the same
 WON = "FeatureFlag shop/x of the same name is not served; remove one of them"
 
 
-@pytest.mark.parametrize(
-    ("kind", "reason", "message"), [(FLAG, "Shadowed", LOST), (FFC, "Shadows", WON)]
-)
+@pytest.mark.parametrize(("kind", "reason", "message"), [(FLAG, "Shadowed", LOST), (FFC, "Shadows", WON)])
 async def test_one_name_is_told_to_both(world: World, kind: str, reason: str, message: str) -> None:
     keys = {each: world.there(each, "x") for each in (FFC, FLAG)}
     settled = await world.look(keys[kind])
     assert world.said(keys[kind]) == ("False", reason, message)
     assert world.said(keys[kind], "Ready") == ("True", "Succeeded", f"3 flags are sound; {message}")
-    assert [(each.reason, each.message, each.warning) for each in settled.news] == [(reason, message, True)]  # fmt: skip
+    assert [(each.reason, each.message, each.warning) for each in settled.news] == [(reason, message, True)]
 
 
 async def test_one_flag_set_id_is_told_to_both_who_are_in_one_namespace(world: World) -> None:
@@ -111,11 +111,11 @@ async def test_one_flag_set_id_is_told_to_both_who_are_in_one_namespace(world: W
         await world.look(key)
     assert world.said(old) == (
         "False", "FlagSetIdContested",
-        'FeatureFlag shop/new has flagSetId "id", too, and is not served under it; give it another',
+        'FeatureFlag shop/new also claims flagSetId "id"; this older object is served instead',
     )  # fmt: skip
     assert world.said(new) == (
         "False", "FlagSetIdTaken",
-        'not served under flagSetId "id": FeatureFlagConfiguration shop/old has it, too, and comes first; give one of them another',
+        'not served under flagSetId "id": the older FeatureFlagConfiguration shop/old claims it too; give one of them another flagSetId',
     )  # fmt: skip
 
 
@@ -129,7 +129,7 @@ async def test_no_other_tenant_s_object_is_named_and_no_other_tenant_warns_of_hi
     assert world.said(old) is None
     status, reason, message = world.said(new) or ("", "", "")
     assert (status, reason) == ("False", "FlagSetIdTaken")
-    assert "an older object in another namespace has it, too" in message
+    assert "an older object in another namespace claims it too" in message
     assert not {"bank", "secret"} & set(message.replace("/", " ").split())
 
 
@@ -139,7 +139,7 @@ async def test_what_is_lost_is_the_reason_and_all_is_told(world: World) -> None:
     world.there(FLAG, "x")
     settled = await world.look(key)
     _, reason, message = world.said(key) or ("", "", "")
-    assert (reason, message.startswith(f"{WON}; not served under flagSetId")) == ("FlagSetIdTaken", True)  # fmt: skip
+    assert (reason, message.startswith(f"{WON}; not served under flagSetId")) == ("FlagSetIdTaken", True)
     assert [each.reason for each in settled.news] == ["Shadows", "FlagSetIdTaken"]
 
 

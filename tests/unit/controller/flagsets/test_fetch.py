@@ -215,9 +215,7 @@ def test_our_own_server_is_known_however_it_is_written(own: str, url: str) -> No
     assert mine._believed("shop", archive) == {"Authorization": "Bearer s3cret"}
 
 
-@pytest.mark.parametrize(
-    "url", ["https://artifacts.example.com/a", "http://artifacts.example.com:81/a"]
-)
+@pytest.mark.parametrize("url", ["https://artifacts.example.com/a", "http://artifacts.example.com:81/a"])
 def test_another_port_of_our_own_host_is_not_ours(url: str) -> None:
     mine = ArtifactReader(lambda _: None, own="artifacts.example.com", token=lambda: "s3cret")
     with pytest.raises(Stalled, match="FLAGSTAFF_ARTIFACT_HOSTS"):
@@ -266,8 +264,6 @@ async def test_our_token_is_shown_to_our_own_server_alone(
     shown: tuple[int, list[str | None]], own: str, url: str, token: str | None, expected: str | None
 ) -> None:
     port, asked = shown
-    reader = ArtifactReader(
-        lambda _: None, ("127.0.0.1",), own=own.format(port), token=lambda: token
-    )
+    reader = ArtifactReader(lambda _: None, ("127.0.0.1",), own=own.format(port), token=lambda: token)
     assert await reader.read("shop", artifact(url.format(port))) == CONTENT
     assert asked == [expected]

@@ -9,7 +9,7 @@ from controller.api.fields import read
 from controller.api.flagset import KIND, FlagSetSpec
 from controller.api.meta import Resource
 from controller.flagsets.inputs import ready, require_dependencies, source_artifact
-from controller.runtime.loop import Objects
+from controller.runtime.cache import Cache
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 
 ARTIFACT = {"url": "http://x/y", "revision": "main@sha1:r1", "digest": "sha256:00"}
@@ -25,8 +25,8 @@ def flag_set(name: str = "checkout", source: str = "flags", **spec: Any) -> Reso
     return resource(KIND, name, {"sourceRef": reference, **spec})
 
 
-def objects(*found: Resource) -> Objects:
-    known = Objects()
+def objects(*found: Resource) -> Cache:
+    known = Cache()
     for each in found:
         known.learn(each)
     return known
@@ -57,7 +57,7 @@ def test_a_source_that_failed_and_has_an_artifact_will_do() -> None:
 @pytest.mark.parametrize(
     ("status", "kind", "message"),
     [
-        (None, Waiting, "FlagSource flags is not there yet; apply it, or correct spec.sourceRef"),
+        (None, Waiting, "FlagSource flags does not exist; create it, or correct spec.sourceRef"),
         ({}, Waiting, "FlagSource flags has no artifact yet"),
         (
             {"conditions": [{"type": "Ready", "status": "False", "message": "no such branch"}]},
@@ -67,14 +67,13 @@ def test_a_source_that_failed_and_has_an_artifact_will_do() -> None:
         (
             {"artifact": {"url": "x"}},
             Failed,
-            "FlagSource flags tells an artifact that cannot be read: status.artifact.revision: Field required",
+            "FlagSource flags tells an artifact that cannot be read: "
+            "status.artifact.revision: Field required",
         ),
         ({"artifact": "odd"}, Failed, "FlagSource flags tells an artifact that cannot be read: "),
     ],
 )
-def test_until_there_is_an_artifact_it_is_said_why(
-    status: Any, kind: type[Setback], message: str
-) -> None:
+def test_until_there_is_an_artifact_it_is_said_why(status: Any, kind: type[Setback], message: str) -> None:
     found = [] if status is None else [source(**status)]
     with pytest.raises(kind) as caught:
         look(flag_set(), *found)
@@ -140,10 +139,7 @@ def test_a_dependency_of_another_source_need_only_be_ready() -> None:
     ],
 )
 def test_a_way_back_to_itself_is_told(edges: dict[str, list[str]], way: str) -> None:
-    sets = [
-        flag_set(name, dependsOn=[{"name": each} for each in names])
-        for name, names in edges.items()
-    ]
+    sets = [flag_set(name, dependsOn=[{"name": each} for each in names]) for name, names in edges.items()]
     with pytest.raises(Stalled, match=way):
         waits(*sets)
 

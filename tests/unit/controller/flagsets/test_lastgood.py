@@ -133,9 +133,7 @@ def test_a_damaged_file_is_set_aside_told_and_not_served(
     assert "last.damaged" in caplog.text
 
 
-def test_a_full_disk_keeps_the_old_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_keeps_the_old_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     last_good = LastGood(tmp_path / "last")
     last_good.save(made(), NOW)
     with monkeypatch.context() as patched:

@@ -21,7 +21,7 @@ def artifact(**metadata: str) -> ArtifactStatus:
     )  # fmt: skip
 
 
-def stamped(revision: str, known: dict[str, str] | None, **metadata: str) -> str | None:
+def stamped(revision: str, known: dict[str, str] | None, created: str = "", **metadata: str) -> str | None:
     manifest: dict[str, Any] = {
         "kind": "FeatureFlagConfiguration",
         "metadata": {"name": "x", "namespace": "shop", "annotations": {REVISION: revision}},
@@ -30,7 +30,7 @@ def stamped(revision: str, known: dict[str, str] | None, **metadata: str) -> str
     if known is not None:
         meta = {"name": "x", "namespace": "shop", "annotations": known}
         found = Resource.of({"kind": "FeatureFlagConfiguration", "metadata": meta})
-    (made,) = observed([manifest], artifact(**metadata), lambda _: found)
+    (made,) = observed([manifest], artifact(**metadata), created, lambda _: found)
     told: str | None = made["metadata"]["annotations"].get(AT)
     return told
 
@@ -40,9 +40,9 @@ def stamped(revision: str, known: dict[str, str] | None, **metadata: str) -> str
     [
         pytest.param("main@sha1:2", None, {AT: SECOND}, SECOND, id="a new one: what its source says"),
         pytest.param("main@sha1:2", None, {}, "2026-01-03T00:00:00Z", id="Flux's source: when it was stored"),
-        pytest.param("main@sha1:2", {REVISION: "main@sha1:1", AT: FIRST}, {AT: SECOND}, SECOND, id="another than before"),
+        pytest.param("main@sha1:2", {REVISION: "main@sha1:1", AT: FIRST}, {AT: SECOND}, SECOND, id="another than " "before"),
         pytest.param("main@sha1:2", {REVISION: "main@sha1:2", AT: FIRST}, {AT: SECOND}, FIRST, id="stored again"),
-        pytest.param("main@sha1:1", {REVISION: "main@sha1:1", AT: FIRST}, {AT: SECOND}, FIRST, id="a commit that changed no flag"),
+        pytest.param("main@sha1:1", {REVISION: "main@sha1:1", AT: FIRST}, {AT: SECOND}, FIRST, id="a commit that changed no " "flag"),
         pytest.param("main@sha1:1", None, {AT: SECOND}, None, id="an earlier one of which nobody knows"),
     ],
 )  # fmt: skip
@@ -50,3 +50,9 @@ def test_the_moment_is_that_of_the_revision_that_changed_the_content(
     revision: str, known: dict[str, str] | None, metadata: dict[str, str], told: str | None
 ) -> None:
     assert stamped(revision, known, **metadata) == told
+
+
+def test_a_flag_set_that_was_made_later_counts_from_when_it_was_made() -> None:
+    later = "2026-01-04T00:00:00Z"
+    assert stamped("main@sha1:2", None, later, **{AT: SECOND}) == later
+    assert stamped("main@sha1:2", None, "2025-01-01T00:00:00Z", **{AT: SECOND}) == SECOND

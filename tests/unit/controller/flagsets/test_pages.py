@@ -16,7 +16,7 @@ from controller.api.meta import Resource
 from controller.flagsets import delivery, story
 from controller.flagsets.render import LARGEST, SHARD_BYTES, SHARD_BYTES_LEAST
 from controller.flagsets.verdict import ConfigurationReconciler
-from controller.runtime.loop import Objects
+from controller.runtime.cache import Cache
 from tests.unit.controller.flagsets.world import START
 
 ROOT = Path(__file__).parents[4]
@@ -44,7 +44,7 @@ def test_the_flag_set_of_the_page_can_be_read() -> None:
 
 async def test_the_configuration_of_the_page_is_sound() -> None:
     resource = Resource.of(example("kinds/featureflagconfiguration.md"))
-    outcome = await ConfigurationReconciler(Objects()).reconcile(resource, START)
+    outcome = await ConfigurationReconciler(Cache()).reconcile(resource, START)
     assert outcome.message == "1 flag is sound"
 
 
@@ -71,9 +71,7 @@ def test_every_field_is_on_its_page(name: str, model: type[Model]) -> None:
     ],
 )
 def test_every_reason_is_on_its_page(name: str, modules: tuple[str, ...]) -> None:
-    code = "".join(
-        (ROOT / f"controller/flagsets/{each}.py").read_text(encoding="utf-8") for each in modules
-    )
+    code = "".join((ROOT / f"controller/flagsets/{each}.py").read_text(encoding="utf-8") for each in modules)
     reasons = {one or other for one, other in REASON.findall(code)}
     assert reasons
     assert {each for each in reasons if f"`{each}`" not in page(f"kinds/{name}.md")} == set()

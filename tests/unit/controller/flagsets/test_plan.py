@@ -11,9 +11,7 @@ from controller.flagsets.plan import Plan, Taken, matches, plan
 OWNER = {"kind": "FlagSet", "uid": "u1", "name": "checkout", "controller": True}
 
 
-def manifest(
-    kind: str = "FeatureFlagConfiguration", name: str = "x", **spec: Any
-) -> dict[str, Any]:
+def manifest(kind: str = "FeatureFlagConfiguration", name: str = "x", **spec: Any) -> dict[str, Any]:
     return {
         "apiVersion": "core.openfeature.dev/v1beta1",
         "kind": kind,
@@ -74,12 +72,8 @@ def test_content_labels_annotations_and_owner_are_ours_and_the_rest_is_not(
     assert matches(there(manifest(), **change), manifest()) is same
 
 
-@pytest.mark.parametrize(
-    ("owner", "same"), [(OWNER, False), ({"kind": "Application", "uid": "u9"}, True)]
-)
-def test_where_no_owner_is_wanted_only_a_flag_set_is_one_too_many(
-    owner: dict[str, Any], same: bool
-) -> None:
+@pytest.mark.parametrize(("owner", "same"), [(OWNER, False), ({"kind": "Application", "uid": "u9"}, True)])
+def test_where_no_owner_is_wanted_only_a_flag_set_is_one_too_many(owner: dict[str, Any], same: bool) -> None:
     wanted = manifest()
     del wanted["metadata"]["ownerReferences"]
     assert matches(there(manifest(), owners=(owner,)), wanted) is same

@@ -16,14 +16,10 @@ WHAT = "main@sha1:new"
 
 
 def laggard(name: str, **fields: Any) -> Laggard:
-    return Laggard(
-        id="00", name=name, serves="main@sha1:old", since="2026-01-01T12:00:00Z", **fields
-    )
+    return Laggard(id="00", name=name, serves="main@sha1:old", since="2026-01-01T12:00:00Z", **fields)
 
 
-def told(
-    count: Count, *, false_for: float | None = None, reason: str = "Progressing"
-) -> Propagation:
+def told(count: Count, *, false_for: float | None = None, reason: str = "Progressing") -> Propagation:
     since = None if false_for is None else NOW - timedelta(seconds=false_for)
     known = {"type": "Propagated", "status": "False", "reason": reason}
     before: dict[str, Any] = {}
@@ -64,10 +60,7 @@ def test_it_lags_once_somebody_is_silent_or_does_not_follow(
 
 
 def test_what_lags_does_not_progress_again_before_it_is_there() -> None:
-    assert (
-        told(Count(served=2, total=3), false_for=1.0, reason="Lagging").condition.reason
-        == "Lagging"
-    )
+    assert told(Count(served=2, total=3), false_for=1.0, reason="Lagging").condition.reason == "Lagging"
 
 
 def test_laggards_are_named_with_what_they_serve() -> None:

@@ -10,6 +10,7 @@ from controller.api.conditions import find
 from controller.api.flagset import KIND, SOURCE_API
 from controller.api.meta import ObjectKey
 from controller.flagsets.delivery import manager_of
+from controller.flagsets.provenance import ProvenanceDetail
 from controller.runtime.setbacks import Failed, Stalled, Waiting
 from tests.unit.controller.flagsets.world import (
     BROKEN,
@@ -139,18 +140,208 @@ async def test_a_force_push_to_other_content_is_applied_as_any_revision(world: W
 
 
 async def test_an_empty_flag_set_is_a_flag_set(world: World) -> None:
+    world.flag_set(pruneGuard=False)
     world.commit("r2", document())
     seen = await world.look()
     assert (seen.ready[0], seen.status["flags"], world.document()["flags"]) == ("True", 0, {})
 
 
-async def test_a_first_flag_set_without_flags_says_that_nothing_changed() -> None:
+# -- files that the source could not deliver -------------------------------------------------------------------------
+
+
+async def test_a_symlink_among_the_definitions_holds_the_set_with_its_line_in_status(world: World) -> None:
+    skipped = json.dumps(["more.json: symlink, not followed"])
+    world.commit("r2", document(a=flag("on")), **{".flagstaff-skipped__json": skipped})
+    seen = await world.look()
+    assert (seen.reason, world.defaults()) == ("BuildFailed", {"a": "off", "b": "off"})
+    assert seen.status["problems"] == [
+        {
+            "severity": "error",
+            "file": "more.json",
+            "message": "symlink, not followed; replace it with a regular file",
+        }
+    ]
+
+
+# -- authors ---------------------------------------------------------------------------------------------------------
+
+
+async def test_with_provenance_commit_no_author_is_told_anywhere() -> None:
+    world = World(detail=ProvenanceDetail.COMMIT)
+    world.commit("r1", document(a=flag()))
+    world.flag_set()
+    seen = await world.look()
+    assert "Ada" not in json.dumps([seen.status, seen.said])
+    assert "Ada" not in json.dumps(body_of(world.cluster.the(CONFIGURATION, "checkout")))
+    assert "r1" in json.dumps(seen.status)
+
+
+async def test_switching_to_provenance_commit_removes_the_author_from_what_is_served(world: World) -> None:
+    assert "Ada" in json.dumps(world.document())
+    world.detail = ProvenanceDetail.COMMIT
+    world.restart()
+    seen = await world.look()
+    assert seen.writes == [APPLY]
+    assert "Ada" not in json.dumps(world.document())
+
+
+# -- sources that bring nothing new ----------------------------------------------------------------------------------
+
+
+async def test_a_source_that_fails_or_is_suspended_shows_on_the_flag_set(world: World) -> None:
+    def concern(seen: Looked) -> tuple[str, str] | None:
+        found = find(seen.status["conditions"], "SourceReady")
+        return None if found is None else (found["reason"], found["message"])
+
+    good = dict(world.cluster.the("FlagSource", "flags").status)
+    failing = {"type": "Ready", "status": "False", "reason": "GitOperationFailed", "message": "no route"}
+    world.source("FlagSource", good | {"conditions": [failing]})
+    seen = await world.look()
+    assert concern(seen) == ("SourceFailed", "FlagSource flags is not ready: no route")
+    assert seen.ready[0] == "True"
+    world.source("FlagSource", good, suspend=True)
+    seen = await world.look()
+    assert concern(seen) == (
+        "SourceSuspended", "FlagSource flags is suspended; nothing new is read from it"
+    )  # fmt: skip
+    world.source("FlagSource", good)
+    assert concern(await world.look()) is None
+
+
+async def test_another_object_with_the_same_flag_set_id_shows_on_the_flag_set(world: World) -> None:
+    written = world.cluster.the(CONFIGURATION, "checkout")
+    taken = {"type": "Undisputed", "status": "False", "reason": "FlagSetIdTaken", "message": "not served"}
+    world.cluster.put(body_of(written) | {"status": {"conditions": [taken]}})
+    seen = await world.look()
+    found = find(seen.status["conditions"], "Undisputed")
+    assert found is not None
+    assert (found["reason"], found["message"]) == (
+        "FlagSetIdTaken", "FeatureFlagConfiguration checkout: not served",
+    )  # fmt: skip
+
+
+async def test_an_image_s_annotations_tell_author_commit_and_time() -> None:
+    world = World()
+    world.commit("r1", document(a=flag()), kind="OCIRepository")
+    found = world.cluster.the("OCIRepository", "flags")
+    annotations = {
+        "org.opencontainers.image.revision": "main@sha1:abc",
+        "org.opencontainers.image.source": "https://git.example/shop/flags",
+        "org.opencontainers.image.created": "2026-01-02T00:00:00Z",
+        "org.opencontainers.image.authors": "Ada",
+    }
+    world.source("OCIRepository", {"artifact": {**found.status["artifact"], "metadata": annotations}})
+    world.flag_set(sourceRef={"kind": "OCIRepository", "name": "flags"})
+    seen = await world.look()
+    entry = seen.status["history"][0]
+    assert (entry["author"], entry["committedAt"]) == ("Ada", "2026-01-02T00:00:00Z")
+    assert entry["origin"] == "main@sha1:abc of https://git.example/shop/flags"
+    assert world.document()["metadata"]["flagstaff.dev/author"] == "Ada"
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("FlagSource", "push a correction, or revert the commit"),
+        ("GitRepository", "push a correction, or revert the commit"),
+        ("OCIRepository", "push a corrected artifact, or move the tag back"),
+        ("Bucket", "upload corrected files"),
+        ("ExternalArtifact", "publish a corrected artifact"),
+    ],
+)
+async def test_the_advice_about_a_bad_revision_fits_its_source(kind: str, told: str) -> None:
+    world = World()
+    world.commit("r1", "{", kind=kind)
+    world.flag_set(sourceRef={"kind": kind, "name": "flags"})
+    assert (await world.look()).message.endswith(f"; {told}")
+
+
+# -- removals in bulk ------------------------------------------------------------------------------------------------
+
+
+def many(count: int) -> dict[str, Any]:
+    """So many flags, the two of the first commit among them."""
+    return {"a": flag(), "b": flag()} | {f"f{number}": flag() for number in range(count - 2)}
+
+
+async def test_a_commit_that_removes_many_flags_is_held_and_lists_them(world: World) -> None:
+    world.commit("r2", document(**many(10)))
+    await world.look()
+    world.commit("r3", document(**many(2)))
+    seen = await world.look()
+    assert (seen.result, seen.reason, seen.writes) == ("Stalled", "PruneGuard", [])
+    assert seen.message == (
+        "main@sha1:r3 by Ada is held: it removes 8 of 10 flags: f0, f1, f2, f3, f4, …. "
+        "main@sha1:r2 stays served. If the flags are to go, accept it: "
+        "kubectl -n shop annotate flagset checkout --overwrite flagstaff.dev/accept-revision=main@sha1:r3"
+    )
+    assert seen.status["pendingRemovals"] == [f"f{number}" for number in range(8)]
+    assert len(world.document()["flags"]) == 10
+
+
+@pytest.mark.parametrize("named", ["main@sha1:r3", "sha1:r3", "r3"])
+async def test_a_held_revision_is_applied_once_the_annotation_names_it(world: World, named: str) -> None:
+    world.commit("r2", document(**many(10)))
+    await world.look()
+    world.commit("r3", document(**many(2)))
+    await world.look()
+    world.annotate("flagstaff.dev/accept-revision", named)
+    seen = await world.look()
+    assert (seen.ready[0], len(world.document()["flags"])) == ("True", 2)
+    assert "pendingRemovals" not in seen.status
+
+
+async def test_an_annotation_for_another_revision_accepts_nothing(world: World) -> None:
+    world.commit("r2", document(**many(10)))
+    await world.look()
+    world.annotate("flagstaff.dev/accept-revision", "main@sha1:r3")
+    world.commit("r4", document(**many(2)))
+    assert (await world.look()).reason == "PruneGuard"
+
+
+async def test_changed_paths_that_remove_many_flags_are_held(world: World) -> None:
+    world.commit("r2", document(**many(10)), other__json=document(a=flag()))
+    await world.look()
+    world.flag_set(paths=["other.json"])
+    assert (await world.look()).reason == "PruneGuard"
+    assert len(world.document()["flags"]) == 10
+
+
+async def test_a_removal_in_bulk_is_held_after_a_restart_too(world: World) -> None:
+    world.commit("r2", document(**many(10)))
+    await world.look()
+    world.commit("r3", document(**many(2)))
+    world.restart()
+    seen = await world.look()
+    assert (seen.reason, seen.writes) == ("PruneGuard", [])
+    assert len(world.document()["flags"]) == 10
+
+
+async def test_a_commit_after_the_held_one_is_compared_with_what_is_served(world: World) -> None:
+    world.commit("r2", document(**many(10)))
+    await world.look()
+    world.commit("r3", document(**many(2)))
+    await world.look()
+    world.commit("r4", document(**many(9)))
+    seen = await world.look()
+    assert (seen.ready[0], len(world.document()["flags"])) == ("True", 9)
+    assert "pendingRemovals" not in seen.status
+
+
+async def test_without_the_prune_guard_any_commit_removes_flags(world: World) -> None:
+    world.flag_set(pruneGuard=False)
+    world.commit("r2", document(**many(10)))
+    await world.look()
+    world.commit("r3", document())
+    seen = await world.look()
+    assert (seen.ready[0], world.document()["flags"]) == ("True", {})
+
+
+async def test_a_first_flag_set_without_flags_says_that_it_has_none() -> None:
     world = World()
     world.commit("r1", document())
     world.flag_set()
-    assert (await world.look()).said == [
-        'Applied: main@sha1:r1 by Ada "Commit r1": no flags changed'
-    ]
+    assert (await world.look()).said == ['Applied: main@sha1:r1 by Ada "Commit r1": the set has no flags']
 
 
 # -- sources ---------------------------------------------------------------------------------------------------------
@@ -163,7 +354,7 @@ async def test_any_kind_of_source_will_do(kind: str) -> None:
     seen = await world.look()
     assert (seen.result, seen.message) == (
         "Waiting",
-        f"{kind} flags is not there yet; apply it, or correct spec.sourceRef",
+        f"{kind} flags does not exist; create it, or correct spec.sourceRef",
     )
     world.commit("r1", document(a=flag()), kind=kind)
     assert (await world.look()).ready[0] == "True"
@@ -263,10 +454,13 @@ async def test_a_held_flag_is_told_with_commit_place_and_what_to_do(world: World
     world.commit("r2", document(a=BROKEN, b=flag("on")))
     seen = await world.look()
     assert seen.message == (
-        'main@sha1:r2 by Ada is applied but for 1 of 2 flags: flags.json:9:22: defaultVariant "no such variant" '
+        "main@sha1:r2 by Ada is applied, except 1 of 2 flags: flags.json:9:22: "
+        'defaultVariant "no such variant" '
         'is none of the variants; did you mean "on"? a stays at the last good definition; push a correction'
-    ) or seen.message.startswith("main@sha1:r2 by Ada is applied but for 1 of 2 flags: flags.json:")
-    assert seen.message.endswith(". a stays at the last good definition; push a correction")
+    ) or seen.message.startswith("main@sha1:r2 by Ada is applied, except 1 of 2 flags: flags.json:")
+    assert seen.message.endswith(
+        ". Served as an older revision had them: a; push a correction, or revert the commit"
+    )
     problem = seen.status["problems"][0]
     assert (problem["file"], problem["severity"]) == ("flags.json", "error")
     assert {"line", "column", "path", "message"} <= problem.keys()
@@ -277,7 +471,10 @@ async def test_a_new_flag_that_is_bad_is_not_served_and_not_called_ready(world: 
     world.commit("r2", document(a=flag(), b=flag(), c=BROKEN))
     seen = await world.look()
     assert seen.ready[:2] == ("False", "PartiallyApplied")
-    assert ". c is not served, having none; push a correction" in seen.message
+    assert (
+        ". Not served, since they never were valid: c; push a correction, or revert the commit"
+        in seen.message
+    )
     assert set(world.defaults()) == {"a", "b"}
     assert seen.status["lastGoodRevision"] == "main@sha1:r1"
 
@@ -301,9 +498,7 @@ async def test_atomic_holds_the_whole_revision(world: World) -> None:
     seen = await world.look()
     assert (seen.writes, seen.result, seen.reason) == ([], "Stalled", "BuildFailed")
     assert seen.message.startswith("main@sha1:r2 by Ada is refused: flags.json:")
-    assert seen.message.endswith(
-        "main@sha1:r1 stays in force; push a correction or revert the commit"
-    )
+    assert seen.message.endswith("main@sha1:r1 stays served; push a correction, or revert the commit")
     told = [seen.status[key] for key in ("lastAttemptedRevision", "lastAppliedRevision", "digest")]
     assert told == [
         "main@sha1:r2",
@@ -334,7 +529,7 @@ async def test_a_first_revision_that_is_refused_writes_nothing() -> None:
     world.flag_set()
     seen = await world.look()
     assert (seen.writes, seen.reason) == ([], "BuildFailed")
-    assert "Nothing is in force yet" in seen.message
+    assert "Nothing has been applied yet" in seen.message
     assert seen.status["lastAttemptedRevision"] == "main@sha1:r1"
     assert "lastAppliedRevision" not in seen.status
 
@@ -356,9 +551,7 @@ async def test_a_warning_is_a_failure_unless_lenient(
 async def test_warnings_of_a_lenient_set_are_counted_where_it_is_called_ready(world: World) -> None:
     world.flag_set(validation="Lenient")
     world.commit("r2", document(a=ODD, b=flag()))
-    assert (await world.look()).message == (
-        "Applied revision: main@sha1:r2; 1 warning, see status.problems"
-    )
+    assert (await world.look()).message == ("Applied revision: main@sha1:r2; 1 warning, see status.problems")
 
 
 async def test_the_same_failure_again_is_no_news_and_no_write(world: World) -> None:
@@ -370,6 +563,7 @@ async def test_the_same_failure_again_is_no_news_and_no_write(world: World) -> N
 
 async def test_problems_held_flags_and_history_are_bounded(world: World) -> None:
     many = {f"f{number}": flag() for number in range(150)}
+    world.flag_set(pruneGuard=False)
     world.commit("r2", document(**many))
     await world.look()
     world.commit("r3", document(**dict.fromkeys(many, BROKEN)))
@@ -395,7 +589,7 @@ async def test_a_hand_s_edit_is_overwritten_and_its_author_named(world: World) -
     assert (seen.writes, world.defaults()) == ([APPLY], {"a": "off", "b": "off"})
     assert seen.said == [
         "DriftCorrected: FeatureFlagConfiguration checkout was changed by kubectl-edit; "
-        "it is as the source says again"
+        "restored to what the source says"
     ]
     assert not seen.status_written
 
@@ -447,9 +641,7 @@ async def test_a_dispute_is_over_once_nothing_was_changed_for_a_minute(world: Wo
 
 
 @pytest.mark.parametrize("text", ["{", document(a=BROKEN, b=flag())], ids=["refused", "held"])
-async def test_a_dispute_is_over_then_though_the_newest_commit_is_bad(
-    world: World, text: str
-) -> None:
+async def test_a_dispute_is_over_then_though_the_newest_commit_is_bad(world: World, text: str) -> None:
     await fought(world, 3)
     world.commit("r2", text)
     assert disputed(await world.look())
@@ -698,7 +890,7 @@ async def test_an_edit_while_nobody_watched_is_overwritten_by_a_good_revision(wo
     assert (seen.writes, world.defaults()["a"]) == ([APPLY], "off")
     assert seen.said == [
         "DriftCorrected: FeatureFlagConfiguration checkout was changed by kubectl-edit; "
-        "it is as the source says again"
+        "restored to what the source says"
     ]
     assert len(seen.status["history"]) == 1
 
@@ -816,9 +1008,7 @@ async def test_what_was_forgotten_is_read_back(world: World) -> None:
 
 
 @pytest.mark.parametrize(("random", "seconds"), [(0.0, 570.0), (0.5, 600.0), (1.0, 630.0)])
-async def test_the_next_look_is_after_the_interval_give_or_take(
-    random: float, seconds: float
-) -> None:
+async def test_the_next_look_is_after_the_interval_give_or_take(random: float, seconds: float) -> None:
     world = World()
     world.commit("r1", document(a=flag()))
     world.flag_set(interval="10m")
@@ -842,7 +1032,7 @@ async def test_a_flag_set_waits_for_what_it_depends_on(world: World) -> None:
     seen = await world.look("late")
     assert (seen.result, seen.message) == (
         "Waiting",
-        "FlagSet early is not there yet; apply it, or correct spec.dependsOn",
+        "FlagSet early does not exist; create it, or correct spec.dependsOn",
     )
     world.flag_set("early", paths=["nowhere"])
     await world.look("early")

@@ -47,9 +47,7 @@ def read(manifests: list[dict[str, Any]]) -> dict[str, Any]:
     """As whoever reads the objects sees them, after their way through the API server."""
     bodies = json.loads(json.dumps(manifests))
     shards = {each["metadata"]["name"]: Resource.of(each) for each in bodies[:-1]}
-    document: dict[str, Any] = json.loads(
-        flag_document(Resource.of(bodies[-1]), shards.get).content
-    )
+    document: dict[str, Any] = json.loads(flag_document(Resource.of(bodies[-1]), shards.get).content)
     return document
 
 
@@ -80,9 +78,7 @@ def test_the_index_lists_each_shard_with_digest_and_count() -> None:
     manifests = configuration_manifests(flag_set(flags(5_000)), TARGET)
     index = manifests[-1]["spec"]
     assert [each["name"] for each in index["shards"]] == shard_names(manifests)
-    assert [each["digest"] for each in index["shards"]] == [
-        each["spec"]["digest"] for each in manifests[:-1]
-    ]
+    assert [each["digest"] for each in index["shards"]] == [each["spec"]["digest"] for each in manifests[:-1]]
     assert sum(each["flags"] for each in index["shards"]) == 5_000
     assert index["revision"] == "main@sha1:r1"
 
@@ -165,6 +161,4 @@ def test_shards_put_together_are_the_document(weights: list[int], shared: bool) 
         for key, weight in zip(keys, weights, strict=True)
     }
     whole = flag_set(made) if shared else FlagSet(made)
-    assert read(configuration_manifests(whole, TARGET)) == json.loads(
-        canonical(whole, provenance=True)
-    )
+    assert read(configuration_manifests(whole, TARGET)) == json.loads(canonical(whole, provenance=True))

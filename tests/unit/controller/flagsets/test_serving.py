@@ -15,7 +15,7 @@ from controller.api.receipt import entry, member_id, pack, receipt_name
 from controller.flagsets.proxies import LiveProxies
 from controller.flagsets.serving import ServingReconciler, shown
 from controller.flagsets.verdict import ConfigurationReconciler
-from controller.runtime.loop import Objects
+from controller.runtime.cache import Cache
 from controller.runtime.setbacks import Setback
 from controller.runtime.settle import Outcome, Settled, settle
 from evaluator.flags.canonical import digest
@@ -49,7 +49,7 @@ class World:
     generation: int = 1
     status: dict[str, Any] = field(default_factory=dict)
     writes: int = 0
-    objects: Objects = field(default_factory=Objects)
+    objects: Cache = field(default_factory=Cache)
     proxies: LiveProxies = field(default_factory=LiveProxies)
 
     def __post_init__(self) -> None:
@@ -59,9 +59,7 @@ class World:
     @property
     def resource(self) -> Resource:
         meta = {"name": "flags", "namespace": "shop", "uid": "u", "generation": self.generation}
-        return Resource.of(
-            {"kind": KIND, "metadata": meta, "spec": self.spec, "status": self.status}
-        )
+        return Resource.of({"kind": KIND, "metadata": meta, "spec": self.spec, "status": self.status})
 
     @property
     def digest(self) -> str:
@@ -132,9 +130,7 @@ async def test_those_of_a_dead_proxy_count_no_more(world: World) -> None:
     [{"ownerReferences": [{"kind": KIND, "uid": "an earlier one"}]}, {"ownerReferences": []}],
     ids=["of an earlier object", "of none"],
 )
-async def test_a_receipt_of_another_object_of_that_name_is_none(
-    world: World, meta: dict[str, Any]
-) -> None:
+async def test_a_receipt_of_another_object_of_that_name_is_none(world: World, meta: dict[str, Any]) -> None:
     world.receipt("p1", "a", **meta)
     await world.look()
     assert "served" not in world.status

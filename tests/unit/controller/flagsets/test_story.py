@@ -22,13 +22,9 @@ def flags(*keys: str) -> dict[str, Flag]:
     return {key: Flag(key, State.ENABLED, {"on": True}) for key in keys}
 
 
-def attempt(
-    revision: str = "r1", author: str = "", subject: str = "", **made: Any
-) -> story.Attempt:
+def attempt(revision: str = "r1", author: str = "", subject: str = "", **made: Any) -> story.Attempt:
     metadata = {"flagstaff.dev/author": author, "flagstaff.dev/subject": subject}
-    artifact = ArtifactStatus(
-        url="http://x", revision=revision, digest="sha256:00", metadata=metadata
-    )
+    artifact = ArtifactStatus(url="http://x", revision=revision, digest="sha256:00", metadata=metadata)
     fields: dict[str, Any] = {
         "flag_set": FlagSet(flags("a")),
         "digest": "sha256:1",
@@ -93,21 +89,25 @@ def test_an_unknown_author_and_subject_are_left_out() -> None:
 def test_a_message_about_a_bad_revision_names_flags_and_says_what_to_do() -> None:
     made = attempt(problems=(ERROR,), held=("a",), missing=("new",))
     assert story.partial(made) == (
-        "r1 is applied but for 2 of 2 flags: b.yaml:3:4: it is wrong. "
-        "a stays at the last good definition; new is not served, having none; push a correction"
+        "r1 is applied, except 2 of 2 flags: b.yaml:3:4: it is wrong. "
+        "Served as an older revision had them: a; not served, since they never were valid: new; "
+        "push a correction, or revert the commit"
     )
 
 
 def test_a_question_is_not_followed_by_a_full_stop() -> None:
     made = attempt(problems=(replace(ERROR, message="cut off?"),))
     assert story.refused(made, "", "r0") == (
-        "r1 is refused: b.yaml:3:4: cut off? r0 stays in force; push a correction or revert the commit"
+        "r1 is refused: b.yaml:3:4: cut off? r0 stays served; push a correction, or revert the commit"
     )
 
 
 @pytest.mark.parametrize(
     ("accepted", "end"),
-    [(True, ", or delete X x to have all other flags applied"), (False, "push a correction")],
+    [
+        (True, ", or delete X x to have all other flags applied"),
+        (False, "push a correction, or revert the commit"),
+    ],
 )
 def test_the_way_out_of_an_edit_is_told_where_there_is_one(accepted: bool, end: str) -> None:
     made = attempt(problems=(ERROR,), accepted=accepted)
@@ -143,9 +143,7 @@ def test_the_history_keeps_the_newest() -> None:
     before: dict[str, Any] = {}
     for number in range(15):
         before = {"history": story.history(before, attempt(f"r{number}"), START)}
-    assert [each["revision"] for each in before["history"]] == [
-        f"r{number}" for number in range(14, 4, -1)
-    ]
+    assert [each["revision"] for each in before["history"]] == [f"r{number}" for number in range(14, 4, -1)]
 
 
 def test_the_last_good_revision_stays_while_a_flag_is_bad() -> None:

@@ -30,9 +30,7 @@ NAMES = ("flags.json", "base/flags.json")
         pytest.param(f"evil.json: {LINK}", ["../up", "nowhere"], [], id="paths-that-mean-nothing"),
     ],
 )
-def test_only_what_the_paths_mean_is_an_error(
-    skipped: str, paths: list[str], wanted: list[str]
-) -> None:
+def test_only_what_the_paths_mean_is_an_error(skipped: str, paths: list[str], wanted: list[str]) -> None:
     assert [problem.file for problem in unread([skipped], NAMES, paths)] == wanted
 
 
@@ -43,4 +41,4 @@ def test_a_definition_that_was_not_read_refuses_the_revision_and_says_why() -> N
         {"flags.json": b'{"flags":{}}'}, (), provenance=good, previous=served, skipped=[f"b.json: {LINK}"]
     )  # fmt: skip
     assert (made.accepted, made.flag_set) == (False, served)
-    assert str(made.problems[0]).startswith(f"b.json:0:0: error: {LINK}; a plain file")
+    assert str(made.problems[0]).startswith(f"b.json: error: {LINK}; replace it")

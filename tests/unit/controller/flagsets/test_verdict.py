@@ -7,7 +7,7 @@ import pytest
 
 from controller.api.meta import Resource
 from controller.flagsets.verdict import ConfigurationReconciler
-from controller.runtime.loop import Objects
+from controller.runtime.cache import Cache
 from controller.runtime.setbacks import Setback, Stalled, Waiting
 from controller.runtime.settle import Outcome
 from evaluator.flags.canonical import digest
@@ -24,7 +24,7 @@ def configuration(spec: dict[str, Any], kind: str = "FeatureFlagConfiguration") 
 
 
 async def judged(resource: Resource, *others: Resource) -> Outcome | Setback:
-    objects = Objects()
+    objects = Cache()
     for each in others:
         objects.learn(each)
     try:

@@ -45,16 +45,16 @@ def test_it_is_served_when_all_serve_it() -> None:
     ("found", "writer", "told"),
     [
         pytest.param(None, None, "there is no such FeatureFlagConfiguration yet", id="no object"),
-        pytest.param(configuration(observedGeneration=1), None, "the controller has not judged the FeatureFlagConfiguration yet", id="an older verdict"),
-        pytest.param({"metadata": {"generation": 1}}, None, "the controller has not judged the FeatureFlagConfiguration yet", id="no status"),
-        pytest.param(configuration(revision=OLD), None, f"the FeatureFlagConfiguration has {OLD}, not {NEW}", id="another revision"),
-        pytest.param(configuration(revision=OLD), flag_set((OLD, "sha256:new"), lastAttemptedRevision=NEW, conditions=[{"type": "Ready", "status": "False", "message": "bad flag"}]), f"{NEW} is not applied: bad flag", id="refused"),
-        pytest.param(configuration(revision=OLD), flag_set((OLD, "sha256:new"), (NEW, "sha256:x")), f"{NEW} was applied, and has been followed by {OLD}", id="overtaken"),
-        pytest.param(configuration(revision=OLD), flag_set((NEW, "sha256:new", 1), lastAttemptedRevision=NEW), f"{NEW} is not applied whole", id="a flag is held, and the set is as before"),
-        pytest.param(configuration(), flag_set((NEW, "sha256:new", 1), lastAttemptedRevision=NEW), f"{NEW} is not applied whole", id="a flag is held, and others changed"),
-        pytest.param(configuration(revision=OLD), flag_set((PLAIN, "sha256:new"), (NEW, "sha256:new", 1), lastAttemptedRevision=PLAIN), f"{NEW} was not applied whole, and {PLAIN} has followed", id="corrected by a later commit"),
-        pytest.param(configuration(), flag_set((OLD, "sha256:old"), digest="sha256:old"), f"what stands there is not what the FlagSet made of {NEW}", id="the FlagSet has not told yet what was held"),
-        pytest.param(configuration("0/0"), None, f"no evaluator that sends receipts is subscribed to {NEW}", id="nobody"),
+        pytest.param(configuration(observedGeneration=1), None, "the controller has not judged the " "FeatureFlagConfiguration yet", id="an older verdict"),
+        pytest.param({"metadata": {"generation": 1}}, None, "the controller has not judged the " "FeatureFlagConfiguration yet", id="no status"),
+        pytest.param(configuration(revision=OLD), None, f"the FeatureFlagConfiguration has {OLD}, not " f"{NEW}", id="another revision"),
+        pytest.param(configuration(revision=OLD), flag_set((OLD, "sha256:new"), lastAttemptedRevision=NEW, conditions=[{"type": "Ready", "status": "False", "message": "bad flag"}]), f"{NEW} is not applied: bad " "flag", id="refused"),
+        pytest.param(configuration(revision=OLD), flag_set((OLD, "sha256:new"), (NEW, "sha256:x")), f"{NEW} was applied, and has been followed by " f"{OLD}", id="overtaken"),
+        pytest.param(configuration(revision=OLD), flag_set((NEW, "sha256:new", 1), lastAttemptedRevision=NEW), f"{NEW} is not applied " "whole", id="a flag is held, and the set is as " "before"),
+        pytest.param(configuration(), flag_set((NEW, "sha256:new", 1), lastAttemptedRevision=NEW), f"{NEW} is not applied " "whole", id="a flag is held, and others " "changed"),
+        pytest.param(configuration(revision=OLD), flag_set((PLAIN, "sha256:new"), (NEW, "sha256:new", 1), lastAttemptedRevision=PLAIN), f"{NEW} was not applied whole, and {PLAIN} has " "followed", id="corrected by a later " "commit"),
+        pytest.param(configuration(), flag_set((OLD, "sha256:old"), digest="sha256:old"), "what stands there is not what the FlagSet made " f"of {NEW}", id="the FlagSet has not told yet what was " "held"),
+        pytest.param(configuration("0/0"), None, "no evaluator that sends receipts is subscribed " f"to {NEW}", id="nobody"),
         pytest.param(configuration("2/3"), None, f"2 of 3 evaluators serve {NEW}", id="not all"),
     ],
 )  # fmt: skip
@@ -117,9 +117,7 @@ def test_who_does_not_serve_it_is_named() -> None:
     ("wanted", "meant"),
     [(NEW, True), ("b" * 40, True), ("b" * 7, True), ("b" * 6, False), (OLD, False), ("main", False), ("main@sha1:" + "b" * 7, False)],
 )  # fmt: skip
-def test_a_revision_is_named_by_all_of_it_or_by_its_commit_s_beginning(
-    wanted: str, meant: bool
-) -> None:
+def test_a_revision_is_named_by_all_of_it_or_by_its_commit_s_beginning(wanted: str, meant: bool) -> None:
     assert names(wanted, NEW) is meant
 
 

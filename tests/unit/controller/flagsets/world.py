@@ -1,4 +1,6 @@
-"""A cluster in memory and a FlagSet in it: objects, artifacts and a clock in; what was written, status, conditions and news out."""
+"""A cluster in memory and a FlagSet in it: objects, artifacts and a clock in; what was written, status,
+conditions and news out.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,13 @@ from typing import TYPE_CHECKING, Any
 from controller.api.conditions import READY, find
 from controller.api.flagset import KIND, SOURCE_API
 from controller.api.meta import ObjectKey, Resource
+from controller.flagsets.provenance import ProvenanceDetail
 from controller.flagsets.reconciler import FlagSetReconciler
-from controller.runtime.loop import Objects
+from controller.flagsets.stage import CONFIGURATIONS, FLAG_SETS
+from controller.runtime.cache import Cache
 from controller.runtime.setbacks import Failed, Setback
 from controller.runtime.settle import Settled, settle
+from controller.runtime.watches import indexes_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,9 +65,11 @@ def packed(files: Mapping[str, str]) -> bytes:
 
 @dataclass
 class Cluster:
-    """Keeps objects as the API server would: every write that changes one is a new version, one of its spec a new generation."""
+    """Keeps objects as the API server would: every write that changes one is a new version, one of its spec a
+    new generation.
+    """
 
-    objects: Objects = field(default_factory=Objects)
+    objects: Cache = field(default_factory=lambda: Cache(indexes_of((FLAG_SETS, CONFIGURATIONS))))
     writes: list[str] = field(default_factory=list)
     """`apply Kind/name` and `delete Kind/name`, in order."""
     managers: set[str] = field(default_factory=set)
@@ -107,9 +114,7 @@ class Cluster:
     def names(self, kind: str) -> list[str]:
         return sorted(each.name for each in self.objects.of_kind(kind))
 
-    async def apply(
-        self, manifest: Mapping[str, Any], *, manager: str
-    ) -> tuple[dict[str, Any], str]:
+    async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         self._write(f"apply {kind}/{name}")
         self.managers.add(manager)
@@ -118,9 +123,7 @@ class Cluster:
         written = self.put(body)
         return body_of(written), self.editors.pop(f"{kind}/{name}", "")
 
-    async def delete(
-        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = ""
-    ) -> None:
+    async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
         self._write(f"delete {kind}/{name}")
         if self.the(kind, name).uid == uid:
             self.remove(kind, name)
@@ -163,6 +166,7 @@ class World:
     archives: dict[str, bytes] = field(default_factory=dict)
     reads: list[str] = field(default_factory=list)
     now: datetime = START
+    detail: ProvenanceDetail = ProvenanceDetail.FULL
 
     def __post_init__(self) -> None:
         self.restart()
@@ -175,6 +179,7 @@ class World:
             self.cluster,
             lambda body: None,
             lambda: 0.5,
+            self.detail,
         )
 
     async def read(self, namespace: str, artifact: ArtifactStatus) -> bytes:
@@ -183,9 +188,7 @@ class World:
             raise Failed("ArtifactFailed", "the artifact server is down")
         return self.archives[artifact.digest]
 
-    def commit(
-        self, revision: str, text: str = "", *, kind: str = "FlagSource", **files: str
-    ) -> None:
+    def commit(self, revision: str, text: str = "", *, kind: str = "FlagSource", **files: str) -> None:
         """The source has a new artifact: `flags.json` with `text`, and `files`."""
         tree = {name.replace("__", "."): each for name, each in files.items()}
         archive = packed({"flags.json": text, **tree} if text else tree)
@@ -203,9 +206,9 @@ class World:
         }
         self.source(kind, {"artifact": artifact})
 
-    def source(self, kind: str, status: dict[str, Any]) -> None:
+    def source(self, kind: str, status: dict[str, Any], **spec: Any) -> None:
         body = {"apiVersion": SOURCE_API[kind], "kind": kind, "metadata": {"name": "flags"}}
-        self.cluster.put({**body, "spec": {}, "status": status})
+        self.cluster.put({**body, "spec": spec, "status": status})
 
     def flag_set(self, name: str = "checkout", **spec: Any) -> None:
         known = self.cluster.objects.get(ObjectKey(KIND, NAMESPACE, name))
@@ -213,6 +216,12 @@ class World:
         status = dict(known.status) if known else {"observedGeneration": -1}
         body = {"apiVersion": "flagstaff.dev/v1beta1", "kind": KIND, "metadata": {"name": name}}
         self.cluster.put({**body, "spec": wanted, "status": status})
+
+    def annotate(self, annotation: str, value: str, name: str = "checkout") -> None:
+        """As `kubectl annotate` does; no new generation."""
+        body = body_of(self.cluster.the(KIND, name))
+        body["metadata"]["annotations"][annotation] = value
+        self.cluster.put(body)
 
     async def look(self, name: str = "checkout", after: float = 1.0) -> Looked:
         """One turn of the loop."""

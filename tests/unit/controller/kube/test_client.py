@@ -12,13 +12,15 @@ from kubernetes.aio import client
 
 from controller.kube.client import Cluster
 from controller.runtime.setbacks import Failed, Stalled
-from evaluator.http.listener import Listener
-from evaluator.http.routes import Limits, Response, Routes
+from evaluator.http.messages import Response
+from evaluator.http.routes import Routes
+from evaluator.http.server.limits import Limits
+from evaluator.http.server.listener import Listener
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from evaluator.http.routes import Request
+    from evaluator.http.messages import Request
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PATH = "/apis/core.openfeature.dev/v1beta1/namespaces/shop/featureflagconfigurations/c"

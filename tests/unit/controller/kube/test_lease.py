@@ -84,9 +84,7 @@ def lease(cluster: Cluster, identity: str = "a") -> Lease:
     return Lease(cluster, "flagstaff-system", "controller", identity)
 
 
-async def test_a_lease_that_is_not_there_is_made_and_taken(
-    cluster: Cluster, leases: Leases
-) -> None:
+async def test_a_lease_that_is_not_there_is_made_and_taken(cluster: Cluster, leases: Leases) -> None:
     assert await lease(cluster)._ours(RENEW_WITHIN)
     assert leases.lease is not None
     assert leases.lease["spec"]["holderIdentity"] == "a"

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from functools import partial
 from typing import Any
 
 import pytest
 from kubernetes.aio import client
 
-from controller.kube.reflector import Kind, Reflector
+from controller.api.kinds import FLAG_SET
+from controller.kube.reflector import Reflector, View
 from controller.runtime.setbacks import Failed
-from evaluator.http.listener import Listener
-from evaluator.http.routes import Limits, Response, Routes
+from evaluator.http.messages import Response
+from evaluator.http.routes import Routes
+from evaluator.http.server.limits import Limits
+from evaluator.http.server.listener import Listener
 
-KIND = Kind("flagstaff.dev/v1beta1", "FlagSet", "flagsets")
+VIEW = View(FLAG_SET)
 
 
 class Told:
@@ -37,14 +43,60 @@ class Told:
 )
 async def test_nothing_is_forgotten_for_an_answer_that_is_no_list(page: bytes) -> None:
     pages = iter([b'{"metadata": {}, "items": [{"metadata": {"name": "flags"}}]}', page])
-    routes = Routes(http={("GET", KIND.path): lambda _: Response(200, next(pages))})
+    routes = Routes(http={("GET", VIEW.path): lambda _: Response(200, next(pages))})
     listener, told = Listener(routes, Limits(), name="api"), Told()
     port = await listener.start("127.0.0.1", 0)
     api = client.ApiClient(client.Configuration(host=f"http://127.0.0.1:{port}"))
-    reflector = Reflector(api, KIND, told, clock=lambda: 0.0, random=lambda: 0.0)
+    reflector = Reflector(api, VIEW, told, clock=lambda: 0.0, random=lambda: 0.0)
     await reflector._list()
     with pytest.raises(Failed):
         await reflector._list()
     assert (told.there, told.lists) == ({"flags"}, 1)
     await api.close()
     await listener.drain(1.0)
+
+
+@pytest.mark.parametrize(
+    ("answers", "left"),
+    [
+        pytest.param({}, {"flags"}, id="whatever answers knows no kinds at all"),
+        pytest.param({"/apis": ("APIGroupList", "groups", [])}, set(), id="the group is gone"),
+        pytest.param(
+            {"/apis/flagstaff.dev/v1beta1": ("APIResourceList", "resources", [])},
+            set(),
+            id="the kind is gone",
+        ),
+        pytest.param(
+            {"/apis/flagstaff.dev/v1beta1": ("APIResourceList", "resources", [{"name": "flagsets"}])},
+            {"flags"},
+            id="the kind is there",
+        ),
+    ],
+)
+async def test_a_404_removes_flags_only_where_the_api_server_says_that_the_kind_is_not_installed(
+    answers: dict[str, tuple[str, str, list[object]]], left: set[str]
+) -> None:
+    lists = iter([Response(200, b'{"metadata": {}, "items": [{"metadata": {"name": "flags"}}]}')])
+    paths: dict[tuple[str, str], Any] = {}
+    for path, (kind, name, items) in answers.items():
+        body = json.dumps({"kind": kind, name: items}).encode()
+        paths["GET", path] = partial(_answer, body)
+    paths["GET", VIEW.path] = lambda _: next(lists, Response(404, b"404 page not found"))
+    listener, told = Listener(Routes(http=paths), Limits(), name="api"), Told()
+    port = await listener.start("127.0.0.1", 0)
+    api = client.ApiClient(client.Configuration(host=f"http://127.0.0.1:{port}"))
+    reflector = Reflector(api, VIEW, told, clock=lambda: 0.0, random=lambda: 0.0)
+    await reflector._list()
+    running = asyncio.create_task(reflector.run())
+    async with asyncio.timeout(10):
+        while not reflector.fault and told.lists < 2:  # noqa: ASYNC110 - what is waited for is state of the code
+            await asyncio.sleep(0.001)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert told.there == left
+    await api.close()
+    await listener.drain(1.0)
+
+
+def _answer(body: bytes, _: object) -> Response:
+    return Response(200, body)

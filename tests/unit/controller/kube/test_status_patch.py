@@ -19,7 +19,9 @@ statuses = st.dictionaries(names, values, max_size=3)
 
 
 def patched(document: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, Any]:
-    """RFC 6902, as far as we use it: `test` of the uid, `add` and `remove` of what is one or two names deep."""
+    """RFC 6902, as far as we use it: `test` of the uid, `add` and `remove` of what is one or two
+    names deep.
+    """
     for step in patch:
         *parents, last = step["path"].split("/")[1:]
         place = document

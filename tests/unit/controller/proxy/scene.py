@@ -1,4 +1,6 @@
-"""A proxy without ports or a cluster: objects are told, streams are opened, and tokens are whoever they say they are."""
+"""A proxy without ports or a cluster: objects are told, streams are opened, and tokens are whoever they say
+they are.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from controller.proxy.pods import PodWatch
 from controller.proxy.server import Options, Proxy
 from controller.proxy.watch import Intake
 from controller.runtime.setbacks import Failed
-from evaluator.http.routes import Call, Code, RpcError
+from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.messages import OLD_SERVICE, SERVICE
 from tests.unit.evaluator.server.fakes import FakeStream
 
@@ -35,7 +37,9 @@ _numbers = itertools.count(1)
 
 @dataclass
 class FakeReviews:
-    """A token is its user's name, one that begins with `pod-` a pod's; `rights` says which places each may read."""
+    """A token is its user's name, one that begins with `pod-` a pod's; `rights` says which places each may
+    read.
+    """
 
     rights: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
     down: bool = False

@@ -13,9 +13,7 @@ from controller.proxy.catalog import Catalog
 PLACES = st.tuples(st.sampled_from("ab"), st.sampled_from("xy"))
 
 
-def body(
-    place: tuple[str, str], flag_set_id: str = "", created: int = 1, number: int = 1
-) -> dict[str, Any]:
+def body(place: tuple[str, str], flag_set_id: str = "", created: int = 1, number: int = 1) -> dict[str, Any]:
     metadata = {"flagSetId": flag_set_id} if flag_set_id else {}
     return {
         "apiVersion": "core.openfeature.dev/v1beta1",
@@ -68,7 +66,10 @@ def test_an_object_that_its_flag_set_lets_go_is_in_conflict_from_then_on() -> No
 def test_only_annotations_of_ours_are_kept() -> None:
     catalog = Catalog()
     told = body(("a", "x"))
-    told["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "…", "flagstaff.dev/observed-at": "t"}  # fmt: skip
+    told["metadata"]["annotations"] = {
+        "kubectl.kubernetes.io/last-applied-configuration": "…",
+        "flagstaff.dev/observed-at": "t",
+    }
     catalog.learn(KIND, told)
     seen = catalog.served(("a", "x"))
     assert seen is not None

@@ -15,7 +15,7 @@ from controller.proxy.access import (
     TOKEN_SECONDS,
     VERDICT_SECONDS,
 )
-from evaluator.http.routes import Call, Code, RpcError
+from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import LEAVE, REPORT
 from evaluator.wire.delivery_pb2 import LeaveRequest, Member, ReportRequest
 
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 PLACE = ("shop", "flags")
 
 
-def report(
-    scene: Scene, digest: str, token: str = "", pod: str = "a", selector: str = "shop/flags"
-) -> None:
+def report(scene: Scene, digest: str, token: str = "", pod: str = "a", selector: str = "shop/flags") -> None:
     headers = (("authorization", f"Bearer {token}"),) if token else ()
     member = Member(instance=f"i-{pod}", namespace="shop", pod=pod, pod_uid=f"u-{pod}")
     request = ReportRequest(member=member, selector=selector, digest=digest)
@@ -189,9 +187,7 @@ async def test_while_it_is_asked_what_a_pod_may_read_its_report_is_of_what_it_wa
     assert counts(scene) == [(PLACE, 0, 1)]
 
 
-async def test_a_report_without_a_stream_is_asked_for_again_until_it_is_known_what_it_is_of() -> (
-    None
-):
+async def test_a_report_without_a_stream_is_asked_for_again_until_it_is_known_what_it_is_of() -> None:
     scene = await by_id()
     scene.learn("shop/other", flags("two", flagSetId="other"))
     scene.reviews.rights["pod-a"].add(("shop", "other"))

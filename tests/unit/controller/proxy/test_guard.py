@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from controller.proxy.access import User
-from evaluator.http.routes import Call, Code
+from evaluator.http.messages import Call, Code
 from evaluator.wire.messages import GET_METADATA
 
 from .scene import FETCH, SYNC, Scene, flags, said
@@ -108,7 +108,7 @@ async def test_warn_serves_everybody_at_once_and_names_whom_enforce_would_refuse
     looks = {"no_token": 1, "invalid_token": 1, "forbidden": 1, "allowed": 1}
     assert made.proxy.guard.looks == looks
     told = sorted(news.message for _, news in made.proxy.notices.take())
-    assert [each.split()[0] for each in told] == ["10.0.0.1", "10.0.0.2", "bob"]
+    assert [each.split()[1] for each in told] == ["10.0.0.1", "10.0.0.2", "bob"]
     assert made.proxy.notices.take() == []
 
 
@@ -119,9 +119,7 @@ async def test_warn_names_who_is_served_by_a_flag_set_id_without_the_right() -> 
     await made.rest()
     looks = {"no_token": 1, "invalid_token": 1, "forbidden": 1, "allowed": 1}
     assert made.proxy.guard.looks == looks
-    told = sorted(
-        (resource.name, news.message.split()[0]) for resource, news in made.proxy.notices.take()
-    )
+    told = sorted((resource.name, news.message.split()[1]) for resource, news in made.proxy.notices.take())
     assert told == [("web", "10.0.0.1"), ("web", "10.0.0.2"), ("web", "bob")]
 
 

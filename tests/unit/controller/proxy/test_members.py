@@ -199,9 +199,7 @@ def test_a_claim_does_not_say_goodbye_for_a_silent_member_that_is_vouched_for() 
     assert names(known) == ["shop/a"]
 
 
-@pytest.mark.parametrize(
-    ("who", "late"), [(pod("a"), 9000), (Identity("shop", "a", "uid-a", "i"), LATER)]
-)
+@pytest.mark.parametrize(("who", "late"), [(pod("a"), 9000), (Identity("shop", "a", "uid-a", "i"), LATER)])
 def test_a_clock_that_was_set_back_keeps_a_member_out_only_until_it_is_silent(
     who: Identity, late: int
 ) -> None:
@@ -234,16 +232,12 @@ def test_a_clock_that_is_ahead_counts_as_ours_and_changes_nothing_with_each_repo
 
 @pytest.mark.parametrize("goodbye", [False, True], ids=["report", "goodbye"])
 @pytest.mark.parametrize("first", [False, True], ids=["the claim's proxy last", "first"])
-def test_a_claim_at_another_proxy_displaces_nobody_who_is_vouched_for(
-    goodbye: bool, first: bool
-) -> None:
+def test_a_claim_at_another_proxy_displaces_nobody_who_is_vouched_for(goodbye: bool, first: bool) -> None:
     vouching, other = membership("a"), membership()
     other.hear(FORGED, Report(LATER, OLD), 101.0)
     if goodbye:
         other.leave(FORGED, LATER, 101.0)
-    summed = count(
-        [told(each) for each in ((other, vouching) if first else (vouching, other))], DIGEST
-    )
+    summed = count([told(each) for each in ((other, vouching) if first else (vouching, other))], DIGEST)
     assert (summed.served, summed.total, summed.laggards) == (1, 1, ())
 
 
@@ -270,6 +264,12 @@ def test_latency_is_from_observed_to_served_of_those_who_had_another_before() ->
     known.hear(pod("b"), Report(1, DIGEST, served_at=900.0), 901.0)
     assert list(known.latency().values()) == [1]
     assert count([told(known)], DIGEST).p50 == "260ms"
+
+
+def test_a_receipt_without_latencies_has_no_such_field_since_null_is_refused() -> None:
+    nobody, somebody = membership(), membership("a")
+    assert "latency" not in told(nobody).model_dump(by_alias=True, exclude_none=True)
+    assert list(told(somebody).model_dump(by_alias=True, exclude_none=True)["latency"].values()) == [1]
 
 
 def test_who_connected_elsewhere_later_counts_there() -> None:

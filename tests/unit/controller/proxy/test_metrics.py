@@ -23,7 +23,9 @@ class FakeView:
 
 
 async def scraped() -> dict[str, float]:
-    """Series of a proxy in which everything is there that can be: a stream, a conflict, an unfit object, flags held and left out."""
+    """Series of a proxy in which everything is there that can be: a stream, a conflict, an unfit object,
+    flags held and left out.
+    """
     scene = Scene("warn")
     bad = {"variants": {"on": 1}, "defaultVariant": "none"}
     scene.learn("shop/web", flags("1"))

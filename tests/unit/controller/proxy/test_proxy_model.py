@@ -1,4 +1,6 @@
-"""Any interleaving of writes, deletions, restarts of the watch and streams that come, stall, read and go, against what must hold of each stream."""
+"""Any interleaving of writes, deletions, restarts of the watch and streams that come, stall, read and go,
+against what must hold of each stream.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from evaluator.http.routes import Code
+from evaluator.http.messages import Code
 
 from .scene import FEATURE_FLAG, Scene, flags, large, said
 
@@ -21,7 +23,9 @@ SELECTORS = st.sampled_from(["shop/web", "flagSetId=id"])
 
 
 class Subscribers(RuleBasedStateMachine):
-    """Every stream that is open and reads has the newest good value; one that was sent a value that is no more has ended."""
+    """Every stream that is open and reads has the newest good value; one that was sent a value that is no
+    more has ended.
+    """
 
     def __init__(self) -> None:
         super().__init__()

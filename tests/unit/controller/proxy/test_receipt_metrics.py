@@ -13,7 +13,7 @@ from controller.api.meta import ObjectKey, Resource
 from controller.proxy import receipt_metrics as module
 from controller.proxy.receipt_metrics import ReceiptMetrics
 from controller.proxy.receipts import Content, Place, Receipts
-from evaluator.http.routes import Call, Code, RpcError
+from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import REPORT
 from evaluator.wire.delivery_pb2 import Member, ReportRequest
 
@@ -39,7 +39,9 @@ class World:
         return "shop", selector
 
     def content(self, place: Place) -> Content:
-        return Content(Resource(ObjectKey("FeatureFlagConfiguration", *place), "u", 1, "1"), self.digest, 990.0)  # fmt: skip
+        return Content(
+            Resource(ObjectKey("FeatureFlagConfiguration", *place), "u", 1, "1"), self.digest, 990.0
+        )
 
     def exists(self, _: str) -> bool | None:
         return True

@@ -11,7 +11,7 @@ from controller.api.meta import ObjectKey, Resource
 from controller.proxy import receipts as module
 from controller.proxy.members import REMEMBERED
 from controller.proxy.receipts import Content, Place, Receipts
-from evaluator.http.routes import Call, Code, RpcError
+from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import LEAVE, MARK, REPORT
 from evaluator.wire.delivery_pb2 import LeaveRequest, Member, ReportRequest, ReportResponse
 from tests.unit.evaluator.server.fakes import settled
@@ -73,9 +73,7 @@ def call(path: str = REPORT, peer: str = "10.0.0.1:1", **headers: str) -> Call:
 def report(
     receipts: Receipts, pod: str = "checkout-1", peer: str = "10.0.0.1:1", **fields: Any
 ) -> ReportResponse:
-    member = Member(
-        instance=f"i-{pod}", namespace="shop", pod=pod, pod_uid=f"u-{pod}", connected_at_ms=7
-    )
+    member = Member(instance=f"i-{pod}", namespace="shop", pod=pod, pod_uid=f"u-{pod}", connected_at_ms=7)
     said = {"member": member, "selector": "shop/flags", "digest": DIGEST, "served_for_ms": 9000}
     request = ReportRequest(**cast("dict[str, Any]", said | fields))
     answer = receipts.routes().unary[REPORT](call(peer=peer), request.SerializeToString())
@@ -115,9 +113,7 @@ def test_one_for_what_the_caller_may_not_read_is_refused(receipts: Receipts) -> 
     assert (refused.value.code, counted(receipts)) == (Code.PERMISSION_DENIED, [])
 
 
-def test_a_token_says_who_it_is_whatever_the_message_claims(
-    receipts: Receipts, world: World
-) -> None:
+def test_a_token_says_who_it_is_whatever_the_message_claims(receipts: Receipts, world: World) -> None:
     world.caller = Token()
     report(receipts, pod="somebody-else")
     member = receipts.fleet()["flagSets"][0]["members"][0]
@@ -250,9 +246,7 @@ def test_a_process_whose_token_became_known_is_one_member(receipts: Receipts, wo
     report(receipts, pod="", member=Member(instance="i"))
     world.caller = Token()
     report(receipts, member=Member(instance="i"))
-    assert [each["name"] for each in receipts.fleet()["flagSets"][0]["members"]] == [
-        "shop/checkout-1"
-    ]
+    assert [each["name"] for each in receipts.fleet()["flagSets"][0]["members"]] == ["shop/checkout-1"]
 
 
 def test_nobody_displaces_a_member_with_a_token_by_naming_its_process(

@@ -1,4 +1,6 @@
-"""Any interleaving of joins, reports, goodbyes, silence, moves between proxies, deaths of proxies and of Pods ends with the right count."""
+"""Any interleaving of joins, reports, goodbyes, silence, moves between proxies, deaths of proxies and of Pods
+ends with the right count.
+"""
 
 from __future__ import annotations
 
@@ -238,9 +240,7 @@ class Receipts(RuleBasedStateMachine):
 
     def summed(self) -> Count:
         statuses = [told(each).model_dump(by_alias=True) for each in self.proxies]
-        return count(
-            [FlagReceiptStatus.model_validate(each) for each in statuses], self.truth.digest
-        )
+        return count([FlagReceiptStatus.model_validate(each) for each in statuses], self.truth.digest)
 
     @invariant()
     def nobody_counts_twice(self) -> None:
@@ -254,9 +254,7 @@ class Receipts(RuleBasedStateMachine):
         """But for what went with a proxy that was killed, until all who can have spoken again."""
         if self.killed:
             return
-        there = [
-            each for each in self.members if each.who.pod or self.clock - each.heard < FORGOTTEN
-        ]
+        there = [each for each in self.members if each.who.pod or self.clock - each.heard < FORGOTTEN]
         silent = {each.who.name for each in there if self.clock - each.heard >= SILENT}
         wrong = {each.who.name for each in there if each.said != self.truth.digest}
         summed = self.summed()
@@ -264,7 +262,9 @@ class Receipts(RuleBasedStateMachine):
         assert {each.name for each in summed.laggards} == silent | wrong
 
     def teardown(self) -> None:
-        """Everybody thaws and serves the newest; Pods of those who left go, and the others are forgotten in time."""
+        """Everybody thaws and serves the newest; Pods of those who left go, and the others are forgotten in
+        time.
+        """
         alive = {member.who.pod_uid for member in self.members}
         for uid in sorted(self.truth.pods - alive):
             self.gone(uid)

@@ -1,4 +1,6 @@
-"""What is written of receipts: no more than a second's worth, nothing when idle, and all of it again when it was dropped."""
+"""What is written of receipts: no more than a second's worth, nothing when idle, and all of it again when it
+was dropped.
+"""
 
 from __future__ import annotations
 
@@ -41,9 +43,7 @@ class Cluster:
     looks: int = 0
     heard: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def apply(
-        self, manifest: Mapping[str, Any], *, manager: str
-    ) -> tuple[dict[str, Any], str]:
+    async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
         del manager
         self.heard.set()
         key = (manifest["kind"], manifest["metadata"]["name"])
@@ -60,9 +60,7 @@ class Cluster:
         self.looks += 1
         return self.there.get((kind, name))
 
-    async def delete(
-        self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = ""
-    ) -> None:
+    async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
         del api_version, namespace, uid
         self.heard.set()
         if not self.down or self.late:
@@ -210,9 +208,7 @@ async def test_receipts_are_of_feature_flag_configurations(
     assert len(cluster.of("FlagReceipt")) == writes
 
 
-async def test_an_object_that_was_made_again_has_a_receipt_again(
-    world: World, cluster: Cluster
-) -> None:
+async def test_an_object_that_was_made_again_has_a_receipt_again(world: World, cluster: Cluster) -> None:
     async with running(world, cluster) as recorder:
         report(recorder.receipts)
         await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 1)
@@ -228,9 +224,7 @@ async def test_once_nobody_follows_the_receipt_is_removed(world: World, cluster:
     assert cluster.deleted == [("FlagReceipt", receipt_name("flags", "proxy-1"))]
 
 
-async def test_one_that_could_not_be_removed_is_removed_later(
-    world: World, cluster: Cluster
-) -> None:
+async def test_one_that_could_not_be_removed_is_removed_later(world: World, cluster: Cluster) -> None:
     async with followed(world, cluster) as recorder:
         cluster.down = True
         recorder.receipts.pod_gone("u-checkout-1")

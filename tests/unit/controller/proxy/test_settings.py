@@ -55,12 +55,8 @@ def test_what_cannot_be_used_is_named(name: str, text: str) -> None:
         from_env(ProxySettings, {f"FLAGSTAFF_{name}": text})
 
 
-@pytest.mark.parametrize(
-    "words", [["--tls-cert", "c"], ["--tls-key", "k"], ["--tls-client-ca", "c"]]
-)
-def test_half_a_certificate_ends_the_start(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("words", [["--tls-cert", "c"], ["--tls-key", "k"], ["--tls-client-ca", "c"]])
+def test_half_a_certificate_ends_the_start(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(parser().parse_args(words)) == 2
     assert "--tls-cert" in capsys.readouterr().err
 

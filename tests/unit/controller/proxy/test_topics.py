@@ -1,4 +1,6 @@
-"""What streams get of the objects that come, change, break and go. flagd-proxy's defects are here, each as what must hold instead."""
+"""What streams get of the objects that come, change, break and go. flagd-proxy's defects are here, each as
+what must hold instead.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from evaluator.http.routes import Code
+from evaluator.http.messages import Code
 from evaluator.wire.messages import METHODS
 
 from .scene import FEATURE_FLAG, FETCH, OLD_SYNC, SYNC, Scene, flags, keys, large, said
@@ -250,9 +252,7 @@ async def test_a_status_that_is_written_builds_and_sends_nothing() -> None:
     assert (len(stream.sent), scene.proxy.deliveries.contents.built) == (1, 1)
 
 
-async def test_nothing_is_called_missing_and_no_feature_flag_is_served_before_all_was_listed() -> (
-    None
-):
+async def test_nothing_is_called_missing_and_no_feature_flag_is_served_before_all_was_listed() -> None:
     scene = Scene(synced=False)
     scene.learn("shop/web", flags("flag"), FEATURE_FLAG)
     stream, fetching = scene.open("shop/web"), scene.open("shop/none", path=FETCH)

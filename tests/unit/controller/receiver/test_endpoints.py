@@ -28,7 +28,7 @@ def endpoint(*tokens: bytes, key: ObjectKey = KEY) -> Endpoint:
 
 
 def test_a_path_depends_on_token_namespace_and_name() -> None:
-    keys = [KEY, ObjectKey("FlagReceiver", "shop", "other"), ObjectKey("FlagReceiver", "sho", "p/push")]  # fmt: skip
+    keys = [KEY, ObjectKey("FlagReceiver", "shop", "other"), ObjectKey("FlagReceiver", "sho", "p/push")]
     paths = {webhook_path(token, key) for token in (TOKEN, OLD) for key in keys}
     assert len(paths) == 6
     assert all(re.fullmatch(r"/hook/[0-9a-f]{64}", path) for path in paths)

@@ -16,7 +16,7 @@ A = "a" * 40
 B = "b" * 40
 
 
-def push(url: str = "https://github.com/acme/flags.git", reference: str | None = "refs/heads/main") -> Push:  # fmt: skip
+def push(url: str = "https://github.com/acme/flags.git", reference: str | None = "refs/heads/main") -> Push:
     return Push((url,), reference, A, "identity")
 
 
@@ -61,9 +61,7 @@ def test_another_repository_wakes_nobody(url: str) -> None:
     assert not matches(push(url), source())
 
 
-@pytest.mark.parametrize(
-    "url", ["", "flags", "https://", "https://github.com", "https://[::1/x", "://x"]
-)
+@pytest.mark.parametrize("url", ["", "flags", "https://", "https://github.com", "https://[::1/x", "://x"])
 def test_what_is_no_address_matches_nothing(url: str) -> None:
     assert spelling(url) is None
     assert not matches(push(url), source())
@@ -81,7 +79,7 @@ def test_what_is_no_address_matches_nothing(url: str) -> None:
         pytest.param({"semver": ">=1"}, "refs/tags/anything", True, id="semver"),
         pytest.param({"semver": ">=1"}, "refs/heads/main", False, id="semver and a branch"),
         pytest.param({"name": "refs/pull/4/head"}, "refs/pull/4/head", True, id="name"),
-        pytest.param({"name": "refs/heads/x", "branch": "main"}, "refs/heads/main", False, id="name over branch"),
+        pytest.param({"name": "refs/heads/x", "branch": "main"}, "refs/heads/main", False, id="name over " "branch"),
         pytest.param({"tag": "v1", "branch": "main"}, "refs/heads/main", False, id="tag over branch"),
         pytest.param({"tag": "v1", "semver": "*"}, "refs/tags/v2", False, id="tag over semver"),
         pytest.param({"commit": A, "branch": "x"}, "refs/heads/main", True, id="the pinned commit arrives"),

@@ -109,7 +109,10 @@ def test_other_events_count_where_they_are_asked_for(
 ) -> None:
     whole = {"repository": GITHUB["repository"], **payload}
     assert isinstance(delivered("github", whole, event=event), Quiet)
-    assert pushed("github", whole, event=event, events=("create", "release", "repository")).reference == reference  # fmt: skip
+    assert (
+        pushed("github", whole, event=event, events=("create", "release", "repository")).reference
+        == reference
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,7 +148,7 @@ def test_a_ping_is_answered(sender: Sender, events: tuple[str, ...]) -> None:
         pytest.param("github", b"\xff\xfe", "no JSON object", id="no text"),
         pytest.param("github", {"ref": "refs/heads/main"}, "names no repository", id="no repository"),
         pytest.param("github", {"repository": "https://x/y"}, "names no repository", id="no object"),
-        pytest.param("github", {"repository": {"clone_url": "x" * 3000}}, "names no repository", id="an endless address"),
+        pytest.param("github", {"repository": {"clone_url": "x" * 3000}}, "names no repository", id="an endless " "address"),
         pytest.param("generic-hmac", {}, "`repository` is missing", id="nothing"),
         pytest.param("generic-hmac", {**GENERIC, "ref": "main"}, "full name", id="a short name"),
         pytest.param("generic-hmac", {**GENERIC, "commit": "HEAD"}, "whole SHA", id="no commit"),

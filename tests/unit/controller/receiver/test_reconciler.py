@@ -58,7 +58,7 @@ async def test_a_path_is_told_and_answered() -> None:
     found = around.endpoints.find(path)
     assert path in outcome.message
     assert found is not None
-    assert (found.sender, found.events, found.sources) == ("github", ("push", "create"), ("flags", "*"))  # fmt: skip
+    assert (found.sender, found.events, found.sources) == ("github", ("push", "create"), ("flags", "*"))
 
 
 async def test_it_says_nothing_the_second_time_and_once_that_the_path_moved() -> None:

@@ -15,9 +15,10 @@ from controller.api.meta import ObjectKey, Resource
 from controller.receiver.endpoints import BURST, Endpoint, Endpoints, webhook_path
 from controller.receiver.payload import MOST_BYTES
 from controller.receiver.server import LIMITS, Receiver
-from controller.runtime.loop import Objects
+from controller.runtime.cache import Cache
 from controller.runtime.metrics import Metrics
-from evaluator.http.routes import Request, Response
+from controller.runtime.watch_health import WatchHealth
+from evaluator.http.messages import Request, Response
 from tests.unit.controller.receiver.sending import (
     COMMIT,
     GITHUB,
@@ -45,7 +46,7 @@ def learnt(kind: str, name: str, spec: Any, *, namespace: str = "shop", **status
     return Resource.of({"kind": kind, "metadata": meta, "spec": spec, "status": status})
 
 
-def flag_source(name: str, *, branch: str = "main", namespace: str = "shop", **more: Any) -> Resource:  # fmt: skip
+def flag_source(name: str, *, branch: str = "main", namespace: str = "shop", **more: Any) -> Resource:
     git = {"url": "ssh://git@github.com/acme/flags", "ref": {"branch": branch}}
     return learnt("FlagSource", name, {"interval": "1h", "git": git, **more}, namespace=namespace)
 
@@ -54,7 +55,7 @@ class Around:
     """A receiver with one endpoint, and what came of it."""
 
     def __init__(self, *sources: Resource, sender: Sender = "github", only: str = "*") -> None:
-        self.objects = Objects()
+        self.objects = Cache()
         for each in sources:
             self.objects.learn(each)
         self.endpoints = Endpoints()
@@ -141,7 +142,7 @@ def test_a_wrong_signature_wakes_nobody_and_says_what_to_do() -> None:
 def test_every_path_that_is_not_there_answers_alike() -> None:
     around = Around(flag_source("production"))
     near = PATH[:-1] + ("0" if PATH[-1] != "0" else "1")
-    answers = [around.send(path=path) for path in (near, "/hook/", "/hook/x/y", PATH + "/", "/hook/ü")]  # fmt: skip
+    answers = [around.send(path=path) for path in (near, "/hook/", "/hook/x/y", PATH + "/", "/hook/ü")]
     assert {(each.status, each.body, each.headers) for each in answers} == {
         (404, answers[0].body, answers[0].headers)
     }
@@ -231,7 +232,7 @@ def test_each_request_counts_as_what_came_of_it(
 
 
 def test_the_metric_has_fixed_words_alone() -> None:
-    metrics = Metrics(Objects(), {}, lambda: NOW)
+    metrics = Metrics(Cache(), {}, lambda: NOW, WatchHealth(lambda: 0.0))
     metrics.received("github", "woke")
     metrics.received("github", "woke")
     text = metrics.text().decode()

@@ -42,17 +42,17 @@ def test_one_changed_byte_of_the_body_is_noticed(sender: Sender) -> None:
         pytest.param("github", (("x-hub-signature-256", "sha256=" + hexdigest(BODY).upper()),), True, id="capitals"),
         pytest.param("github", (("x-hub-signature", "sha1=" + hexdigest(BODY, algorithm="sha1")),), False, id="sha1"),
         pytest.param("github", (("x-hub-signature-256", hexdigest(BODY)),), False, id="no algorithm"),
-        pytest.param("github", (("x-hub-signature-256", "sha512=" + hexdigest(BODY, algorithm="sha512")),), False, id="not GitHub's algorithm"),
+        pytest.param("github", (("x-hub-signature-256", "sha512=" + hexdigest(BODY, algorithm="sha512")),), False, id="not GitHub's " "algorithm"),
         pytest.param("github", (("x-hub-signature-256", "sha256="),), False, id="no digits"),
         pytest.param("github", (("x-hub-signature-256", "sha256=\xe9"),), False, id="no hexadecimal digits"),
         pytest.param("github", (), False, id="no header"),
-        pytest.param("gitea", (("x-hub-signature-256", "sha256=" + hexdigest(BODY)),), True, id="gitea in GitHub's way"),
-        pytest.param("gitea", (("x-gitea-signature", ""), ("x-hub-signature-256", "sha256=" + hexdigest(BODY))), False, id="gitea's own decides"),
+        pytest.param("gitea", (("x-hub-signature-256", "sha256=" + hexdigest(BODY)),), True, id="gitea in GitHub's " "way"),
+        pytest.param("gitea", (("x-gitea-signature", ""), ("x-hub-signature-256", "sha256=" + hexdigest(BODY))), False, id="gitea's own " "decides"),
         pytest.param("generic-hmac", (("x-signature", "sha512=" + hexdigest(BODY, algorithm="sha512")),), True, id="sha512"),
         pytest.param("generic-hmac", (("x-signature", "sha1=" + hexdigest(BODY, algorithm="sha1")),), False, id="generic sha1"),
         pytest.param("generic-hmac", (("x-signature", "md5=" + hexdigest(BODY, algorithm="md5")),), False, id="md5"),
         pytest.param("gitlab", (), False, id="gitlab without a token"),
-        pytest.param("gitlab", (("x-gitlab-token", TOKEN.decode() + " "),), False, id="gitlab with one more character"),
+        pytest.param("gitlab", (("x-gitlab-token", TOKEN.decode() + " "),), False, id="gitlab with one more " "character"),
     ],
 )  # fmt: skip
 def test_a_signature_is_read_as_its_sender_writes_it(
@@ -71,9 +71,7 @@ def test_a_gitlab_token_may_have_any_letters() -> None:
     st.sampled_from(SENDERS),
     st.lists(
         st.tuples(
-            st.sampled_from(
-                ["x-signature", "x-hub-signature-256", "x-gitea-signature", "x-gitlab-token"]
-            ),
+            st.sampled_from(["x-signature", "x-hub-signature-256", "x-gitea-signature", "x-gitlab-token"]),
             st.text(max_size=80) | st.just("sha256=") | st.just("sha256=" + "0" * 64),
         ),
         max_size=4,

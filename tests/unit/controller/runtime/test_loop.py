@@ -15,7 +15,8 @@ import pytest
 from controller.api.conditions import find
 from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
 from controller.runtime import loop as module
-from controller.runtime.loop import Loop, Objects
+from controller.runtime.cache import Cache
+from controller.runtime.loop import Loop
 from controller.runtime.queue import Backoff, KeyedQueue
 from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.runtime.settle import Outcome
@@ -31,7 +32,9 @@ KEY = ObjectKey("FlagSource", "shop", "flags")
 DONE = Outcome("done")
 
 
-def seen(version: int = 1, *, generation: int = 1, uid: str = "u", name: str = "flags", **more: Any) -> Resource:  # fmt: skip
+def seen(
+    version: int = 1, *, generation: int = 1, uid: str = "u", name: str = "flags", **more: Any
+) -> Resource:
     status = {"observedGeneration": -1}
     key = replace(KEY, name=name)
     return Resource(key, uid, generation, str(version), status=status, **more)
@@ -78,7 +81,7 @@ class ScriptedReconciler:
 class ApiServer:
     """Takes statuses as the API server does, and may refuse or prune them."""
 
-    objects: Objects
+    objects: Cache
     written: list[Mapping[str, Any]] = field(default_factory=list)
     told: list[Resource] = field(default_factory=list)
     said: list[News] = field(default_factory=list)
@@ -115,7 +118,7 @@ class Around:
 
     def __init__(self, *results: Outcome | Exception, places: int = 4) -> None:
         self.reconciler = ScriptedReconciler(list(results))
-        self.objects = Objects()
+        self.objects = Cache()
         self.server = ApiServer(self.objects)
         self.observer = Counting()
         time = asyncio.get_running_loop().time
@@ -303,7 +306,7 @@ async def test_a_spec_that_changed_meanwhile_is_judged_by_the_next_reconcile() -
 
 
 async def test_news_that_come_late_change_nothing() -> None:
-    objects = Objects()
+    objects = Cache()
     assert objects.learn(seen(7, generation=3))
     assert not objects.learn(seen(6, generation=2))
     assert objects.learn(seen(7, generation=3))
@@ -314,7 +317,7 @@ async def test_news_that_come_late_change_nothing() -> None:
 
 
 def test_objects_are_found_by_kind_and_forgotten() -> None:
-    objects = Objects()
+    objects = Cache()
     objects.learn(seen())
     objects.learn(replace(seen(), key=ObjectKey("FlagSet", "shop", "flags")))
     assert [each.key.kind for each in objects.of_kind("FlagSet")] == ["FlagSet"]
@@ -484,22 +487,3 @@ async def test_while_there_is_no_room_one_status_is_tried_once_in_a_while() -> N
         around.loop.relisted()
         await around.settled(4)
         assert len(around.server.written) == 2
-
-
-def test_news_of_an_object_that_went_do_not_bring_it_back() -> None:
-    objects = Objects()
-    objects.learn(seen(1))
-    objects.forget(KEY)
-    assert not objects.learn(seen(2))
-    assert objects.get(KEY) is None
-    assert objects.learn(seen(3, uid="another"))
-
-
-def test_what_went_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REMEMBERED", 2)
-    objects = Objects()
-    for uid in "abc":
-        objects.learn(seen(1, uid=uid))
-        objects.forget(KEY)
-    assert objects.learn(seen(1, uid="a"))
-    assert not objects.learn(seen(1, uid="c"))

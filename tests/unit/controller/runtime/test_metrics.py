@@ -9,17 +9,18 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.api.meta import ObjectKey, Resource
-from controller.runtime.loop import Objects
+from controller.runtime.cache import Cache
 from controller.runtime.metrics import Metrics
+from controller.runtime.watch_health import WatchHealth
 
 KIND = "FeatureFlagConfiguration"
 
 
 def scraped(status: dict[str, Any], kind: str = KIND, *, leading: bool = True) -> dict[str, float]:
     """Evaluators of the one object, by state."""
-    objects = Objects()
+    objects = Cache()
     objects.learn(Resource(ObjectKey(kind, "shop", "flags"), "u", 1, "1", status=status))
-    metrics = Metrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    metrics = Metrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC), WatchHealth(lambda: 0.0))
     metrics.leading = leading
     return {
         sample.labels["state"]: sample.value

@@ -101,7 +101,7 @@ def test_a_transition_has_its_time_and_another_word_for_the_same_has_none() -> N
 def test_a_setback_keeps_what_was_found_before_and_adds_what_it_found() -> None:
     stored = Outcome("stored", status={"artifact": {"revision": "1"}, "size": 1}, details=(DETAIL,))
     gone = Condition("ArtifactInStorage", "False", "ArtifactGone", "lost")
-    failed = Failed("GitOperationFailed", "no", status={"size": None, "attempted": "2"}, details=(gone,))  # fmt: skip
+    failed = Failed("GitOperationFailed", "no", status={"size": None, "attempted": "2"}, details=(gone,))
     status = after(stored, failed).status
     assert {name: status.get(name) for name in ("artifact", "size", "attempted")} == {
         "artifact": {"revision": "1"}, "size": None, "attempted": "2",
@@ -203,9 +203,7 @@ class Step:
     result: Outcome | Setback
 
 
-steps = st.lists(
-    st.builds(Step, st.booleans(), st.none() | texts, st.booleans(), results), max_size=8
-)
+steps = st.lists(st.builds(Step, st.booleans(), st.none() | texts, st.booleans(), results), max_size=8)
 
 
 def check_under_way(found: Resource) -> None:

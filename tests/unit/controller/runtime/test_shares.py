@@ -87,7 +87,7 @@ def test_without_a_free_place_nobody_who_waits_is_looked_at() -> None:
     assert group.looks == before
 
 
-steps = st.lists(st.tuples(st.sampled_from(["add", "take", "done"]), st.sampled_from("abcde")), max_size=120)  # fmt: skip
+steps = st.lists(st.tuples(st.sampled_from(["add", "take", "done"]), st.sampled_from("abcde")), max_size=120)
 
 
 @settings(max_examples=100)

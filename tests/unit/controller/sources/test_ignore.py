@@ -54,9 +54,7 @@ PATTERNS = {
 
 
 @pytest.mark.parametrize(("patterns", "names"), PATTERNS.values(), ids=PATTERNS)
-def test_patterns_are_read_as_in_gitignore(
-    tmp_path: Path, patterns: str, names: dict[str, bool]
-) -> None:
+def test_patterns_are_read_as_in_gitignore(tmp_path: Path, patterns: str, names: dict[str, bool]) -> None:
     assert kept(tmp_path, patterns, *names) == {name for name, stays in names.items() if stays}
 
 
@@ -66,19 +64,13 @@ def test_folders_that_are_left_empty_go(tmp_path: Path) -> None:
     assert tmp_path.is_dir()
 
 
-@pytest.mark.parametrize(
-    "patterns", ["!", "\\", "[z-a]", "\n".join(f"{n}*a*b*c*d" for n in range(5000))]
-)
-def test_patterns_that_cannot_be_read_are_the_users_to_correct(
-    tmp_path: Path, patterns: str
-) -> None:
+@pytest.mark.parametrize("patterns", ["!", "\\", "[z-a]", "\n".join(f"{n}*a*b*c*d" for n in range(5000))])
+def test_patterns_that_cannot_be_read_are_the_users_to_correct(tmp_path: Path, patterns: str) -> None:
     with pytest.raises(Stalled, match=r"^spec\.ignore: "):
         kept(tmp_path, patterns, "a.json")
 
 
-@pytest.mark.parametrize(
-    "pattern", ["*a" * 40 + "*b", "**/a/" * 40 + "b"], ids=["stars", "folders"]
-)
+@pytest.mark.parametrize("pattern", ["*a" * 40 + "*b", "**/a/" * 40 + "b"], ids=["stars", "folders"])
 def test_no_pattern_takes_for_ever(tmp_path: Path, pattern: str) -> None:
     names = {"a" * 250, "a/" * 120 + "flags.json"}
     assert kept(tmp_path, pattern, *names) == names

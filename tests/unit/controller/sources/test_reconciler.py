@@ -1,11 +1,15 @@
-"""A FlagSource's life, told as what its source answers and what its status then says; storage is real, Git is played."""
+"""A FlagSource's life, told as what its source answers and what its status then says; storage is real, Git is
+played.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
-from dataclasses import dataclass, field
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,20 +18,21 @@ import pytest
 from controller.api.conditions import find
 from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import unpack
+from controller.artifacts.skipped import NAME, take_skipped
 from controller.artifacts.storages import Storages
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 from controller.runtime.settle import Settled, settle
-from controller.sources.expected import Expected
+from controller.sources.pending import PendingPushes
+from controller.sources.provider import Fetched, Revision
 from controller.sources.reconciler import SourceReconciler
-from controller.sources.source import Commit, Revision
 from evaluator import durable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from controller.api.flagsource import FlagSourceSpec
-    from controller.sources.listings import Look
+    from controller.sources.freshness import Freshness
+    from controller.sources.provider import Verifier
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 KEY = ObjectKey("FlagSource", "apps", "flags")
@@ -43,14 +48,15 @@ class Played:
     commit: str = FIRST
     files: dict[str, str] = field(default_factory=lambda: {"flags.json": "{}"})
     skipped: tuple[str, ...] = ()
+    shows_every_push: bool = True
     opening: Setback | None = None
     resolving: Setback | None = None
     fetching: Setback | None = None
     fetched: int = 0
-    looks: list[Look] = field(default_factory=list)
+    looks: list[Freshness] = field(default_factory=list)
     forgotten: list[ObjectKey] = field(default_factory=list)
 
-    async def open(self, spec: FlagSourceSpec, key: ObjectKey, look: Look) -> Played:
+    async def open(self, spec: FlagSourceSpec, key: ObjectKey, look: Freshness) -> Played:
         self.looks.append(look)
         if self.opening is not None:
             raise self.opening
@@ -61,16 +67,15 @@ class Played:
             raise self.resolving
         return Revision("main", f"sha1:{self.commit}")
 
-    async def fetch(self, revision: Revision, into: Path) -> Commit:
+    async def fetch(self, revision: Revision, into: Path, verifier: Verifier | None = None) -> Fetched:
         self.fetched += 1
         if self.fetching is not None:
             raise self.fetching
         for name, text in self.files.items():
             (into / name).write_text(text)
-        return Commit(revision, "Ada <ada@example.com>", NOW, "Turn it on", self.skipped)
-
-    def changes(self) -> AsyncIterator[None]:
-        raise NotImplementedError
+        summary = "commit 'Turn it on' of Ada <ada@example.com>"
+        metadata = {"flagstaff.dev/author": "Ada <ada@example.com>"}
+        return Fetched(revision, metadata, summary, self.skipped, b"a manifest")
 
     def forget(self, key: ObjectKey) -> None:
         self.forgotten.append(key)
@@ -84,14 +89,14 @@ class Life:
         self.source = Played()
         self.spec = SPEC
         self.status: dict[str, Any] = {"observedGeneration": -1}
-        self.expected = Expected()
+        self.expected = PendingPushes()
         self.now = NOW
         self.restart()
 
     def restart(self) -> None:
         """The process is another; disk and object are the same."""
         self.storages = Storages(self.root, "http://artifacts/")
-        self.reconciler = SourceReconciler(self.source, self.storages, self.expected, lambda: 0.5)
+        self.reconciler = SourceReconciler({"git": self.source}, self.storages, self.expected, lambda: 0.5)
 
     async def look(self, *, written: bool = True, **more: Any) -> Settled:
         resource = Resource(KEY, "uid", 1, "1", spec=self.spec, status=self.status, **more)
@@ -156,7 +161,7 @@ async def test_a_look_that_finds_nothing_new_fetches_and_says_nothing(settled: L
 async def test_the_next_look_is_an_interval_away_more_or_less(life: Life) -> None:
     delays = []
     for random in ([0.0], [0.5], [1.0]):
-        life.reconciler = SourceReconciler(life.source, life.storages, life.expected, random.pop)
+        life.reconciler = SourceReconciler({"git": life.source}, life.storages, life.expected, random.pop)
         delays.append((await life.look()).requeue_after)
     assert delays == pytest.approx([570.0, 600.0, 630.0])
 
@@ -182,6 +187,21 @@ async def test_what_was_left_out_is_told(life: Life) -> None:
     life.source.skipped = ("a: symlink, not followed",)
     after = await life.look()
     assert after.news[0].message.endswith("left out: a: symlink, not followed")
+
+
+async def test_what_was_left_out_is_noted_in_the_artifact_unless_it_is_ignored(life: Life) -> None:
+    life.source.skipped = ("a.json: symlink, not followed", "b.png: symlink, not followed")
+    life.source.files = {"flags.json": "{}", NAME: "forged"}
+    await life.look()
+    files = life.stored()
+    assert take_skipped(files) == ("a.json: symlink, not followed",)
+    assert set(files) == {"flags.json"}
+
+
+async def test_nothing_that_a_repository_holds_is_taken_for_a_note_of_ours(life: Life) -> None:
+    life.source.files = {"flags.json": "{}", NAME: '["flags.json: not read"]'}
+    await life.look()
+    assert set(life.stored()) == {"flags.json"}
 
 
 OUTAGES = {
@@ -279,9 +299,7 @@ def no_space(*_: object) -> NoReturn:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-async def test_a_full_disk_keeps_the_artifact_before(
-    settled: Life, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_full_disk_keeps_the_artifact_before(settled: Life, monkeypatch: pytest.MonkeyPatch) -> None:
     settled.source.commit, settled.source.files = SECOND, {"flags.json": "2"}
     with monkeypatch.context() as full:
         full.setattr(durable, "write_file", no_space)
@@ -305,9 +323,7 @@ async def test_a_storage_that_cannot_be_had_is_told(life: Life) -> None:
     assert life.condition("Ready") == ("False", "StorageFailed")
 
 
-async def test_no_files_stay_behind(
-    life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_files_stay_behind(life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "trees").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "trees"))
     await life.look()
@@ -430,3 +446,41 @@ async def test_a_disk_that_fails_while_files_are_packed_is_told(
     monkeypatch.setattr("controller.sources.reconciler.pack", no_space)
     await life.look()
     assert life.condition("Ready") == ("False", "StorageFull")
+
+
+def test_reconciling_sources_loads_no_library_of_a_provider() -> None:
+    script = "import controller.sources.reconciler, sys; print(sorted({'git', 'pygit2'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@dataclass
+class Suspicious:
+    """A verifier that believes nobody."""
+
+    seen: list[bytes] = field(default_factory=list)
+
+    async def verify(self, revision: Revision, manifest: bytes) -> None:
+        self.seen.append(manifest)
+        raise Failed("VerificationFailed", f"{revision} is signed by nobody who is trusted")
+
+
+async def test_what_cannot_be_verified_is_not_stored(settled: Life) -> None:
+    suspicious = Suspicious()
+
+    async def verifier(spec: FlagSourceSpec, key: ObjectKey) -> Suspicious:
+        return suspicious
+
+    settled.reconciler = replace(settled.reconciler, verifier=verifier)
+    settled.source.commit, settled.source.files = SECOND, {"flags.json": "2"}
+    await settled.look()
+    assert settled.condition("Ready") == ("False", "VerificationFailed")
+    assert (suspicious.seen, settled.stored()) == ([b"a manifest"], {"flags.json": b"{}"})
+
+
+@pytest.mark.parametrize("fields", [("bucket",), ("interval", "git")], ids=["none", "two"])
+async def test_a_spec_must_set_exactly_one_provider(settled: Life, fields: tuple[str, ...]) -> None:
+    providers = dict.fromkeys(fields, settled.source)
+    settled.reconciler = replace(settled.reconciler, providers=providers)
+    await settled.look()
+    assert settled.condition("Stalled") == ("True", "InvalidSpec")

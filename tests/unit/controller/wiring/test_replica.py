@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from controller.api.kinds import WATCHED
 from controller.api.meta import ObjectKey, Resource
-from controller.runtime.loop import Objects
+from controller.runtime.cache import Cache
+from controller.runtime.lasting import forever
 from controller.runtime.metrics import Metrics
+from controller.runtime.watch_health import WatchHealth
 from controller.settings import ControllerSettings
-from controller.sources.opening import Sources
+from controller.sources.git.factory import GitFactory
 from controller.wiring import replica
-from controller.wiring.replica import WATCHED, Controller
+from controller.wiring.replica import Controller
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,13 +73,13 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Failing:
 async def test_a_look_that_fails_in_an_unforeseen_way_is_told_and_not_the_last(
     failing: Failing, caplog: pytest.LogCaptureFixture
 ) -> None:
-    objects = Objects()
-    metrics = Metrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    objects = Cache()
+    metrics = Metrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC), WatchHealth(lambda: 0.0))
     settings = ControllerSettings(leader_election=False, pod="here")
-    controller = Controller(settings, cast("Cluster", failing), objects, metrics)
+    controller = Controller(settings, cast("Cluster", failing), objects, metrics, WatchHealth(lambda: 0.0))
     await controller._sync()
     looks = (controller._sweep, controller._keep_label)
-    tasks = [asyncio.create_task(replica._forever(each)) for each in looks]
+    tasks = [asyncio.create_task(forever(each)) for each in looks]
     try:
         await failing.until(WATCHED[-1].plural, 2)
         await failing.until("label", 2)
@@ -85,13 +88,15 @@ async def test_a_look_that_fails_in_an_unforeseen_way_is_told_and_not_the_last(
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     assert "flagsources were not compared" in caplog.text
-    assert "a look failed in a way that nobody foresaw" in caplog.text
+    assert "an unexpected error" in caplog.text
 
 
 def test_an_object_that_comes_or_goes_wakes_the_one_of_the_other_kind_that_has_its_name() -> None:
-    objects = Objects()
-    metrics = Metrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC))
-    controller = Controller(ControllerSettings(), cast("Cluster", Failing()), objects, metrics)
+    objects = Cache()
+    metrics = Metrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC), WatchHealth(lambda: 0.0))
+    controller = Controller(
+        ControllerSettings(), cast("Cluster", Failing()), objects, metrics, WatchHealth(lambda: 0.0)
+    )
     flags, both = (
         Woken(),
         [ObjectKey(kind, "shop", "x") for kind in ("FeatureFlag", "FeatureFlagConfiguration")],
@@ -110,16 +115,18 @@ async def test_mirrors_are_swept_in_a_while_and_again(
     failing: Failing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(replica, "MIRRORS", 0.001)
-    objects, swept = Objects(), asyncio.Semaphore(0)
-    metrics = Metrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC))
-    controller = Controller(ControllerSettings(), cast("Cluster", failing), objects, metrics)
+    objects, swept = Cache(), asyncio.Semaphore(0)
+    metrics = Metrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC), WatchHealth(lambda: 0.0))
+    controller = Controller(
+        ControllerSettings(), cast("Cluster", failing), objects, metrics, WatchHealth(lambda: 0.0)
+    )
 
-    async def sweep(_: Sources, now: datetime) -> None:
+    async def sweep(_: GitFactory, now: datetime) -> None:
         assert now.tzinfo is not None
         swept.release()
 
-    monkeypatch.setattr(Sources, "sweep", sweep)
-    controller.sources = Sources(cast("Any", None), tmp_path)
+    monkeypatch.setattr(GitFactory, "sweep", sweep)
+    controller.git = GitFactory(cast("Any", None), tmp_path)
     leading = asyncio.create_task(controller._lead())
     async with asyncio.timeout(10):
         for _ in range(2):

@@ -43,9 +43,7 @@ def test_without_a_file_there_are_none() -> None:
 
 
 @pytest.mark.parametrize("spoil", BAD.values(), ids=BAD)
-def test_a_file_without_tokens_is_refused_at_the_start(
-    path: Path, spoil: Callable[[Path], object]
-) -> None:
+def test_a_file_without_tokens_is_refused_at_the_start(path: Path, spoil: Callable[[Path], object]) -> None:
     spoil(path)
     with pytest.raises(InvalidSettingError, match=str(path)) as refused:
         TokenFile(str(path))
@@ -65,9 +63,7 @@ def test_one_that_goes_bad_later_keeps_the_tokens_and_says_so_once(
     assert "s3cret" not in caplog.text
 
 
-def test_a_fault_that_comes_back_is_told_again(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_fault_that_comes_back_is_told_again(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     found = TokenFile(str(path))
     for content in ("", "newest", ""):
         path.write_text(content)

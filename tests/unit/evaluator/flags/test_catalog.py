@@ -201,9 +201,7 @@ def test_a_rule_too_large_to_expand_fails_its_flag_alone() -> None:
     flags = {**one("big", rule={"$ref": "vast"}).flags, **one("small").flags}
     merged = catalog({"low": FlagSet(flags, {"vast": VAST})}).everything
     compiled = compile_flag_set(merged)
-    found: dict[str, Resolution] = {
-        key: resolve(compiled, key, None, {}, NOW) for key in ("big", "small")
-    }
+    found: dict[str, Resolution] = {key: resolve(compiled, key, None, {}, NOW) for key in ("big", "small")}
     assert found["big"].error_code is ErrorCode.PARSE_ERROR
     assert found["small"].value == 1
 

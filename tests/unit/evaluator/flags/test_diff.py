@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.flags.canonical import digest, normal
+from evaluator.flags.canonical import digest
 from evaluator.flags.diff import Change, diff, same
 from evaluator.flags.model import ABSENT, REVISION_KEY, Flag, FlagSet, State
+from evaluator.flags.numbers import normal
 from tests.unit.evaluator.flags.test_canonical import flag, flag_set, values
 
 
@@ -36,9 +37,7 @@ def test_added_changed_and_removed_flags_are_sorted() -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [((), ("a",)), (("a",), ())], ids=["one more", "one less"])
-def test_a_set_that_gains_or_loses_a_flag_differs(
-    old: tuple[str, ...], new: tuple[str, ...]
-) -> None:
+def test_a_set_that_gains_or_loses_a_flag_differs(old: tuple[str, ...], new: tuple[str, ...]) -> None:
     assert diff(flag_set(*map(flag, old)), flag_set(*map(flag, new)))
 
 
@@ -83,9 +82,7 @@ def test_set_metadata_changes_every_flag() -> None:
 USES_STAFF = {"if": [{"$ref": "staff"}, "on"]}
 
 
-@pytest.mark.parametrize(
-    "other", [{"staff": {"var": "b"}}, {}], ids=["another body", "no longer there"]
-)
+@pytest.mark.parametrize("other", [{"staff": {"var": "b"}}, {}], ids=["another body", "no longer there"])
 def test_a_changed_evaluator_changes_the_flags_that_use_it(other: dict[str, Any]) -> None:
     flags = flag("user", targeting=USES_STAFF), flag("plain", targeting={"var": "x"}), flag("none")
     old = flag_set(*flags, evaluators={"staff": {"var": "a"}})

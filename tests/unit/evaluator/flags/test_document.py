@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.flags import ABSENT, Bounds, Document, Format, format_of, read_document
+from evaluator.flags.numbers import normal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +58,7 @@ def test_the_extension_names_the_format(file: str, expected: Format | None) -> N
 BROKEN_JSON = {
     "nothing": ("", "empty-document", 0, 0),
     "white space": (" \n", "empty-document", 0, 0),
-    "cut off in a mapping": ('{"flags": {\n"a": 1,', "broken-json", 2, 8),
+    "cut off in a mapping": ('{"flags": {\n"a": 1,', "broken-json", 1, 11),
     "cut off in a text": ('{"flags": {\n"a', "broken-json", 2, 1),
     "a comma too many": ('{"flags": {},\n}', "broken-json", 2, 1),
     "two values": ("{}\n{}", "broken-json", 2, 1),
@@ -73,9 +74,7 @@ BROKEN_JSON = {
 }
 
 
-@pytest.mark.parametrize(
-    ("content", "code", "line", "column"), BROKEN_JSON.values(), ids=BROKEN_JSON
-)
+@pytest.mark.parametrize(("content", "code", "line", "column"), BROKEN_JSON.values(), ids=BROKEN_JSON)
 def test_broken_json_has_no_value_and_one_problem_with_its_place(
     content: str | bytes, code: str, line: int, column: int
 ) -> None:
@@ -167,16 +166,12 @@ def test_a_number_that_no_float_holds_is_an_error_with_its_place(file: str, lite
     assert len(problem.message) < 200
 
 
-def test_an_integer_within_floats_stays_exact() -> None:
-    assert read('{"a": 9007199254740993}').value == {"a": 9007199254740993}
-
-
 CORE_SCHEMA: dict[str, Any] = {
     "on": "on", "off": "off", "no": "no", "Yes": "Yes", "y": "y", "NO": "NO",
     "true": True, "True": True, "FALSE": False, "tRue": "tRue",
     "null": None, "~": None, "": None, "Null": None, "nUll": "nUll",
     "010": 10, "0o17": 15, "0x1F": 31, "-7": -7, "+7": 7, "0b1": "0b1", "1_000": "1_000",
-    "1.5": 1.5, ".5": 0.5, "1.": 1.0, "1e3": 1000.0, "1.2.3": "1.2.3", "1e": "1e",
+    "1.5": 1.5, ".5": 0.5, "1.": 1, "1e3": 1000, "1.2.3": "1.2.3", "1e": "1e",
     "2024-01-01": "2024-01-01", "12:30:00": "12:30:00", "'on'": "on", '"1"': "1", "'~'": "~",
     "!!str 1": "1", "! 1": "1", "!!int 3": 3, "!!float 3": 3, "٣": "٣",
 }  # fmt: skip
@@ -212,12 +207,8 @@ YAML_FAULTS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("content", "code", "line", "column"), YAML_FAULTS.values(), ids=YAML_FAULTS
-)
-def test_what_json_cannot_say_is_an_error_in_yaml(
-    content: str, code: str, line: int, column: int
-) -> None:
+@pytest.mark.parametrize(("content", "code", "line", "column"), YAML_FAULTS.values(), ids=YAML_FAULTS)
+def test_what_json_cannot_say_is_an_error_in_yaml(content: str, code: str, line: int, column: int) -> None:
     assert faults(content, "a.yaml") == [(code, line, column)]
 
 
@@ -266,9 +257,7 @@ def test_a_document_without_a_value_has_no_places() -> None:
     assert read("{").place(("flags",)) == (0, 0)
 
 
-def _paths(
-    value: Any, path: tuple[str | int, ...] = ()
-) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+def _paths(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     yield path, value
     if isinstance(value, dict | list):
         for step, part in value.items() if isinstance(value, dict) else enumerate(value):
@@ -290,7 +279,7 @@ def test_the_place_of_any_path_is_where_its_value_starts(
 @given(DOCUMENTS)
 def test_json_round_trips(value: Any) -> None:
     document = read(json.dumps(value))
-    assert (document.value, document.problems) == (value, ())
+    assert (document.value, document.problems) == (normal(value), ())
 
 
 @given(DOCUMENTS)
@@ -298,7 +287,7 @@ def test_yaml_with_quoted_texts_reads_like_json(value: Any) -> None:
     text = yaml.dump(value, Dumper=_Quoting, allow_unicode=True, default_flow_style=None)
     document = read(text.encode(), "a.yaml")
     assert document.problems == ()
-    assert _close(document.value, value)
+    assert _close(document.value, normal(value))
 
 
 class _Quoting(yaml.SafeDumper):
@@ -328,3 +317,19 @@ def test_no_bytes_make_reading_raise(content: bytes | str) -> None:
         document = read(content, file)
         assert (document.value is ABSENT) <= bool(document.problems)
         assert document.place(("flags", 0, "x")) >= (0, 0)
+
+
+UNCLOSED = {
+    "a list of YAML": ("flags:\n  a: {x: [1,\n  b: 2\nmetadata: {}\n", "a.yaml", 2, 10, "`[` is opened here"),
+    "a text of YAML": ('a: "x\nb: 1\n', "a.yaml", 1, 4, '`"` is opened here and not closed'),
+    "a list of JSON": ('{"a": 1,\n "b": [1, 2\n', "a.json", 2, 7, "`[` is opened here and not closed"),
+    "a text of JSON": ('{"a": 1,\n "b": "x', "a.json", 2, 7, "a text starts here"),
+}
+
+
+@pytest.mark.parametrize("case", UNCLOSED)
+def test_what_is_not_closed_is_placed_where_it_is_opened(case: str) -> None:
+    text, file, line, column, message = UNCLOSED[case]
+    (problem,) = read(text, file).problems
+    assert (problem.line, problem.column) == (line, column)
+    assert problem.message.startswith(message)

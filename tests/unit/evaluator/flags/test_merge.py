@@ -29,9 +29,7 @@ def layer(**documents: Any) -> Layer:
 
 def merged(base: Any, *overlays: Any) -> Parsed:
     names = ("overlay", "second")
-    return merge(
-        [layer(base=base), *(layer(**{n: o}) for n, o in zip(names, overlays, strict=False))]
-    )
+    return merge([layer(base=base), *(layer(**{n: o}) for n, o in zip(names, overlays, strict=False))])
 
 
 def over(**fields: Any) -> Parsed:
@@ -54,7 +52,7 @@ REPLACED: dict[str, tuple[dict[str, Any], str, Any]] = {
         "variants",
         {"on": True, "off": False, "x": True},
     ),
-    "a variant is removed": ({"variants": {"on": None}}, "variants", {"off": False}),
+    "a variant is removed": ({"variants": {"on": None}, "targeting": None}, "variants", {"off": False}),
     "metadata by key": (
         {"metadata": {"team": "b", "n": 2}},
         "metadata",
@@ -67,9 +65,7 @@ REPLACED: dict[str, tuple[dict[str, Any], str, Any]] = {
 
 
 @pytest.mark.parametrize(("fields", "attribute", "expected"), REPLACED.values(), ids=REPLACED)
-def test_an_overlay_changes_what_it_names(
-    fields: dict[str, Any], attribute: str, expected: Any
-) -> None:
+def test_an_overlay_changes_what_it_names(fields: dict[str, Any], attribute: str, expected: Any) -> None:
     result = over(**fields)
     assert result.problems == ()
     assert getattr(result.flag_set.flags["f"], attribute) == expected
@@ -211,7 +207,9 @@ def test_a_flag_twice_in_one_layer_is_an_error_that_names_both_places() -> None:
 
 
 def test_a_flag_removed_by_two_files_of_a_layer_is_an_error_too() -> None:
-    result = merge([layer(base={"flags": {"f": BASE}}), layer(a={"flags": {"f": None}}, b={"flags": {"f": None}})])  # fmt: skip
+    result = merge(
+        [layer(base={"flags": {"f": BASE}}), layer(a={"flags": {"f": None}}, b={"flags": {"f": None}})]
+    )
     assert [p.code for p in result.errors] == ["duplicate-flag"]
 
 
@@ -248,3 +246,35 @@ def test_null_in_a_single_layer_removes_and_in_a_document_is_a_value() -> None:
     read = layer(base={"flags": {"f": {**BASE, "targeting": None}}})
     assert merge([read]).flag_set.flags["f"].targeting is ABSENT
     assert merge([read], document=True).flag_set.flags["f"].targeting is None
+
+
+def test_a_variant_that_an_overlay_removes_and_the_base_still_returns_is_the_overlays_problem() -> None:
+    result = over(variants={"on": None})
+    assert places(result) == [("overlay.json", "$.flags.f.variants.on", "unknown-outcome")]
+
+
+def test_a_change_to_a_flag_that_no_lower_layer_has_is_one_problem_with_a_suggestion() -> None:
+    result = merged({"flags": {"banner": BASE}}, {"flags": {"baner": {"defaultVariant": "on"}}})
+    (problem,) = result.problems
+    assert (problem.file, problem.code, problem.path) == ("overlay.json", "missing-base", "$.flags.baner")
+    assert (
+        'this layer changes "baner", which no lower layer defines (did you mean "banner"?)' in problem.message
+    )
+    assert result.bad == {"baner"}
+
+
+def test_a_whole_flag_that_only_an_overlay_has_is_a_note_and_served() -> None:
+    result = merged({"flags": {"f": BASE}}, {"flags": {"g": BASE}})
+    assert (result.problems, result.warned, set(result.flag_set.flags)) == ((), frozenset(), {"f", "g"})
+    assert [(note.severity, note.code, note.path) for note in result.notes] == [
+        ("note", "added-flag", "$.flags.g")
+    ]
+
+
+def test_a_file_that_cannot_be_read_is_all_that_is_told_of_what_it_may_have_held() -> None:
+    result = merged('{"flags": {', {"flags": {"f": {"defaultVariant": "on", "state": "ENABLD"}}})
+    assert places(result) == [
+        ("base.json", "$", "broken-json"),
+        ("overlay.json", "$.flags.f.state", "unknown-state"),
+    ]
+    assert result.whole_bad

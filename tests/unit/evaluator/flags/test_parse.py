@@ -10,6 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.flags import ABSENT, Bounds, Flag, Parsed, Severity, State, parse
+from evaluator.flags.canonical import canonical
+from evaluator.flags.catalog import fold
+from evaluator.resolve import compile_flag_set, resolve
 
 GOOD: dict[str, Any] = {
     "state": "ENABLED",
@@ -61,7 +64,9 @@ def test_flags_may_be_a_list_with_keys() -> None:
 
 
 def test_yaml_names_of_variants_stay_text() -> None:
-    source = b"flags:\n  f:\n    state: ENABLED\n    variants: {on: true, off: false}\n    defaultVariant: on\n"
+    source = (
+        b"flags:\n  f:\n    state: ENABLED\n    variants: {on: true, off: false}\n    defaultVariant: on\n"
+    )
     result = parsed(source, "flags.yaml")
     assert result.problems == ()
     assert result.flag_set.flags["f"].default_variant == "on"
@@ -132,7 +137,7 @@ WARNINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "an operator": ({"targeting": {"iff": []}}, "unknown-operator", ".targeting.iff"),
     "metadata's type": ({"metadata": {"a": {}}}, "metadata-type", ".metadata.a"),
     "null metadata": ({"metadata": None}, "null-section", ".metadata"),
-    "an unknown field": ({"defaultvariant": "on"}, "unknown-field", ".defaultvariant"),
+    "an unknown field": ({"defaultVarient": "on"}, "unknown-field", ".defaultVarient"),
 }
 
 
@@ -155,9 +160,7 @@ def test_what_flagd_loads_and_the_schema_refuses_is_a_warning(
         ({"state": "ENABLED", "variants": {}}, ["empty-variants"]),
     ],
 )
-def test_a_flag_without_variants_is_served_as_the_code_default(
-    definition: Any, expected: list[str]
-) -> None:
+def test_a_flag_without_variants_is_served_as_the_code_default(definition: Any, expected: list[str]) -> None:
     result = parsed({"flags": {"f": definition}})
     assert [p.code for p in result.warnings] == expected
     assert result.flag_set.flags["f"].default_variant is None
@@ -188,9 +191,7 @@ SET_WARNINGS: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize(("top", "code", "path"), SET_WARNINGS.values(), ids=SET_WARNINGS)
-def test_what_is_regrettable_about_the_set_is_a_warning(
-    top: dict[str, Any], code: str, path: str
-) -> None:
+def test_what_is_regrettable_about_the_set_is_a_warning(top: dict[str, Any], code: str, path: str) -> None:
     result = parsed({"flags": {}, **top})
     assert ("warning", code, path) in codes(result)
     assert not result.whole_bad
@@ -202,9 +203,11 @@ def test_metadata_that_is_no_scalar_is_left_out() -> None:
 
 
 DUPLICATES = {
-    "a field": b'{"flags": {"good": {"state": "ENABLED", "variants": {"a": 1}},\n"f": {"state": "ENABLED", "state": "DISABLED"}}}',
+    "a field": b'{"flags": {"good": {"state": "ENABLED", "variants": {"a": 1}},\n"f": '
+    b'{"state": "ENABLED", "state": "DISABLED"}}}',
     "the flag": b'{"flags": {"good": {"state": "ENABLED", "variants": {"a": 1}},\n"f": {}, "f": {}}}',
-    "in a list": b'{"flags": [{"key": "good", "state": "ENABLED", "variants": {"a": 1}},\n{"key": "f"}, {"key": "f"}]}',
+    "in a list": b'{"flags": [{"key": "good", "state": "ENABLED", "variants": {"a": '
+    b'1}},\n{"key": "f"}, {"key": "f"}]}',
 }
 
 
@@ -322,3 +325,49 @@ def test_what_is_unprintable_in_a_document_is_escaped_in_what_is_said_of_it(sign
     result = parsed(flag(**{f"b{sign}d": 1}, state=f"e{sign}", targeting={f"i{sign}f": [1]}))
     assert len(result.problems) == 3
     assert all(str(each).isprintable() and each.path.isprintable() for each in result.problems)
+
+
+CASED = {
+    "State": ("DISABLED", "state", State.DISABLED),
+    "DefaultVariant": ("on", "default_variant", "on"),
+    "TARGETING": ({"var": "x"}, "targeting", {"var": "x"}),
+    "Variants": ({"on": 1, "off": 2}, "variants", {"on": 1, "off": 2}),
+    "metaData": ({"team": "a"}, "metadata", {"team": "a"}),
+}
+
+
+@pytest.mark.parametrize("written", CASED)
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_field_in_another_case_is_read_as_flagd_reads_it_with_a_warning(written: str, listed: bool) -> None:
+    value, attribute, expected = CASED[written]
+    fields = {name: part for name, part in GOOD.items() if name != written.lower()} | {written: value}
+    top = {"flags": [{"key": "f", **fields}] if listed else {"f": fields}}
+    result = parsed(top)
+    assert getattr(result.flag_set.flags["f"], attribute) == expected
+    (problem,) = result.problems
+    assert (problem.code, problem.severity.value) == ("field-case", "warning")
+    assert result.warned == {"f"}
+    assert problem.message.startswith(f'flagd reads "{written}" as ')
+
+
+def test_of_two_that_are_one_field_the_later_wins() -> None:
+    for one, other, state in (("state", "State", State.DISABLED), ("State", "state", State.DISABLED)):
+        fields = {name: part for name, part in GOOD.items() if name != "state"}
+        result = parsed({"flags": {"f": {**fields, one: "ENABLED", other: "DISABLED"}}})
+        assert result.flag_set.flags["f"].state is state
+
+
+def test_keys_of_a_document_in_another_case_are_read_as_flagd_reads_them() -> None:
+    result = parsed({"Flags": {"f": GOOD}, "MetaData": {"team": "a"}})
+    assert (set(result.flag_set.flags), result.flag_set.metadata) == ({"f"}, {"team": "a"})
+    assert codes(result) == [("warning", "field-case", "$.Flags"), ("warning", "field-case", "$.MetaData")]
+
+
+def test_null_in_a_flags_metadata_takes_the_sets_away() -> None:
+    top = {"flags": {"f": {**GOOD, "metadata": {"a": None, "b": 1}}, "g": GOOD}, "metadata": {"a": "set"}}
+    compiled = compile_flag_set(parsed(top).flag_set)
+    assert resolve(compiled, "f", None, {}, 0).metadata == {"b": 1}
+    assert resolve(compiled, "g", None, {}, 0).metadata == {"a": "set"}
+    again = parse(canonical(parsed(top).flag_set), file="a.json").flag_set
+    assert again == parsed(top).flag_set
+    assert fold(again)["f"].metadata == {"b": 1}

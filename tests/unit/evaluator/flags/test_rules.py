@@ -10,15 +10,14 @@ from evaluator.flags.operators import (
     BEYOND_SCHEMA,
     OPERATORS,
     Arity,
-    RuleProblem,
     did_you_mean,
     shown,
 )
-from evaluator.flags.problems import Severity
+from evaluator.flags.problems import Finding, Severity
 from evaluator.flags.rules import check_rule
 
 
-def check(rule: Any, *names: str) -> list[RuleProblem]:
+def check(rule: Any, *names: str) -> list[Finding]:
     return check_rule(rule, evaluators=names)
 
 
@@ -145,9 +144,7 @@ BAD: dict[str, tuple[Any, str, tuple[str | int, ...]]] = {
 
 
 @pytest.mark.parametrize(("rule", "code", "path"), BAD.values(), ids=BAD)
-def test_a_bad_rule_has_one_warning_with_its_place(
-    rule: Any, code: str, path: tuple[str | int, ...]
-) -> None:
+def test_a_bad_rule_has_one_warning_with_its_place(rule: Any, code: str, path: tuple[str | int, ...]) -> None:
     assert [(each.code, each.path, each.severity) for each in check(rule, "shared")] == [
         (code, path, Severity.WARNING)
     ]

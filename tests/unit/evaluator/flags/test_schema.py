@@ -1,4 +1,6 @@
-"""flagd's published schemas as the judge: what they refuse is reported, and what is reported beyond them is listed."""
+"""flagd's published schemas as the judge: what they refuse is reported, and what is reported beyond them is
+listed.
+"""
 
 from __future__ import annotations
 

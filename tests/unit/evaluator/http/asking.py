@@ -1,4 +1,6 @@
-"""Plain requests over either HTTP version, on a transport and a clock of ours, and answers that look alike."""
+"""Plain requests over either HTTP version, on a transport and a clock of ours, and answers that
+look alike.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import httptools
 
-from evaluator.http import frames
-from evaluator.http.dispatch import Dispatch
-from evaluator.http.frames import END_HEADERS, END_STREAM
-from evaluator.http.hpack import Decoder, encode_block
-from evaluator.http.http1 import Http1Peer
-from evaluator.http.http2 import Http2Peer
-from evaluator.http.routes import Headers, Limits, Routes
+from evaluator.http.h1.connection import Http1Peer
+from evaluator.http.h2 import frames
+from evaluator.http.h2.frames import END_HEADERS, END_STREAM
+from evaluator.http.h2.hpack import Decoder, encode_block
+from evaluator.http.h2.peer import Http2Peer
+from evaluator.http.server.dispatch import Dispatch
+from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http import wire
 from tests.unit.evaluator.http.serving import Line
 
 if TYPE_CHECKING:
-    from evaluator.http.cors import Cors
+    from evaluator.http.messages import Headers
+    from evaluator.http.routes import Routes
+    from evaluator.http.server.cors import Cors
 
 VERSIONS = ("HTTP/1.1", "HTTP/2")
 
@@ -63,9 +67,7 @@ class Asking:
     ) -> None:
         self.version = version
         limits = limits or Limits()
-        self.line: Line[Any] = Line(
-            Http1Peer if version == "HTTP/1.1" else Http2Peer, limits, routes
-        )
+        self.line: Line[Any] = Line(Http1Peer if version == "HTTP/1.1" else Http2Peer, limits, routes)
         self.line.port.dispatch = Dispatch(routes, limits, cors)
         self._stream = -1
         self._parser: Any = None
@@ -74,9 +76,7 @@ class Asking:
         if version == "HTTP/2":
             self.line.feed(wire.GREETING)
 
-    def ask(
-        self, path: str, body: bytes = b"", headers: Headers = (), method: str = "POST"
-    ) -> Answer:
+    def ask(self, path: str, body: bytes = b"", headers: Headers = (), method: str = "POST") -> Answer:
         """Send a request, whole; the answer as far as it comes at once, more of it by `read`."""
         self._stream += 2
         if self.version == "HTTP/1.1":
@@ -112,7 +112,7 @@ class Asking:
     def _take(self, kind: int, flags: int, payload: bytes) -> None:
         answer = self.answer
         if kind == frames.HEADERS:
-            fields = Decoder(100_000).decode(payload)
+            fields = Decoder(100_000).decode(payload).fields
             answer.headers += [field for field in fields if field[0] != ":status"]
             answer.status = int(dict(fields).get(":status", answer.status))
         elif kind == frames.DATA:

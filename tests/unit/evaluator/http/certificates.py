@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 
 import trustme
 
-from evaluator.http.listener import Listener
-from evaluator.http.routes import Limits, Routes
-from evaluator.http.tls import TlsFiles
+from evaluator.http.server.limits import Limits
+from evaluator.http.server.listener import Listener
+from evaluator.http.server.tls import TlsFiles
 from tests.unit.evaluator.http.serving import ROUTES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from evaluator.http.routes import Routes
 
 
 @cache
@@ -109,9 +111,7 @@ async def secured(
         await listener.drain(0)
 
 
-def client(
-    *alpn: str, shows: trustme.LeafCert | None = None, trusts: str = "ours"
-) -> ssl.SSLContext:
+def client(*alpn: str, shows: trustme.LeafCert | None = None, trusts: str = "ours") -> ssl.SSLContext:
     context = ssl.create_default_context()
     authority(trusts).configure_trust(context)
     if alpn:

@@ -1,4 +1,6 @@
-"""Connections with and without sockets: a listener on loopback, or one peer on a transport and a clock of ours."""
+"""Connections with and without sockets: a listener on loopback, or one peer on a transport and a clock of
+ours.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +8,13 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from evaluator.http.backlog import Backlog
-from evaluator.http.dispatch import Dispatch
-from evaluator.http.listener import Listener
-from evaluator.http.peer import Peer, Port
-from evaluator.http.routes import (
-    Call,
-    Code,
-    Limits,
-    MessageStream,
-    Request,
-    Response,
-    Routes,
-    RpcError,
-)
+from evaluator.http.messages import Call, Code, MessageStream, Request, Response, RpcError
+from evaluator.http.routes import Routes
+from evaluator.http.server.dispatch import Dispatch
+from evaluator.http.server.limits import Limits
+from evaluator.http.server.listener import Listener
+from evaluator.http.server.peer import Peer, Port
+from evaluator.http.server.scheduler import FairQueue
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -130,18 +125,21 @@ class Pipe(asyncio.Transport):
 class Line(Generic[PeerT]):
     """One peer, its transport and its clocks."""
 
-    def __init__(
-        self, kind: type[PeerT], limits: Limits | None = None, routes: Routes = ROUTES
-    ) -> None:
+    def __init__(self, kind: type[PeerT], limits: Limits | None = None, routes: Routes = ROUTES) -> None:
         self.now = 1000.0
         self.spent = 0.0
         """Seconds of the processor."""
-        backlog = Backlog(lambda: self.spent)
-        self.port = Port(routes, Dispatch(routes), limits or Limits(), DATE, backlog=backlog)
+        queue = FairQueue(stopwatch=self._stopwatch)
+        self.port = Port(routes, Dispatch(routes), limits or Limits(), DATE, queue=queue)
         self.pipe = Pipe()
         self.peer = kind(self.port, lambda: self.now)
         self.pipe.peer = self.peer
         self.peer.adopt(self.pipe, "127.0.0.1:5")
+
+    def _stopwatch(self) -> float:
+        # To read it takes time, too: whoever waits for something else is to get its turn.
+        self.spent += 1e-6
+        return self.spent
 
     def feed(self, *pieces: bytes) -> bytes:
         for piece in pieces:

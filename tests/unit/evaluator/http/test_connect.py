@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.http.connect import (
+from evaluator.http.messages import Call, Code, MessageStream, RpcError
+from evaluator.http.routes import Routes
+from evaluator.http.rpc.connect import (
     ERRORS,
     end_of_stream,
     error_response,
@@ -21,13 +23,13 @@ from evaluator.http.connect import (
     query_message,
     timeout_seconds,
 )
-from evaluator.http.framing import frame
-from evaluator.http.routes import Call, Code, Limits, MessageStream, Routes, RpcError
+from evaluator.http.rpc.grpc import frame
+from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
 from tests.unit.evaluator.http.serving import ROUTES, count, fail, refuse
 
 if TYPE_CHECKING:
-    from evaluator.http.routes import Headers
+    from evaluator.http.messages import Headers
 
 JSON = (("content-type", "application/json"),)
 PROTO = (("content-type", "application/proto"),)
@@ -155,9 +157,7 @@ def test_no_body_is_not_expanded(client: Asking) -> None:
     [(bytes(1001), "identity"), (gzip.compress(bytes(100_000)), "gzip")],
     ids=["as it is", "once expanded"],
 )
-def test_too_large_a_request_is_resource_exhausted(
-    client: Asking, body: bytes, encoding: str
-) -> None:
+def test_too_large_a_request_is_resource_exhausted(client: Asking, body: bytes, encoding: str) -> None:
     found = client.ask("/t.T/Echo", body, (*JSON, ("content-encoding", encoding)))
     assert (found.status, json.loads(found.body)["code"]) == (429, "resource_exhausted")
 

@@ -15,19 +15,18 @@ from h2.settings import SettingCodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.http import frames
-from evaluator.http.events import (
+from evaluator.http.h2 import frames
+from evaluator.http.h2.events import (
     BodyTooLarge,
     ConnectionClosed,
     HeadersReceived,
-    HeadersTooLarge,
     RequestReceived,
     StreamClosed,
     Writable,
 )
-from evaluator.http.frames import END_HEADERS, END_STREAM, ErrorCode, Setting, frame
-from evaluator.http.hpack import encode_block
-from evaluator.http.routes import Limits
+from evaluator.http.h2.frames import END_HEADERS, END_STREAM, ErrorCode, Setting, frame
+from evaluator.http.h2.hpack import encode_block
+from evaluator.http.server.limits import Limits
 
 from .wire import (
     BLOCK,
@@ -214,10 +213,8 @@ def test_request_trailers_end_the_body() -> None:
 def test_a_body_over_the_limit_is_answered_and_the_rest_of_it_ignored(declared: bool) -> None:
     connection = connected(Limits(body_bytes=10))
     head = (*HEAD, ("content-length", "22")) if declared else HEAD
-    events = connection.receive(
-        headers_frame(1, encode_block(head)) + data_frame(1, b"b" * 11, flags=0)
-    )
-    assert events == [BodyTooLarge(1, head)]
+    events = connection.receive(headers_frame(1, encode_block(head)) + data_frame(1, b"b" * 11, flags=0))
+    assert [event.block.fields for event in events if isinstance(event, BodyTooLarge)] == [head]
     connection.send_headers(1, OK, end_stream=True)
     assert errors(connection) == [("RST_STREAM", 1, ErrorCode.NO_ERROR)]
     assert connection.receive(data_frame(1, b"b" * 11) + frame(frames.PING, 0, 0, bytes(8))) == []
@@ -236,13 +233,18 @@ def test_without_a_limit_any_body_is_taken() -> None:
     assert [len(request.body) for request in pair.requests()] == [3_000_000]
 
 
-def test_a_header_block_over_the_limit_is_answered_on_its_stream() -> None:
+def test_a_header_block_over_the_limit_ends_the_connection() -> None:
     connection = connected(Limits(header_bytes=1000))
     block = encode_block([*HEAD, ("x-long", "v" * 2000)])
-    assert connection.receive(headers_frame(1, block)) == [HeadersTooLarge(1)]
-    connection.send_headers(1, encode_block([(":status", "431")]), end_stream=True)
-    assert errors(connection) == [("RST_STREAM", 1, ErrorCode.NO_ERROR)]
-    assert len(connection.receive(data_frame(1) + whole(3))) == 1
+    assert connection.receive(headers_frame(1, block)) == [ConnectionClosed(ErrorCode.ENHANCE_YOUR_CALM)]
+
+
+def test_a_read_is_parsed_so_many_frames_at_a_time() -> None:
+    connection, found = connected(), 0
+    for piece in (b"".join(whole(stream_id) for stream_id in range(1, 21, 2)), b"", b"", b""):
+        assert connection.unread is (0 < found < 10)
+        found += len(connection.receive(piece, most=6))
+    assert (found, connection.unread) == (10, False)
 
 
 def test_the_peer_resets_a_stream() -> None:
@@ -377,8 +379,9 @@ def test_a_header_block_may_come_byte_by_byte() -> None:
     connection = connected()
     parts = [headers_frame(1, b"", flags=END_STREAM)]
     parts += [frame(frames.CONTINUATION, 0, 1, BLOCK[at : at + 1]) for at in range(len(BLOCK))]
-    events = connection.receive(b"".join(parts) + frame(frames.CONTINUATION, END_HEADERS, 1))
-    assert events == [RequestReceived(1, HEAD, b"")]
+    (event,) = connection.receive(b"".join(parts) + frame(frames.CONTINUATION, END_HEADERS, 1))
+    assert isinstance(event, RequestReceived)
+    assert (event.stream_id, event.headers, event.body) == (1, HEAD, b"")
 
 
 def test_requests_that_never_repeat_are_all_understood() -> None:
@@ -386,7 +389,8 @@ def test_requests_that_never_repeat_are_all_understood() -> None:
     for stream_id in range(1, 401, 2):
         head = (*HEAD, ("x-number", str(stream_id)))
         (event,) = connection.receive(headers_frame(stream_id, encode_block(head), 5))
-        assert event == RequestReceived(stream_id, head, b"")
+        assert isinstance(event, RequestReceived)
+        assert event.headers == head
         connection.send_headers(stream_id, OK)
         connection.send_trailers(stream_id, STATUS)
         assert connection.open_streams == 0

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.http import streams
-from evaluator.http.connection import Connection
-from evaluator.http.events import ConnectionClosed, Event, HeadersReceived, StreamClosed
-from evaluator.http.frames import (
+from evaluator.http.h2 import streams
+from evaluator.http.h2.connection import Connection
+from evaluator.http.h2.events import ConnectionClosed, Event, HeadersReceived, StreamClosed
+from evaluator.http.h2.frames import (
     ACK,
     CONTINUATION,
     DATA,
@@ -36,8 +36,9 @@ from evaluator.http.frames import (
     settings_frame,
     window_frame,
 )
-from evaluator.http.hpack import encode_block
-from evaluator.http.routes import Limits
+from evaluator.http.h2.guard import MOST_EARLY
+from evaluator.http.h2.hpack import encode_block
+from evaluator.http.server.limits import Limits
 
 from .wire import (
     BLOCK,
@@ -60,6 +61,8 @@ OPEN = headers_frame(1)
 ASKED = headers_frame(1, flags=END_HEADERS | END_STREAM)
 HALF = headers_frame(1, flags=0)
 LARGEST = 2**31 - 1
+IDLE = Limits().resets_per_second + 1
+"""Frames that ask for nothing, one more than may come at once."""
 CALM = ErrorCode.ENHANCE_YOUR_CALM
 PROTOCOL = ErrorCode.PROTOCOL_ERROR
 SIZE = ErrorCode.FRAME_SIZE_ERROR
@@ -122,13 +125,28 @@ CONNECTION_ERRORS = {
         b"".join(headers_frame(n, b"\x82") for n in range(1, 203, 2)),
         CALM,
     ),
-    "PING in a flood": (frame(PING, 0, 0, bytes(8)) * 101, CALM),
-    "SETTINGS in a flood": (settings_frame({}) * 101, CALM),
-    "PRIORITY in a flood": (frame(PRIORITY, 0, 3, bytes(5)) * 101, CALM),
-    "unknown frames in a flood": (frame(99, 0, 0) * 101, CALM),
-    "empty DATA in a flood": (OPEN + data_frame(1, flags=0) * 101, CALM),
-    "padding without DATA in a flood": (OPEN + frame(DATA, PADDED, 1, b"\x02ab") * 101, CALM),
-    "empty CONTINUATION in a flood": (HALF + frame(CONTINUATION, 0, 1) * 101, CALM),
+    "a header block of 257 fields": (headers_frame(1, b"\x84" * 257), CALM),
+    "a header block that decodes to 64 KiB and more": (
+        headers_frame(1, b"\x40\x01x\x7f\xa1\x1e" + bytes(4_000) + b"\xbe" * 16),
+        CALM,
+    ),
+    "trailers of 257 fields": (OPEN + headers_frame(1, b"\x84" * 257, 5), CALM),
+    "PING in a flood": (frame(PING, 0, 0, bytes(8)) * IDLE, CALM),
+    "SETTINGS in a flood": (settings_frame({}) * IDLE, CALM),
+    "PRIORITY in a flood": (frame(PRIORITY, 0, 3, bytes(5)) * IDLE, CALM),
+    "unknown frames in a flood": (frame(99, 0, 0) * IDLE, CALM),
+    "WINDOW_UPDATE in a flood": (window_frame(0, 1) * IDLE, CALM),
+    "WINDOW_UPDATE of a stream in a flood": (OPEN + window_frame(1, 1) * IDLE, CALM),
+    "PING answers in a flood": (frame(PING, ACK, 0, bytes(8)) * IDLE, CALM),
+    "SETTINGS answers in a flood": (frame(SETTINGS, ACK, 0) * IDLE, CALM),
+    "DATA of a byte in a flood": (OPEN + data_frame(1, b"x", flags=0) * IDLE, CALM),
+    "frames of a stream that is refused in a flood": (
+        OPEN + reset_frame(1, 8) + window_frame(1, 1) * IDLE,
+        CALM,
+    ),
+    "empty DATA in a flood": (OPEN + data_frame(1, flags=0) * IDLE, CALM),
+    "padding without DATA in a flood": (OPEN + frame(DATA, PADDED, 1, b"\x02ab") * IDLE, CALM),
+    "empty CONTINUATION in a flood": (HALF + frame(CONTINUATION, 0, 1) * IDLE, CALM),
 }
 
 STREAM_ERRORS = {
@@ -136,7 +154,6 @@ STREAM_ERRORS = {
     "HEADERS after the end": (ASKED + ASKED, CLOSED),
     "trailers that do not end the stream": (OPEN + headers_frame(1, STATUS), PROTOCOL),
     "trailers with a pseudo-header": (OPEN + headers_frame(1, OK, 5), PROTOCOL),
-    "trailers too large": (OPEN + headers_frame(1, b"\x84" * 1001, 5), PROTOCOL),
     "PRIORITY on itself": (OPEN + frame(PRIORITY, 0, 1, b"\0\0\0\1\0"), PROTOCOL),
     "short PRIORITY": (OPEN + frame(PRIORITY, 0, 1, bytes(4)), SIZE),
     "WINDOW_UPDATE of 0": (OPEN + window_frame(1, 0), PROTOCOL),
@@ -178,9 +195,7 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("wire", "error"), CONNECTION_ERRORS.values(), ids=CONNECTION_ERRORS.keys()
-)
+@pytest.mark.parametrize(("wire", "error"), CONNECTION_ERRORS.values(), ids=CONNECTION_ERRORS.keys())
 def test_a_breach_ends_the_connection(wire: bytes, error: ErrorCode) -> None:
     connection = connected()
     assert connection.receive(wire)[-1] == ConnectionClosed(error)
@@ -271,6 +286,30 @@ def test_refusals_are_no_flood_until_the_peer_knows_our_settings() -> None:
     assert events == [ConnectionClosed(CALM)]
 
 
+def test_refusals_before_the_peer_knows_our_settings_are_bounded() -> None:
+    connection = connected(Limits(streams_per_connection=1))
+    wire = b"".join(headers_frame(n) for n in range(1, 2 * MOST_EARLY + 5, 2))
+    assert connection.receive(wire)[-1] == ConnectionClosed(CALM)
+
+
+def test_a_response_that_waits_forgives_no_idle_frames() -> None:
+    connection = connected()
+    connection.receive(settings_frame({Setting.INITIAL_WINDOW_SIZE: 0}) + whole(1))
+    connection.send_response(1, OK, b"answer", STATUS)
+    idle = (frame(PING, 0, 0, bytes(8)) + window_frame(0, 1)) * IDLE
+    assert connection.receive(idle)[-1] == ConnectionClosed(CALM)
+
+
+def test_a_peer_that_reads_much_may_widen_its_windows_as_often() -> None:
+    connection = connected()
+    connection.receive(
+        window_frame(0, 2**30) + settings_frame({Setting.INITIAL_WINDOW_SIZE: 2**30}) + whole(1)
+    )
+    connection.send_response(1, OK, bytes(16_384 * 400), STATUS)
+    acknowledged = (window_frame(0, 16_384) + frame(PING, 0, 0, bytes(8))) * 400
+    assert connection.receive(acknowledged) == []
+
+
 def test_a_closed_stream_is_remembered_only_so_long() -> None:
     connection = connected(Limits(resets_per_second=10_000))
     for stream_id in range(1, 1401, 2):
@@ -288,8 +327,7 @@ FRAMES = st.builds(
     st.integers(0, 10) | st.sampled_from([DATA, HEADERS, CONTINUATION, WINDOW_UPDATE]),
     st.sampled_from([0, 1, 4, 5, 8, 0x20, 0x2D]) | st.integers(0, 255),
     st.integers(0, 9) | st.integers(0, 2**32 - 1),
-    st.sampled_from([b"", bytes(4), bytes(5), bytes(8), b"\0\0\0\7", BLOCK, STATUS])
-    | st.binary(max_size=30),
+    st.sampled_from([b"", bytes(4), bytes(5), bytes(8), b"\0\0\0\7", BLOCK, STATUS]) | st.binary(max_size=30),
 )
 REQUESTS = st.builds(whole, st.sampled_from(range(1, 30, 2)), st.binary(max_size=50))
 WIRES = st.lists(FRAMES | REQUESTS | st.binary(max_size=20), max_size=20).map(b"".join)

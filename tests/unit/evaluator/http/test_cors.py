@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from evaluator.http.cors import EXPOSED, METHODS, PREFLIGHT_SECONDS, Cors
-from evaluator.http.framing import frame
-from evaluator.http.routes import Headers, Limits, Routes, Streamed
+from evaluator.http.messages import Headers, Streamed
+from evaluator.http.routes import Routes
+from evaluator.http.rpc.grpc import frame
+from evaluator.http.server.cors import EXPOSED, METHODS, PREFLIGHT_SECONDS, Cors
+from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http.asking import VERSIONS, Answer, Asking
 from tests.unit.evaluator.http.serving import ROUTES, echo
 
@@ -17,7 +19,7 @@ TABLE = Routes(
     json_unary={"/t.T/Echo": echo},
     http={
         **ROUTES.http,
-        ("GET", "/s"): lambda _: Streamed(200, (), lambda body: body.close(b"last")),
+        ("GET", "/s"): lambda _: Streamed(200, (), lambda body: body.finish(b"last")),
     },
 )
 
@@ -131,9 +133,7 @@ def test_an_answer_of_any_kind_tells_its_origin(version: str, kind: str) -> None
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("origin", [(), (("origin", "https://other.example.com"),)])
-def test_another_origin_is_told_nothing_but_that_answers_differ(
-    version: str, origin: Headers
-) -> None:
+def test_another_origin_is_told_nothing_but_that_answers_differ(version: str, origin: Headers) -> None:
     found = asked(version, OURS).ask("/", b"", origin, "GET")
     assert found.status == 200
     assert [name for name, _ in found.headers if name.startswith("access-control")] == []

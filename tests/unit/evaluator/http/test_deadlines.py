@@ -1,4 +1,6 @@
-"""What a unary call's deadline ends, in every protocol: an answer that is being made, and one that has not been begun."""
+"""What a unary call's deadline ends, in every protocol: an answer that is being made, and one that has not
+been begun.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evaluator.http import frames
-from evaluator.http.cors import Cors
-from evaluator.http.dispatch import Dispatch
-from evaluator.http.framing import frame
-from evaluator.http.routes import Code, Deferred, Request, Response, Routes, RpcError, at_once
-from evaluator.http.slices import MOST_DEFERRED, Job
+from evaluator.http.deferred import Deferred, at_once
+from evaluator.http.h2 import frames
+from evaluator.http.messages import Code, Request, Response, RpcError
+from evaluator.http.routes import Routes
+from evaluator.http.rpc.grpc import frame
+from evaluator.http.server.cors import Cors
+from evaluator.http.server.dispatch import Dispatch
+from evaluator.http.server.job import Job
+from evaluator.http.server.peer import MOST_DEFERRED
 from tests.unit.evaluator.http.asking import VERSIONS, Answer, Asking
 from tests.unit.evaluator.http.serving import until
 from tests.unit.evaluator.http.test_deferred import Stage
@@ -21,7 +26,7 @@ from tests.unit.evaluator.http.test_deferred import Stage
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.http.routes import Headers
+    from evaluator.http.messages import Headers
 
 CONNECT = {"deadline_exceeded": 4, "invalid_argument": 3}
 

@@ -8,28 +8,22 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from evaluator.http import frames
-from evaluator.http.frames import END_HEADERS, END_STREAM
-from evaluator.http.hpack import encode_block
-from evaluator.http.http1 import Http1Peer
-from evaluator.http.http2 import Http2Peer
-from evaluator.http.routes import (
-    Call,
-    Code,
-    Deferred,
-    Request,
-    Response,
-    Routes,
-    RpcError,
-    at_once,
-)
-from evaluator.http.slices import MOST_DEFERRED, Slices
+from evaluator.http.deferred import Deferred, at_once
+from evaluator.http.h1.connection import Http1Peer
+from evaluator.http.h2 import frames
+from evaluator.http.h2.frames import END_HEADERS, END_STREAM
+from evaluator.http.h2.hpack import encode_block
+from evaluator.http.h2.peer import Http2Peer
+from evaluator.http.messages import Call, Code, Request, Response, RpcError
+from evaluator.http.routes import Routes
+from evaluator.http.server.peer import MOST_DEFERRED
+from evaluator.http.server.scheduler import FairQueue
 from tests.unit.evaluator.http import wire
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
 from tests.unit.evaluator.http.serving import Line, exchange, post, serving, until
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator, Iterator
 
 HEADERS = (("content-type", "application/json"),)
 
@@ -188,7 +182,7 @@ async def test_one_connection_has_few_under_way_and_whatever_is_cancelled_makes_
     head = encode_block([(":method", "GET"), (":scheme", "http"), (":path", "/late")])
     ask = [wire.headers_frame(each, head, END_HEADERS | END_STREAM) for each in range(1, 40, 2)]
     line.feed(wire.GREETING, *ask)
-    under_way = line.peer._jobs
+    under_way = line.peer._answers.making
     assert (list(under_way), len(line.peer._waiting)) == ([1, 3, 5, 7, 9, 11, 13, 15], 12)
     line.feed(*(frames.reset_frame(each, frames.ErrorCode.CANCEL) for each in (1, 3)))
     assert len(under_way) == MOST_DEFERRED
@@ -220,29 +214,66 @@ async def test_a_slow_answer_is_no_idle_connection() -> None:
     assert line.pipe.take().endswith(b"late")
 
 
-async def test_slices_are_as_long_as_the_clock_says_and_no_longer() -> None:
-    ticks = iter(range(1_000_000))
-    slices = Slices(lambda: next(ticks) / 10_000)
-    stage, answers = Stage(steps=1_000), list[bytes]()
-    turns = 0
-    slices.start(Deferred(stage.made()), lambda result: answers.append(result()))
-    while not answers:
+async def turns(condition: Callable[[], bool]) -> None:
+    """Let the loop run, a turn at a time, until `condition` holds."""
+    while not condition():  # noqa: ASYNC110 - turns are what is counted
         await asyncio.sleep(0)
-        turns += 1
-    assert 90 < turns < 110
 
 
-async def test_a_response_that_cannot_be_written_keeps_no_other_from_being_made() -> None:
-    def broken(_: object) -> None:
-        raise OSError("a bug")
+class Steps:
+    """A task of so many steps, each a tick of the clock."""
+
+    def __init__(self, clock: Iterator[int], steps: int) -> None:
+        self.left, self.turns = steps, 0
+        self._clock = clock
+
+    def run(self, until: float) -> bool:
+        self.turns += 1
+        self.left -= 1
+        while self.left and next(self._clock) / 10_000 < until:
+            self.left -= 1
+        return self.left > 0
+
+
+async def test_tasks_take_turns_as_long_as_the_clock_says() -> None:
+    ticks = iter(range(1_000_000))
+    queue = FairQueue(stopwatch=lambda: next(ticks) / 10_000)
+    many, few = Steps(ticks, 1_000), Steps(ticks, 5)
+    queue.put(many)
+    queue.put(few)
+    await turns(lambda: not few.left)
+    assert many.left > 900
+    await turns(lambda: not many.left)
+    assert 90 < many.turns < 140
+
+
+async def test_a_task_that_fails_keeps_no_other_from_its_turn() -> None:
+    class Broken:
+        def run(self, until: float) -> bool:
+            raise OSError("a bug")
 
     reported: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, what: reported.append(what))
-    slices, answers = Slices(), list[bytes]()
-    slices.start(Deferred(Stage().made()), broken)
-    slices.start(Deferred(Stage().made()), lambda result: answers.append(result()))
-    await until(lambda: answers)
+    queue, sound = FairQueue(), Steps(iter(range(100)), 3)
+    queue.put(Broken())
+    queue.put(sound)
+    await until(lambda: not sound.left)
     assert len(reported) == 1
+
+
+async def test_a_connection_with_many_deferred_answers_has_one_turn_among_others() -> None:
+    stage = Stage(steps=20)
+    head = encode_block([(":method", "GET"), (":scheme", "http"), (":path", "/late")])
+    ask = [wire.headers_frame(each, head, END_HEADERS | END_STREAM) for each in range(1, 16, 2)]
+    line = Line(Http2Peer, routes=stage.routes)
+    ticks = iter(range(1_000_000))
+    line.port.queue = queue = FairQueue(stopwatch=lambda: next(ticks) / 10_000)
+    line.feed(wire.GREETING, *ask)
+    other = Steps(ticks, 5)
+    queue.put(other)
+    await turns(lambda: not other.left)
+    assert stage.ended < MOST_DEFERRED
+    await until(lambda: stage.ended == MOST_DEFERRED)
 
 
 def test_few_steps_are_taken_at_once() -> None:

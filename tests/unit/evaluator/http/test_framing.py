@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.http.framing import frame, only_message, percent_encode, timeout_seconds
-from evaluator.http.routes import Code, RpcError
+from evaluator.http.messages import Code, RpcError
+from evaluator.http.rpc.grpc import frame, only_message, percent_encode, timeout_seconds
 
 
 def compressed(message: bytes) -> bytes:
@@ -57,9 +57,7 @@ def test_a_framed_message_is_read_back(message: bytes, zipped: bool) -> None:
         "too large once inflated",
     ],
 )
-def test_a_body_that_is_not_one_message_has_its_status(
-    body: bytes, encoding: str | None, code: Code
-) -> None:
+def test_a_body_that_is_not_one_message_has_its_status(body: bytes, encoding: str | None, code: Code) -> None:
     with pytest.raises(RpcError) as caught:
         only_message(body, encoding, 1000)
     assert caught.value.code is code

@@ -11,14 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.http.framing import frame
-from evaluator.http.grpc_web import trailer_frame
-from evaluator.http.routes import Code, Limits, MessageStream, Routes
+from evaluator.http.messages import Code, MessageStream
+from evaluator.http.routes import Routes
+from evaluator.http.rpc.grpc import frame
+from evaluator.http.rpc.grpc_web import trailer_frame
+from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http.asking import VERSIONS, Answer, Asking
 from tests.unit.evaluator.http.serving import ROUTES
 
 if TYPE_CHECKING:
-    from evaluator.http.routes import Headers
+    from evaluator.http.messages import Headers
 
 BINARY = ("application/grpc-web", "application/grpc-web+proto")
 TEXT = ("application/grpc-web-text", "application/grpc-web-text+proto")
@@ -89,9 +91,7 @@ def test_what_went_wrong_stands_in_the_trailers(
 
 
 def test_a_message_of_trailers_is_percent_encoded() -> None:
-    assert (
-        trailer_frame(Code.NOT_FOUND, "ß\n")[5:] == b"grpc-status: 5\r\ngrpc-message: %C3%9F%0A\r\n"
-    )
+    assert trailer_frame(Code.NOT_FOUND, "ß\n")[5:] == b"grpc-status: 5\r\ngrpc-message: %C3%9F%0A\r\n"
 
 
 def test_a_compressed_message_is_expanded(client: Asking) -> None:

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.http.http1 import Http1Peer
-from evaluator.http.routes import Limits, Response, Routes
+from evaluator.http.h1.connection import Http1Peer
+from evaluator.http.messages import Response
+from evaluator.http.routes import Routes
+from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http.serving import DATE, Line
 
 
@@ -24,9 +26,7 @@ def posted(body: str, headers: str = "") -> bytes:
     return request("/", "POST", f"content-length: {len(body)}\r\n{headers}", body)
 
 
-CHUNKED = request(
-    "/", "POST", "transfer-encoding: chunked\r\n", "3\r\nabc\r\n1\r\nd\r\n0\r\nx: y\r\n\r\n"
-)
+CHUNKED = request("/", "POST", "transfer-encoding: chunked\r\n", "3\r\nabc\r\n1\r\nd\r\n0\r\nx: y\r\n\r\n")
 
 
 def status(answer: bytes) -> int:
@@ -103,12 +103,7 @@ def test_a_chunked_body_arrives_whole_and_its_trailers_are_dropped() -> None:
 @given(cuts=st.lists(st.integers(0, 500), max_size=12))
 @settings(max_examples=150)
 def test_chunking_makes_no_difference(cuts: list[int]) -> None:
-    stream = (
-        request("/tree/x?y")
-        + posted("hello", "expect: 100-continue\r\n")
-        + CHUNKED
-        + request("/no")
-    )
+    stream = request("/tree/x?y") + posted("hello", "expect: 100-continue\r\n") + CHUNKED + request("/no")
     places = sorted({0, *(cut % len(stream) for cut in cuts), len(stream)})
     pieces = [stream[a:b] for a, b in pairwise(places)]
     answer = line().feed(*pieces).replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"")
@@ -125,9 +120,7 @@ def test_garbage_is_refused_or_awaited_but_never_raises(garbage: bytes) -> None:
 def test_pipelined_requests_are_answered_in_order_in_one_write() -> None:
     one = line()
     answer = one.feed(*[b"".join(posted(f"<{number}>") for number in range(50))])
-    assert [part.split(b">")[0] for part in answer.split(b"<")[1:]] == [
-        b"%d" % n for n in range(50)
-    ]
+    assert [part.split(b">")[0] for part in answer.split(b"<")[1:]] == [b"%d" % n for n in range(50)]
     assert one.pipe.writes == 1
 
 
@@ -138,14 +131,37 @@ def test_pipelined_requests_are_answered_in_order_in_one_write() -> None:
         (request(headers="connection: close\r\n"), False),
         (b"GET / HTTP/1.0\r\n\r\n", False),
         (b"GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n", True),
+        (CHUNKED, True),
+        (
+            CHUNKED.replace(b"HTTP/1.1", b"HTTP/1.0").replace(b"host", b"connection: keep-alive\r\nhost"),
+            False,
+        ),
     ],
-    ids=["1.1", "close", "1.0", "1.0 kept"],
+    ids=["1.1", "close", "1.0", "1.0 kept", "1.1 chunked", "1.0 chunked"],
 )
 def test_a_connection_is_kept_as_its_client_asks(sent: bytes, kept: bool) -> None:
     one = line()
     assert (b"connection: close" in one.feed(sent)) is not kept
     assert one.over() is not kept
     assert status(one.feed(request()) or b"HTTP/1.1 000") == (200 if kept else 0)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        posted("abc", "connection: close, upgrade\r\nupgrade: h2c\r\n"),
+        b"POST / HTTP/1.0\r\nupgrade: h2c\r\nconnection: upgrade\r\ncontent-length: 3\r\n\r\nabc",
+        b"CONNECT h:1 HTTP/1.1\r\nhost: h\r\ncontent-length: 3\r\n\r\nabc",
+        b"CONNECT h:1 HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n",
+    ],
+    ids=["upgrade and close", "upgrade of 1.0", "CONNECT with a body", "CONNECT and close"],
+)
+def test_nothing_behind_the_last_request_of_a_connection_is_answered(last: bytes) -> None:
+    one = line()
+    answer = one.feed(last + request() + request())
+    assert len(statuses(answer)) == 1
+    assert b"\r\nconnection: close\r\n" in answer
+    assert one.over()
 
 
 def test_a_client_that_expects_100_continue_is_told_to_go_on() -> None:
@@ -221,9 +237,7 @@ def test_a_slow_request_times_out(sent: bytes, seconds: float, code: int) -> Non
 
 def test_a_drip_of_bytes_does_not_put_off_the_time_limit() -> None:
     one = line()
-    answers = [
-        one.feed(b) + one.wait(0.5) for b in (b"G", b"E", b"T", b" ", b"/", b"a", b"b", b"c")
-    ]
+    answers = [one.feed(b) + one.wait(0.5) for b in (b"G", b"E", b"T", b" ", b"/", b"a", b"b", b"c")]
     assert status(b"".join(answers)) == 408
 
 

@@ -6,12 +6,14 @@ import tracemalloc
 
 import pytest
 
-from evaluator.http import frames
-from evaluator.http.frames import END_HEADERS, END_STREAM, frame
-from evaluator.http.framing import frame as framed
-from evaluator.http.hpack import Decoder, encode_block
-from evaluator.http.http2 import Http2Peer
-from evaluator.http.routes import Call, Code, Limits, MessageStream, Routes
+from evaluator.http.h2 import frames
+from evaluator.http.h2.frames import END_HEADERS, END_STREAM, frame
+from evaluator.http.h2.hpack import Decoder, encode_block
+from evaluator.http.h2.peer import Http2Peer
+from evaluator.http.messages import Call, Code, MessageStream, RpcError
+from evaluator.http.routes import Routes
+from evaluator.http.rpc.grpc import frame as framed
+from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http import wire
 from tests.unit.evaluator.http.serving import ROUTES, Line
 
@@ -75,7 +77,7 @@ def ask(stream_id: int, path: str = "/", method: str = "GET", *headers: tuple[st
 def fields(output: bytes) -> list[dict[str, str]]:
     """The header blocks in `output`."""
     kinds = [(kind, payload) for kind, _, _, payload in wire.parsed(output)]
-    return [dict(Decoder(10_000).decode(block)) for kind, block in kinds if kind == frames.HEADERS]
+    return [dict(Decoder(10_000).decode(block).fields) for kind, block in kinds if kind == frames.HEADERS]
 
 
 def states(output: bytes) -> list[bytes]:
@@ -127,15 +129,39 @@ def test_head_is_get_without_the_body() -> None:
     assert fields(output)[0]["content-length"] == "2"
 
 
-def test_headers_over_the_limit_are_431() -> None:
+def test_headers_over_the_limit_end_the_connection() -> None:
     line = plain(header_bytes=300)
-    assert fields(line.feed(ask(1, "/", "GET", ("x", "y" * 400))))[0][":status"] == "431"
-    assert fields(line.feed(ask(3)))[0][":status"] == "200"
+    assert kinds(line.feed(ask(1, "/", "GET", ("x", "y" * 400)))) == [frames.GOAWAY]
+    assert line.over()
 
 
 def test_a_call_over_the_limit_is_resource_exhausted() -> None:
-    (head,) = fields(plain(body_bytes=100).feed(call(1, "/t.T/Echo", bytes(200))))
-    assert head["grpc-status"] == str(int(Code.RESOURCE_EXHAUSTED))
+    head, trailers = fields(plain(body_bytes=100).feed(call(1, "/t.T/Echo", bytes(200))))
+    assert head[":status"] == "200"
+    assert trailers["grpc-status"] == str(int(Code.RESOURCE_EXHAUSTED))
+
+
+@pytest.mark.parametrize(("path", "code"), [("/t.T/Refuse", Code.NOT_FOUND), ("/t.T/Fail", Code.INTERNAL)])
+def test_a_unary_call_that_fails_has_its_status_in_trailers_behind_headers(path: str, code: Code) -> None:
+    frames_sent = list(wire.parsed(plain().feed(call(1, path, b"x"))))
+    assert [(kind, flags) for kind, flags, _, _ in frames_sent] == [
+        (frames.HEADERS, END_HEADERS),
+        (frames.HEADERS, END_HEADERS | END_STREAM),
+    ]
+    head, trailers = (dict(Decoder(10_000).decode(block).fields) for _, _, _, block in frames_sent)
+    assert (head[":status"], head.get("grpc-status")) == ("200", None)
+    assert trailers["grpc-status"] == str(int(code))
+
+
+def test_a_stream_that_is_refused_is_told_in_its_only_headers() -> None:
+    def refuse(call: Call, message: bytes, stream: MessageStream) -> None:
+        raise RpcError(Code.UNAVAILABLE, "later")
+
+    line = Line(Http2Peer, routes=Routes(streams={"/t.T/S": refuse}))
+    line.feed(wire.GREETING)
+    ((kind, flags, _, block),) = wire.parsed(line.feed(call(1, "/t.T/S", b"")))
+    assert (kind, flags) == (frames.HEADERS, END_HEADERS | END_STREAM)
+    assert dict(Decoder(10_000).decode(block).fields)["grpc-status"] == "14"
 
 
 def test_all_that_one_read_brings_is_answered_in_one_write() -> None:
@@ -175,14 +201,12 @@ def test_a_request_that_was_reset_while_it_waited_is_not_served() -> None:
 
 
 def test_requests_that_wait_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluator.http.waiting.BODIES_BYTES", 5_000)
+    monkeypatch.setattr("evaluator.http.h2.waiting.BODIES_BYTES", 5_000)
     line = plain(write_buffer_bytes=50_000)
     line.feed(ask(1, "/large") + ask(3, "/large"))
     calls = [call(number, "/t.T/Echo", bytes(1_000)) for number in range(5, 25, 2)]
     refused = [
-        stream_id
-        for kind, _, stream_id, _ in wire.parsed(line.feed(*calls))
-        if kind == frames.RST_STREAM
+        stream_id for kind, _, stream_id, _ in wire.parsed(line.feed(*calls)) if kind == frames.RST_STREAM
     ]
     assert refused == [13, 15, 17, 19, 21, 23]
 

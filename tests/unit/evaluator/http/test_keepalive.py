@@ -1,4 +1,6 @@
-"""Clients that ping: as often as gRPC's keepalive does, at the most that is allowed, in a flood, and without reading what comes back."""
+"""Clients that ping: as often as gRPC's keepalive does, at the most that is allowed, in a flood, and without
+reading what comes back.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from evaluator.http import frames
-from evaluator.http.frames import ErrorCode, frame
-from evaluator.http.routes import Limits
+from evaluator.http.h2 import frames
+from evaluator.http.h2.frames import ErrorCode, frame
+from evaluator.http.h2.guard import EARNED
+from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http import wire
 
 from .test_http2 import Subscriber, Subscriptions, kinds
@@ -17,6 +20,8 @@ PING = frame(frames.PING, 0, 0, b"keepaliv")
 ACKED = frame(frames.PING, frames.ACK, 0, b"keepaliv")
 LIMITS = Limits(idle_seconds=120)
 MOST = LIMITS.resets_per_second
+FLOOD = MOST + EARNED + 1
+"""A stream's headers earn its client some."""
 
 
 def subscribed(limits: Limits = LIMITS) -> tuple[Subscriptions, Subscriber]:
@@ -38,9 +43,7 @@ def later(subscriptions: Subscriptions, seconds: float = 1.0) -> bytes:
     [(1, 30.0), (1, 10.0), (1, 1.0), (MOST, 1.0)],
     ids=["flagd and its providers", "the least that gRPC allows", "each second", "all that may"],
 )
-def test_pings_on_an_idle_stream_are_answered_and_send_nobody_away(
-    pings: int, seconds: float
-) -> None:
+def test_pings_on_an_idle_stream_are_answered_and_send_nobody_away(pings: int, seconds: float) -> None:
     subscriptions, subscriber = subscribed()
     heard = b"".join(
         subscriptions.line.feed(PING * pings) + later(subscriptions, seconds) for _ in range(1000)
@@ -59,15 +62,15 @@ def test_a_client_that_only_pings_is_asked_for_no_sign_of_life() -> None:
         assert later(subscriptions, 30) == b""
 
 
-@pytest.mark.parametrize("pieces", [1, MOST + 1], ids=["at once", "one by one"])
+@pytest.mark.parametrize("pieces", [1, FLOOD], ids=["at once", "one by one"])
 def test_a_flood_of_pings_is_told_to_calm_down_and_ends_its_own_connection_only(
     pieces: int,
 ) -> None:
     subscriptions, subscriber = subscribed()
     other, bystander = subscribed()
-    flood = [PING * ((MOST + 1) // pieces)] * pieces
+    flood = [PING * (FLOOD // pieces)] * pieces
     answers = list(wire.parsed(subscriptions.line.feed(*flood)))
-    assert [kind for kind, *_ in answers].count(frames.PING) <= MOST
+    assert [kind for kind, *_ in answers].count(frames.PING) < FLOOD
     kind, _, _, payload = answers[-1]
     assert (kind, payload[4:8]) == (frames.GOAWAY, ErrorCode.ENHANCE_YOUR_CALM.to_bytes(4))
     assert (subscriptions.line.over(), subscriber.ends) == (True, 1)
@@ -118,9 +121,7 @@ FORBIDDEN: dict[str, Any] = {**LEAST, "pings_without_stream": False}
         pytest.param(99, 1.0, {}, id="where nothing is set"),
     ],
 )
-def test_a_client_that_pings_as_it_may_is_answered(
-    pings: int, every: float, how: dict[str, Any]
-) -> None:
+def test_a_client_that_pings_as_it_may_is_answered(pings: int, every: float, how: dict[str, Any]) -> None:
     assert pinging(pings, every, **how) == ACKED
 
 

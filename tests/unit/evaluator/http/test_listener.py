@@ -8,18 +8,23 @@ import socket
 import subprocess
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evaluator.http import frames
-from evaluator.http.frames import frame
-from evaluator.http.listener import Listener
-from evaluator.http.routes import Call, Limits, MessageStream, Routes
+from evaluator.http.h2 import frames
+from evaluator.http.h2.frames import frame
+from evaluator.http.routes import Routes
+from evaluator.http.server.limits import Limits
+from evaluator.http.server.listener import Listener
 from tests.unit.evaluator.http import wire
 from tests.unit.evaluator.http.serving import ROUTES, exchange, say_the_last, serving, until
 from tests.unit.evaluator.http.test_http2 import call, states
+
+if TYPE_CHECKING:
+    from evaluator.http.messages import Call, MessageStream
 
 GET = b"GET / HTTP/1.1\r\nhost: h\r\n\r\n"
 LAST = b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n"
@@ -48,9 +53,7 @@ async def test_the_preface_is_known_however_it_is_cut() -> None:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-@pytest.mark.parametrize(
-    "version", ["--http1.0", "--http1.1", "--http2", "--http2-prior-knowledge"]
-)
+@pytest.mark.parametrize("version", ["--http1.0", "--http1.1", "--http2", "--http2-prior-knowledge"])
 async def test_curl_is_served(version: str) -> None:
     async with serving() as (_, port):
         url = f"http://127.0.0.1:{port}/"
@@ -91,9 +94,7 @@ async def test_a_connection_too_many_is_closed_and_the_others_live() -> None:
 
 
 @given(garbage=st.lists(st.binary(min_size=1, max_size=60), min_size=1, max_size=6))
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_garbage_hurts_nobody_else(garbage: list[bytes]) -> None:
     async with serving() as (_, port):
         hostile = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]

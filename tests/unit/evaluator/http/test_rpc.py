@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections import Counter
 from contextlib import asynccontextmanager
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from evaluator.http.framing import MESSAGE_CHARACTERS
-from evaluator.http.routes import Call, Code, Limits, MessageStream, Routes, RpcError
+from evaluator.http.messages import Call, Code, MessageStream, RpcError
+from evaluator.http.routes import Routes
+from evaluator.http.rpc.grpc import MESSAGE_CHARACTERS
+from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http.serving import ROUTES, say_the_last, serving, until
 
 if TYPE_CHECKING:
@@ -21,9 +24,7 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def channel(
-    routes: Routes = ROUTES, limits: Limits | None = None
-) -> AsyncIterator[grpc.Channel]:
+async def channel(routes: Routes = ROUTES, limits: Limits | None = None) -> AsyncIterator[grpc.Channel]:
     """A blocking channel: its calls belong into a thread."""
     async with serving(routes, limits) as (_, port):
         with grpc.insecure_channel(f"127.0.0.1:{port}") as opened:
@@ -82,6 +83,31 @@ async def test_a_failed_call_has_its_status(
         assert await failure(opened, path, message) == expected
         assert await unary(opened, "/t.T/Echo", b"on it goes") == b"on it goes"
     assert ("ValueError: a bug" in caplog.text) is (path == "/t.T/Fail")
+
+
+RETRIES = {
+    "maxAttempts": 4,
+    "initialBackoff": "0.2s",
+    "maxBackoff": "1s",
+    "backoffMultiplier": 2,
+    "retryableStatusCodes": ["UNKNOWN", "UNAVAILABLE"],
+}
+
+
+@pytest.mark.parametrize("code", [Code.UNKNOWN, Code.UNAVAILABLE])
+async def test_a_failed_call_is_not_repeated_by_a_client_with_a_retry_policy(code: Code) -> None:
+    calls: list[bytes] = []
+
+    def refuse_with(call: Call, message: bytes) -> bytes:
+        calls.append(message)
+        raise RpcError(code, "no")
+
+    policy = json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": RETRIES}]})
+    async with serving(Routes(unary={"/t.T/No": refuse_with})) as (_, port):
+        options = [("grpc.service_config", policy), ("grpc.enable_retries", 1)]
+        with grpc.insecure_channel(f"127.0.0.1:{port}", options) as opened:
+            found = await failure(opened, "/t.T/No")
+    assert (found, len(calls)) == ((code.name, "no"), 1)
 
 
 async def test_a_bomb_is_not_inflated() -> None:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evaluator.http import frames
-from evaluator.http.http1 import Http1Peer
-from evaluator.http.routes import ByteStream, Headers, Limits, Request, Response, Routes, Streamed
+from evaluator.http.h1.connection import Http1Peer
+from evaluator.http.h2 import frames
+from evaluator.http.messages import ByteStream, Headers, Request, Response, Streamed
+from evaluator.http.routes import Routes
+from evaluator.http.server.limits import Limits
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
 from tests.unit.evaluator.http.serving import DATE, Line, post, serving, until
 
@@ -71,12 +73,12 @@ def test_headers_are_sent_at_once_and_the_body_as_it_comes(version: str) -> None
         body.send(piece)
     assert client.read().body == b"onetwo"
     assert not client.read().ended
-    body.close(b"!")
+    body.finish(b"!")
     assert (client.read().body, client.read().ended) == (b"onetwo!", True)
 
 
 def test_a_body_may_be_over_before_its_owner_returns(version: str) -> None:
-    stage = Stage(run=lambda body: body.close(b"a"))
+    stage = Stage(run=lambda body: body.finish(b"a"))
     client, body = opened(version, stage)
     assert (client.read().body, client.read().ended) == (b"a", True)
     body.close()
@@ -162,9 +164,7 @@ def test_an_owner_that_fails_breaks_its_body_off(
     assert "ValueError: a bug" in caplog.text
 
 
-def test_a_status_without_a_body_cannot_be_streamed(
-    version: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_status_without_a_body_cannot_be_streamed(version: str, caplog: pytest.LogCaptureFixture) -> None:
     client = Asking(version, Stage(204).routes)
     assert client.ask("/s", method="GET").status == 500
     assert "204" in caplog.text
@@ -178,7 +178,7 @@ def sized(stage: Stage, length: int = 6) -> Stage:
 def test_a_body_whose_length_was_told_is_just_its_bytes(version: str) -> None:
     client, body = opened(version, sized(Stage()))
     body.send(b"one")
-    body.close(b"two")
+    body.finish(b"two")
     found = client.read()
     assert (found["content-length"], found["transfer-encoding"]) == ("6", "")
     assert (found.body, found.ended) == (b"onetwo", True)
@@ -243,7 +243,7 @@ def test_garbage_behind_a_body_is_refused_behind_it() -> None:
     stage = Stage()
     connection = line(stage)
     assert b"400" not in connection.feed(GET, b"\0\0\0\0")
-    stage.bodies[0].close(b"last")
+    stage.bodies[0].finish(b"last")
     assert b"last\r\n0\r\n\r\nHTTP/1.1 400" in connection.pipe.take()
     assert connection.over()
 
@@ -266,7 +266,7 @@ def test_http_1_0_reads_until_the_connection_ends() -> None:
     assert b"\r\nconnection: close\r\n" in output
     assert b"chunked" not in output
     stage.bodies[0].send(b"one")
-    stage.bodies[0].close(b"two")
+    stage.bodies[0].finish(b"two")
     assert connection.pipe.take() == b"onetwo"
     assert connection.over()
 
@@ -276,7 +276,7 @@ def test_http_1_0_keeps_its_connection_behind_a_body_whose_length_was_told() -> 
     connection = line(stage)
     old = GET.replace(b"1.1", b"1.0").replace(b"host: h", b"connection: keep-alive")
     assert b"\r\nconnection: keep-alive\r\n" in connection.feed(old)
-    stage.bodies[0].close(b"one")
+    stage.bodies[0].finish(b"one")
     assert connection.pipe.take() == b"one"
     assert not connection.over()
 

@@ -18,12 +18,14 @@ import grpc.aio
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from evaluator.http import tls as module
-from evaluator.http.frames import PREFACE
-from evaluator.http.http1 import Http1Peer
-from evaluator.http.peer import LINGER_SECONDS
-from evaluator.http.routes import Limits, Response, Routes
-from evaluator.http.tls import TlsError
+from evaluator.http.h1.connection import Http1Peer
+from evaluator.http.h2.frames import PREFACE
+from evaluator.http.messages import Response
+from evaluator.http.routes import Routes
+from evaluator.http.server import tls as module
+from evaluator.http.server.limits import Limits
+from evaluator.http.server.peer import LINGER_SECONDS
+from evaluator.http.server.tls import TlsError
 from tests.unit.evaluator.http import wire
 from tests.unit.evaluator.http.certificates import (
     Files,
@@ -158,7 +160,9 @@ def test_a_changed_client_ca_is_a_new_context(files: Files) -> None:
     assert [dict(ca["subject"][0])["organizationName"] for ca in tls.context.get_ca_certs()] == ["theirs"]  # type: ignore[arg-type]  # fmt: skip # typeshed has no shape for it
 
 
-@pytest.mark.parametrize("spoil", [files_and_says[0] for name, files_and_says in SPOILT.items() if "CA" not in name])  # fmt: skip
+@pytest.mark.parametrize(
+    "spoil", [files_and_says[0] for name, files_and_says in SPOILT.items() if "CA" not in name]
+)
 def test_files_that_go_bad_leave_the_last_good_ones_until_they_are_good_again(
     files: Files, spoil: Callable[[Files], object], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -176,9 +180,7 @@ def test_files_that_go_bad_leave_the_last_good_ones_until_they_are_good_again(
     assert tls.refresh()
 
 
-def test_a_fault_that_comes_back_is_logged_again(
-    files: Files, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_fault_that_comes_back_is_logged_again(files: Files, caplog: pytest.LogCaptureFixture) -> None:
     tls = files.opened()
     for _ in range(2):
         files.key.unlink()
@@ -244,9 +246,7 @@ async def test_http_2_is_preferred_where_it_is_offered(
 
 
 @pytest.mark.parametrize("offered", [("h2",), ("http/1.1",), ()])
-async def test_what_is_spoken_is_told_by_the_first_bytes(
-    files: Files, offered: tuple[str, ...]
-) -> None:
+async def test_what_is_spoken_is_told_by_the_first_bytes(files: Files, offered: tuple[str, ...]) -> None:
     async with secured(files.opened()) as (_, port):
         reader, writer = await connected(port, client(*offered))
         writer.write(PREFACE[:5])
@@ -275,9 +275,7 @@ async def test_a_client_with_a_certificate_of_the_ca_is_served(files: Files) -> 
 
 
 @pytest.mark.parametrize("shows", [None, issued("stranger", "theirs")], ids=["none", "stranger"])
-async def test_a_client_without_one_is_refused(
-    files: Files, shows: trustme.LeafCert | None
-) -> None:
+async def test_a_client_without_one_is_refused(files: Files, shows: trustme.LeafCert | None) -> None:
     async with (
         secured(files.opened(asks_clients=True)) as (listener, port),
         channel(port, shows) as opened,

@@ -8,12 +8,12 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import DataReceived
 
-from evaluator.http import frames
-from evaluator.http.connection import Connection
-from evaluator.http.events import Event, RequestReceived
-from evaluator.http.frames import END_HEADERS, END_STREAM, frame, settings_frame
-from evaluator.http.hpack import encode_block
-from evaluator.http.routes import Limits
+from evaluator.http.h2 import frames
+from evaluator.http.h2.connection import Connection
+from evaluator.http.h2.events import Event, RequestReceived
+from evaluator.http.h2.frames import END_HEADERS, END_STREAM, frame, settings_frame
+from evaluator.http.h2.hpack import encode_block
+from evaluator.http.server.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from evaluator.flags.model import ABSENT, Flag, FlagSet, State
-from evaluator.http.routes import Call, Code, Deferred, at_once
+from evaluator.http.deferred import Deferred, at_once
+from evaluator.http.messages import Call, Code
 from evaluator.server import json_rpc
 from evaluator.server.context import ContextSources
 from evaluator.server.evaluation import Evaluation
 from evaluator.server.metrics import Metrics
 from evaluator.server.ofrep import Ofrep
 from evaluator.server.ofrep_events import ChangeStreams
+from evaluator.server.service import EvaluationService
 from evaluator.store import Store
+from tests.stores import swap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from evaluator.http.routes import Headers
+    from evaluator.http.messages import ByteStream, Headers, Streamed
 
 NOW = 1_700_000_000.0
 T = TypeVar("T")
@@ -82,6 +86,7 @@ class World:
 
     store: Store
     metrics: Metrics
+    service: EvaluationService
     evaluation: Evaluation
     json: Evaluation
     ofrep: Ofrep
@@ -91,16 +96,17 @@ def world(*flags: Flag, sources: ContextSources | None = None, **metadata: Any) 
     """Nothing is served if there are neither flags nor metadata."""
     store = Store(sources=("flags.json",))
     metrics = Metrics(store, lambda: NOW)
-    parts = (store, metrics, sources or ContextSources(), lambda: NOW)
+    service = EvaluationService(store, sources or ContextSources(), lambda: NOW, [metrics.count])
     if flags or metadata:
-        store.swap(flag_set(*flags, **metadata), now=NOW)
+        swap(store, flag_set(*flags, **metadata), now=NOW)
     changes = ChangeStreams(store, FakeTimers())
     return World(
         store,
         metrics,
-        Evaluation(*parts),
-        Evaluation(*parts, json_rpc),
-        Ofrep(*parts, changes=changes),
+        service,
+        Evaluation(service),
+        Evaluation(service, json_rpc),
+        Ofrep(service, changes),
     )
 
 
@@ -141,6 +147,26 @@ class FakeStream:
         self.writable = False
         assert self.on_closed is not None
         self.on_closed()
+
+
+class FakeBody:
+    """A ByteStream that keeps what it is sent; one that is broken off raises ConnectionError."""
+
+    def __init__(self) -> None:
+        self.ended: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def finish(self, last: bytes = b"") -> None:
+        self.ended.set_result(last)
+
+    def break_off(self) -> None:
+        self.ended.set_exception(ConnectionError())
+
+
+async def body_of(answer: Streamed) -> bytes:
+    """All that is sent."""
+    body = FakeBody()
+    answer.start(cast("ByteStream", body))
+    return await body.ended
 
 
 @dataclass(eq=False)

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from evaluator.server.condition import Condition, SourceState
-from evaluator.store import Store
+from evaluator.store import Report, Store
+from tests.stores import confirm, fail, swap
 
 from . import fakes
 from .fakes import NOW, flag_set
@@ -29,9 +30,9 @@ def read(condition: Condition) -> Mapping[tuple[str, ...], float]:
 
 def test_each_source_is_told_apart() -> None:
     store = Store(sources=("a", "b", "late"))
-    store.swap(flag_set(fakes.BOOLEAN), now=NOW, source="a")
-    store.swap(flag_set(fakes.STRING), now=NOW - 30, source="b")
-    store.mark_stale("gone", NOW - 30, "b")
+    swap(store, flag_set(fakes.BOOLEAN), now=NOW, source="a")
+    swap(store, flag_set(fakes.STRING), now=NOW - 30, source="b")
+    fail(store, "gone", NOW - 30, "b")
     found = read(Condition(store, lambda: NOW + 1))
     up = [found["flagstaff_source_up", name] for name in ("a", "b", "late")]
     assert up == [1, 0, 0]
@@ -43,8 +44,8 @@ def test_each_source_is_told_apart() -> None:
 
 def test_each_source_is_in_one_state() -> None:
     store = Store(sources=("a", "b"))
-    store.swap(flag_set(fakes.BOOLEAN), now=NOW, source="a")
-    store.mark_stale("NotFound: gone", NOW, "a", cause="NotFound")
+    swap(store, flag_set(fakes.BOOLEAN), now=NOW, source="a")
+    fail(store, "NotFound: gone", NOW, "a", cause="NotFound")
     found = read(Condition(store, lambda: NOW))
     states = {key[1:]: value for key, value in found.items() if key[0] == "flagstaff_source_state"}
     assert [key for key, value in states.items() if value] == [("a", "deleted"), ("b", "pending")]
@@ -53,28 +54,26 @@ def test_each_source_is_in_one_state() -> None:
 
 def test_a_set_from_disk_is_told_until_the_source_is_read() -> None:
     store = Store(sources=("a",))
-    store.swap(flag_set(fakes.BOOLEAN), now=NOW)
-    store.mark_from_disk(NOW - 3_600)
+    swap(store, flag_set(fakes.BOOLEAN), now=NOW)
+    store.apply(Report("a", NOW - 3_600, from_disk=True), now=NOW)
     condition = Condition(store, lambda: NOW)
     assert read(condition)["flagstaff_source_from_disk", "a"] == 1
     assert read(condition)["flagstaff_source_data_age_seconds", "a"] == 3_600
-    store.mark_success(NOW)
+    confirm(store, NOW)
     assert read(condition)["flagstaff_source_from_disk", "a"] == 0
 
 
 def test_each_source_has_its_revision_and_digest() -> None:
     store = Store(sources=("a",))
-    store.swap(flag_set(fakes.BOOLEAN), now=NOW, content="sha256:1")
-    assert read(Condition(store, lambda: NOW))[
-        "flagstaff_source_revision_info", "a", "", "sha256:1"
-    ]
+    swap(store, flag_set(fakes.BOOLEAN), now=NOW, content="sha256:1")
+    assert read(Condition(store, lambda: NOW))["flagstaff_source_revision_info", "a", "", "sha256:1"]
 
 
 def test_swaps_are_counted_and_timed_and_the_same_again_is_none() -> None:
     store = Store()
     condition = Condition(store, lambda: NOW)
     for _ in range(2):
-        store.swap(flag_set(fakes.BOOLEAN), now=NOW)
+        swap(store, flag_set(fakes.BOOLEAN), now=NOW)
     found = read(condition)
     assert found["flagstaff_swaps_total",] == 1
     assert found["flagstaff_swap_seconds_total",] > 0

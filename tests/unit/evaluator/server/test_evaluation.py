@@ -1,20 +1,25 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 from google.protobuf.json_format import MessageToDict
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v1
 from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v2
 from openfeature.schemas.protobuf.schema.v1 import schema_pb2 as schema_v1
 
-from evaluator.http.routes import Code, Routes, RpcError
+from evaluator.http.messages import Code, RpcError
 from evaluator.server.context import ContextSources
-from evaluator.server.evaluation import METHODS, Spoken, routes
+from evaluator.server.evaluation import METHODS, CodecEndpoints, routes
 from evaluator.server.events import EventStreams
+from tests.stores import swap
 
 from . import fakes
 from .fakes import World, call, flag, flag_set, settled, world
+
+if TYPE_CHECKING:
+    from evaluator.http.routes import Routes
 
 PB: dict[str, Any] = {"v1": v1, "v2": v2}
 KINDS = {"Boolean": True, "String": "alpha", "Int": 10, "Float": 0.5, "Object": None}
@@ -37,7 +42,7 @@ def ask(
 
 def routes_of(served: World) -> Routes:
     events = EventStreams(served.store, fakes.FakeTimers())
-    return routes(Spoken(served.evaluation, events), Spoken(served.json, events))
+    return routes(CodecEndpoints(served.evaluation, events), CodecEndpoints(served.json, events))
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
@@ -50,9 +55,7 @@ def routes_of(served: World) -> Routes:
         ("Float", "float", 0.5, "half"),
     ],
 )
-def test_a_flag_of_each_type_is_answered(
-    version: str, kind: str, key: str, value: Any, variant: str
-) -> None:
+def test_a_flag_of_each_type_is_answered(version: str, kind: str, key: str, value: Any, variant: str) -> None:
     response = ask(world(*fakes.ALL), version, kind, key)
     assert (response.value, response.variant, response.reason) == (value, variant, "STATIC")
 
@@ -79,9 +82,7 @@ def test_metadata_of_set_and_flag_travels_with_the_answer() -> None:
 
 
 @pytest.mark.parametrize(("key", "reason"), [("no/default", "DEFAULT"), ("disabled", "DISABLED")])
-def test_v2_leaves_value_and_variant_unset_where_the_code_default_counts(
-    key: str, reason: str
-) -> None:
+def test_v2_leaves_value_and_variant_unset_where_the_code_default_counts(key: str, reason: str) -> None:
     response = ask(world(*fakes.ALL), "v2", "Boolean", key)
     assert response.reason == reason
     assert not response.HasField("value")
@@ -117,9 +118,17 @@ def test_v1_calls_a_flag_without_default_not_found() -> None:
     assert caught.value.code is Code.NOT_FOUND
 
 
-def test_before_anything_is_served_every_flag_is_not_found() -> None:
-    with pytest.raises(RpcError) as caught:
+def test_while_nothing_is_known_a_call_is_unavailable_and_no_flag_is_missing() -> None:
+    with pytest.raises(RpcError, match="no flags are known yet") as single:
         ask(world(), "v2", "Boolean", "boolean")
+    with pytest.raises(RpcError, match="no flags are known yet") as every:
+        bulk(world())
+    assert single.value.code is every.value.code is Code.UNAVAILABLE
+
+
+def test_a_set_that_is_known_to_be_empty_has_no_such_flag() -> None:
+    with pytest.raises(RpcError) as caught:
+        ask(world(flagSetId="empty"), "v2", "Boolean", "boolean")
     assert caught.value.code is Code.NOT_FOUND
 
 
@@ -171,14 +180,12 @@ def test_a_header_wins_over_a_fixed_value_which_wins_over_the_request() -> None:
 def test_a_swap_is_seen_by_the_next_request_and_leaves_no_old_answer() -> None:
     served = world(flag("f", {"on": True, "off": False}, "on"))
     assert ask(served, "v2", "Boolean", "f").value is True
-    served.store.swap(flag_set(flag("f", {"on": True, "off": False}, "off")), now=fakes.NOW)
+    swap(served.store, flag_set(flag("f", {"on": True, "off": False}, "off")), now=fakes.NOW)
     assert ask(served, "v2", "Boolean", "f").value is False
 
 
 def bulk(served: World, headers: tuple[tuple[str, str], ...] = ()) -> Any:
-    message = served.evaluation.resolve_all(
-        call(headers), v1.ResolveAllRequest().SerializeToString()
-    )
+    message = served.evaluation.resolve_all(call(headers), v1.ResolveAllRequest().SerializeToString())
     return v1.ResolveAllResponse.FromString(settled(message))
 
 
@@ -201,6 +208,30 @@ def test_bulk_answers_each_flag_by_its_type() -> None:
 def test_bulk_gives_a_failing_flag_its_reason_and_a_zero_value() -> None:
     entry = bulk(world(*fakes.ALL)).flags["broken"]
     assert (entry.reason, entry.bool_value, entry.variant) == ("ERROR", False, "")
+
+
+@pytest.mark.parametrize(
+    ("default", "other"),
+    [(True, {"k": 1}), (True, 1), (1, True), (1.5, "text"), ("text", False), ({"k": 1}, "text")],
+    ids=str,
+)
+def test_a_variant_of_another_type_is_an_error_beside_the_other_flags(default: Any, other: Any) -> None:
+    crossed = flag("crossed", {"d": default, "o": other}, "d", targeting={"if": [True, "o"]})
+    served = world(crossed, fakes.STRING)
+    for _ in range(2):
+        flags = bulk(served).flags
+        assert (flags["crossed"].reason, flags["crossed"].variant) == ("ERROR", "")
+        assert flags["string"].string_value == "alpha"
+        answer = orjson.loads(settled(served.json.resolve_all(call(), b"{}")))["flags"]
+        assert (answer["crossed"]["reason"], answer["string"]["stringValue"]) == ("ERROR", "alpha")
+
+
+@pytest.mark.parametrize(("version", "there"), [("v1", True), ("v2", False)])
+def test_v1_answers_a_disabled_object_flag_with_an_empty_object(version: str, there: bool) -> None:
+    served = world(*fakes.ALL)
+    assert ask(served, version, "Object", "disabled").HasField("value") is there
+    asked = served.json.unary(version, METHODS["ResolveObject"])(call(), b'{"flagKey":"disabled"}')
+    assert orjson.loads(settled(asked)).get("value") == ({} if there else None)
 
 
 def test_bulk_reflects_the_selector_and_is_empty_where_it_selects_nothing() -> None:
@@ -226,7 +257,7 @@ def test_an_object_deeper_than_protobuf_goes_is_an_error_of_its_own() -> None:
 
 def test_bytes_that_are_no_bulk_request_are_an_invalid_argument() -> None:
     with pytest.raises(RpcError) as caught:
-        world().evaluation.resolve_all(call(), b"\x0a\xff")
+        world(*fakes.ALL).evaluation.resolve_all(call(), b"\x0a\xff")
     assert caught.value.code is Code.INVALID_ARGUMENT
 
 

@@ -9,11 +9,12 @@ from google.protobuf.json_format import MessageToDict
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v1
 
 from evaluator.flags.model import FlagSet
-from evaluator.http.routes import Code, RpcError
+from evaluator.http.messages import Code, RpcError
 from evaluator.server import json_rpc
 from evaluator.server.events import FEW, Aside, EventStreams, in_place
 from evaluator.server.turns import SLICE
 from evaluator.store import Store
+from tests.stores import swap
 
 from .fakes import NOW, FakeStream, FakeTimers, call, flag, flag_set
 
@@ -37,7 +38,7 @@ class Scene:
         self.serve(version(0))
 
     def serve(self, flags: FlagSet) -> None:
-        self.store.swap(flags, now=NOW)
+        swap(self.store, flags, now=NOW)
 
     def open(self, *, selector: str = "", writable: bool = True) -> FakeStream:
         stream = FakeStream(writable=writable)
@@ -123,12 +124,29 @@ def test_nothing_is_sent_when_no_flag_changed(again: int) -> None:
     assert len(stream.sent) == 1
 
 
+def test_while_nothing_is_known_a_stream_stays_open_without_a_message() -> None:
+    store, timers = Store(), FakeTimers()
+    streams, stream = EventStreams(store, timers), FakeStream()
+    streams.open(call(), b"", stream)
+    timers.advance(60)
+    assert (stream.sent, stream.closed) == ([], False)
+    swap(store, FlagSet(), now=NOW)
+    assert [kind for kind, _ in events(stream)] == ["provider_ready"]
+
+
+def test_a_stream_that_was_told_nothing_ends_without_a_goodbye() -> None:
+    streams, stream = EventStreams(Store(), FakeTimers()), FakeStream()
+    streams.open(call(), b"", stream)
+    streams.close()
+    assert (stream.sent, stream.ended) == ([], (Code.OK, ""))
+
+
 def test_the_first_set_after_an_empty_start_is_all_writes() -> None:
     store = Store()
     streams = EventStreams(store, FakeTimers())
     stream = FakeStream()
     streams.open(call(), b"", stream)
-    store.swap(version(0), now=NOW)
+    swap(store, version(0), now=NOW)
     assert changes(stream) == [{"f": "write"}]
 
 
@@ -254,9 +272,7 @@ class Beside:
     def __init__(self) -> None:
         self.waiting: list[tuple[Callable[[], bytes | None], Callable[[bytes | None], None]]] = []
 
-    def __call__(
-        self, work: Callable[[], bytes | None], done: Callable[[bytes | None], None]
-    ) -> None:
+    def __call__(self, work: Callable[[], bytes | None], done: Callable[[bytes | None], None]) -> None:
         self.waiting.append((work, done))
 
     def finish(self) -> None:

@@ -9,21 +9,21 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from evaluator.http.routes import Code, Response, Routes, RpcError, merged
+from evaluator.http.messages import Code, Response, RpcError
+from evaluator.http.routes import Routes, merged
 from evaluator.server import health
 from evaluator.server.health import Health
 from evaluator.settings import Settings
 from evaluator.store import Store
 from evaluator.wiring import serve
+from tests.stores import fail, swap
 
 from .fakes import BOOLEAN, NOW, FakeStream, call, flag_set, settled
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
-BESIDE = Routes(
-    unary={"/a.B/One": lambda _, message: message}, streams={"/c.D/Many": lambda *_: None}
-)
+BESIDE = Routes(unary={"/a.B/One": lambda _, message: message}, streams={"/c.D/Many": lambda *_: None})
 
 
 class World:
@@ -37,7 +37,7 @@ class World:
             self.swap()
 
     def swap(self) -> None:
-        self.store.swap(flag_set(BOOLEAN), now=NOW)
+        swap(self.store, flag_set(BOOLEAN), now=NOW)
 
     def check(self, message: bytes = b"") -> int:
         return read(settled(self.routes.unary["/grpc.health.v1.Health/Check"](call(), message)))
@@ -74,7 +74,7 @@ def test_what_the_port_answers_is_serving_once_there_are_flags(service: str) -> 
 
 def test_stale_flags_are_served_so_it_is_serving() -> None:
     world = World()
-    world.store.mark_stale("the source is gone", NOW)
+    fail(world.store, "the source is gone", NOW)
     assert world.check() == SERVING
 
 
@@ -167,7 +167,7 @@ async def test_a_stock_client_watches_a_start_and_an_end() -> None:
         client: Any = health_pb2_grpc.HealthStub(channel)
         watch = client.Watch(health_pb2.HealthCheckRequest())
         assert (await watch.read()).status == NOT_SERVING
-        store.swap(flag_set(BOOLEAN), now=NOW)
+        swap(store, flag_set(BOOLEAN), now=NOW)
         assert (await watch.read()).status == SERVING
         await serving.stop()
         assert (await watch.read()).status == NOT_SERVING

@@ -1,33 +1,45 @@
 from __future__ import annotations
 
+import asyncio
 import logging
+from contextlib import closing
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
 
 from evaluator.flags.model import REVISION_KEY, FlagSet
-from evaluator.http.routes import Request, Response
+from evaluator.history import History
+from evaluator.http.messages import Request, Response, Streamed
 from evaluator.server.context import ContextSources
 from evaluator.server.introspection import MOST_BODY, MOST_PAGES, PAGE, Introspection
+from evaluator.server.offload import Offload
+from evaluator.server.service import EvaluationService
 from evaluator.store import Store
+from tests.stores import fail, swap
+from tests.unit.evaluator.sync.fakes import until
 
 from . import fakes
-from .fakes import NOW, flag, flag_set
+from .fakes import NOW, body_of, flag, flag_set
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from evaluator.flags.model import Flag
-    from evaluator.http.routes import Headers
+    from evaluator.http.messages import Headers
 
 
-def introspection(store: Store) -> Introspection:
+def introspection(
+    store: Store, offload: Offload | None = None, history: History | None = None
+) -> Introspection:
     sources = ContextSources(headers={"x-tier": "tier"})
-    return Introspection(store, sources, lambda: NOW + 5)
+    return Introspection(EvaluationService(store, sources, lambda: NOW + 5), offload or Offload(), history)
 
 
 def serving(*flags: Flag, **metadata: Any) -> Store:
     store = Store()
-    store.swap(flag_set(*flags, **metadata), now=NOW)
+    swap(store, flag_set(*flags, **metadata), now=NOW)
     return store
 
 
@@ -40,12 +52,19 @@ def listed(store: Store, query: str = "") -> dict[str, Any]:
     return found
 
 
-def explained(store: Store, body: Any, headers: Headers = ()) -> tuple[int, dict[str, Any]]:
-    routes = introspection(store).routes()
+async def explained(
+    store: Store, body: Any, headers: Headers = (), history: History | None = None
+) -> tuple[int, dict[str, Any]]:
     raw = body if isinstance(body, bytes) else orjson.dumps(body)
-    response = routes.http["POST", "/explain"](Request("POST", "/explain", "", headers, raw, ""))
-    assert isinstance(response, Response)
-    return response.status, orjson.loads(response.body)
+    with closing(Offload()) as offload:
+        asked = introspection(store, offload, history)
+        return await read(asked.explain(Request("POST", "/explain", "", headers, raw, "")))
+
+
+async def read(answer: Response | Streamed) -> tuple[int, dict[str, Any]]:
+    if isinstance(answer, Response):
+        return answer.status, orjson.loads(answer.body)
+    return answer.status, orjson.loads(await body_of(answer))
 
 
 def test_before_anything_is_served_the_sources_are_told_with_no_flags() -> None:
@@ -54,11 +73,21 @@ def test_before_anything_is_served_the_sources_are_told_with_no_flags() -> None:
     assert [source["name"] for source in body["sources"]] == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    ("variants", "wanted"),
+    [({"a": 1, "b": 2}, "integer"), ({"a": 1, "b": 2.5}, "float"), ({"a": True}, "boolean")],
+    ids=["integers", "a fraction among them", "boolean"],
+)
+def test_the_type_of_a_flag_of_whole_numbers_is_integer(variants: dict[str, Any], wanted: str) -> None:
+    (shown,) = listed(serving(flag("number", variants, "a")))["flags"]
+    assert shown["type"] == wanted
+
+
 def test_what_is_served_is_told_with_its_age() -> None:
     store = Store()
     flags = FlagSet({"boolean": fakes.BOOLEAN}, metadata={REVISION_KEY: "main@sha1:1"})
-    snapshot = store.swap(flags, now=NOW)
-    store.mark_stale("gone", NOW - 60)
+    snapshot = swap(store, flags, now=NOW)
+    fail(store, "gone", NOW - 60)
     body = listed(store)
     assert (body["revision"], body["digest"]) == ("main@sha1:1", snapshot.digest)
     assert (body["servedSince"], body["ageSeconds"]) == (NOW, 65)
@@ -68,8 +97,8 @@ def test_what_is_served_is_told_with_its_age() -> None:
 
 def test_each_flag_is_told_with_where_it_comes_from() -> None:
     store = Store(sources=("base", "over"))
-    store.swap(flag_set(fakes.BOOLEAN, fakes.TARGETED), now=NOW, source="base")
-    store.swap(flag_set(fakes.TARGETED, flagSetId="f"), now=NOW, source="over")
+    swap(store, flag_set(fakes.BOOLEAN, fakes.TARGETED), now=NOW, source="base")
+    swap(store, flag_set(fakes.TARGETED, flagSetId="f"), now=NOW, source="over")
     boolean, targeted = listed(store)["flags"]
     assert boolean == {
         "key": "boolean", "state": "ENABLED", "type": "boolean", "variants": ["on", "off"],
@@ -99,22 +128,22 @@ def test_a_page_is_made_once_per_snapshot_and_few_are_kept() -> None:
     for number in range(MOST_PAGES + 5):
         asked.flags(Request("GET", "/flags", f"after=k{number}", (), b"", ""))
         assert len(asked._pages) <= MOST_PAGES
-    store.swap(flag_set(fakes.STRING), now=NOW)
+    swap(store, flag_set(fakes.STRING), now=NOW)
     assert orjson.loads(asked.flags(pages["a"]).body)["count"] == 1
 
 
-def test_an_explanation_is_the_answer_with_its_steps() -> None:
-    status, body = explained(
+async def test_an_explanation_is_the_answer_with_its_steps() -> None:
+    status, body = await explained(
         serving(*fakes.ALL, revision="x"), {"flagKey": "targeted", "context": {"tier": "gold"}}
     )
     assert status == 200
     assert (body["value"], body["variant"], body["reason"]) == ("y", "yes", "TARGETING_MATCH")
     looked_up = next(step for step in body["steps"] if step["operator"] == "var")
-    assert (looked_up["value"], looked_up["text"]) == ("gold", 'targeting.if[0].==[0].var: "tier" is "gold"')  # fmt: skip
+    assert (looked_up["value"], looked_up["text"]) == ("gold", 'targeting.if[0].==[0].var: "tier" is "gold"')
 
 
-def test_headers_are_laid_over_the_context_as_in_an_evaluation() -> None:
-    body = explained(serving(*fakes.ALL), {"flagKey": "targeted"}, (("x-tier", "gold"),))[1]
+async def test_headers_are_laid_over_the_context_as_in_an_evaluation() -> None:
+    _, body = await explained(serving(*fakes.ALL), {"flagKey": "targeted"}, (("x-tier", "gold"),))
     assert body["variant"] == "yes"
 
 
@@ -127,8 +156,8 @@ def test_headers_are_laid_over_the_context_as_in_an_evaluation() -> None:
     ],
     ids=["missing", "broken", "other type"],
 )
-def test_an_error_of_the_flag_is_an_answer(question: dict[str, Any], code: str) -> None:
-    status, body = explained(serving(*fakes.ALL), question)
+async def test_an_error_of_the_flag_is_an_answer(question: dict[str, Any], code: str) -> None:
+    status, body = await explained(serving(*fakes.ALL), question)
     assert (status, body["errorCode"]) == (200, code)
     assert body["steps"]
 
@@ -147,30 +176,76 @@ def test_an_error_of_the_flag_is_an_answer(question: dict[str, Any], code: str) 
     ],
     ids=["nothing", "no json", "list", "key", "context", "type", "deep", "large"],
 )
-def test_a_question_that_is_none_is_refused_with_a_reason(
-    body: Any, status: int, said: str
-) -> None:
-    found = explained(serving(*fakes.ALL), body)
+async def test_a_question_that_is_none_is_refused_with_a_reason(body: Any, status: int, said: str) -> None:
+    found = await explained(serving(*fakes.ALL), body)
     assert found[0] == status
     assert said in found[1]["error"]
 
 
-def test_a_selector_that_finds_nothing_is_told() -> None:
+async def test_where_a_selector_finds_nothing_no_flag_is_found() -> None:
     store = serving(*fakes.ALL)
-    assert explained(store, {"flagKey": "a"}, (("flagd-selector", "source=x"),))[0] == 412
-    assert explained(store, {"flagKey": "a"}, (("flagd-selector", "color=x"),))[0] == 400
+    _, body = await explained(store, {"flagKey": "boolean"}, (("flagd-selector", "source=x"),))
+    assert body["errorCode"] == "FLAG_NOT_FOUND"
+    assert (await explained(store, {"flagKey": "a"}, (("flagd-selector", "color=x"),)))[0] == 400
 
 
-def test_a_large_context_makes_no_larger_answer_and_is_not_logged(
+async def test_while_nothing_is_known_nothing_is_explained() -> None:
+    status, body = await explained(Store(), {"flagKey": "a"})
+    assert (status, body["error"].startswith("no flags are known yet")) == (503, True)
+
+
+def test_the_type_of_a_flag_tells_integers_from_other_numbers() -> None:
+    flags = listed(serving(fakes.INTEGER, fakes.FLOAT, fakes.BOOLEAN))["flags"]
+    assert {one["key"]: one["type"] for one in flags} == {
+        "integer": "integer", "float": "float", "boolean": "boolean",
+    }  # fmt: skip
+
+
+async def test_a_large_context_makes_no_larger_answer_and_is_not_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rule = {"if": [{"in": ["z", {"var": "much"}]}, "a", None]}
     store = serving(flag("f", {"a": 1}, "a", targeting=rule))
     much = ["secret" * 1_000] * 15
     with caplog.at_level(logging.DEBUG):
-        status, body = explained(store, {"flagKey": "f", "context": {"much": much}})
+        status, body = await explained(store, {"flagKey": "f", "context": {"much": much}})
     assert status == 200
     step = next(step for step in body["steps"] if step["operator"] == "var")
     assert "value" not in step
     assert len(orjson.dumps(body)) < 5_000
     assert "secret" not in caplog.text
+
+
+async def test_an_answer_of_a_version_that_was_served_before_is_explained(tmp_path: Path) -> None:
+    store, history = Store(), History(tmp_path)
+    store.subscribe(history.record)
+    task = asyncio.create_task(history.run())
+    first = swap(store, flag_set(flag("f", {"v": "old"}, "v")), now=NOW)
+    second = swap(store, flag_set(flag("f", {"v": "new"}, "v")), now=NOW + 60)
+    await until(lambda: history.find(second.digest))
+    task.cancel()
+    moment = datetime.fromtimestamp(NOW + 30, UTC).isoformat()
+    for at in (first.digest, moment):
+        status, found = await explained(store, {"flagKey": "f", "at": at}, history=history)
+        assert (status, found["value"], found["digest"]) == (200, "old", first.digest)
+    status, found = await explained(store, {"flagKey": "f"}, history=history)
+    assert (status, found["value"]) == (200, "new")
+
+
+@pytest.mark.parametrize(
+    ("at", "selector", "kept", "status"),
+    [
+        ("sha256:00000000", "", True, 404),
+        ("sha256:00000000", "", False, 404),
+        ("yesterday", "", True, 400),
+        (7, "", True, 400),
+        ("sha256:00000000", "flagSetId=shop", True, 400),
+    ],
+)
+async def test_a_version_that_is_not_kept_or_not_named_is_refused(
+    tmp_path: Path, at: object, selector: str, kept: bool, status: int
+) -> None:
+    headers = (("flagd-selector", selector),) if selector else ()
+    history = History(tmp_path) if kept else None
+    found, answer = await explained(serving(fakes.BOOLEAN), {"flagKey": "f", "at": at}, headers, history)
+    assert (found, list(answer)) == (status, ["error"])

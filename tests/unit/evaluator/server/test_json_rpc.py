@@ -14,8 +14,8 @@ from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v
 from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v2
 
 from evaluator.flags.model import ABSENT
-from evaluator.http.routes import Code, RpcError, at_once
-from evaluator.resolve import EvaluationReason, FlagType, Resolution
+from evaluator.http.messages import Code, RpcError
+from evaluator.resolution import EvaluationReason, FlagType, Resolution
 from evaluator.server import json_rpc, messages
 from evaluator.server.evaluation import METHODS
 
@@ -128,9 +128,7 @@ def test_each_spelling_of_a_request_is_read(text: bytes, expected: Any) -> None:
     ],
     ids=lambda value: None if len(value) < 60 else "deep",
 )
-def test_what_is_no_request_is_an_invalid_argument_in_connects_words(
-    text: bytes, said: str
-) -> None:
+def test_what_is_no_request_is_an_invalid_argument_in_connects_words(text: bytes, said: str) -> None:
     with pytest.raises(RpcError) as caught:
         json_rpc.decode_request(FlagType.BOOLEAN, text)
     assert caught.value.code is Code.INVALID_ARGUMENT
@@ -203,9 +201,12 @@ def test_a_bulk_answer_has_every_flag_with_its_type_and_its_reason() -> None:
 
 def test_answers_in_both_formats_are_counted_together() -> None:
     served = world(fakes.BOOLEAN)
-    for evaluation, message in ((served.evaluation, b"\x0a\x07boolean"), (served.json, b'{"flagKey":"boolean"}')):  # fmt: skip
+    for evaluation, message in (
+        (served.evaluation, b"\x0a\x07boolean"),
+        (served.json, b'{"flagKey":"boolean"}'),
+    ):
         evaluation.unary("v2", FlagType.BOOLEAN)(call(), message)
-    lines = at_once(served.metrics.text()).decode().splitlines()
+    lines = served.metrics.text().decode().splitlines()
     impressions = [line for line in lines if 'key="boolean"' in line]
     assert all(line.endswith(" 2.0") for line in impressions if "_total" in line)
     assert len(impressions) >= 2

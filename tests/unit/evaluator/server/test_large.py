@@ -1,25 +1,26 @@
-"""Large requests are read beside others, and those with too many values are refused before anything is made of them."""
+"""Large requests are read while others are answered in between, and those with too many values are refused."""
 
 from __future__ import annotations
 
-import tracemalloc
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import orjson
 import pytest
-from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v1
 from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v2
 
-from evaluator.http.routes import Code, Deferred, Request, RpcError, at_once
-from evaluator.resolve import FlagType
-from evaluator.server import counting, messages
-from evaluator.server.counting import LARGE, MOST_VALUES
+from evaluator.http.deferred import Deferred, at_once
+from evaluator.http.messages import Code, Request, RpcError
+from evaluator.resolution import FlagType
+from evaluator.server import context as contexts
+from evaluator.server import messages
+from evaluator.server.context import MOST_VALUES
 from evaluator.server.introspection import read_question
 from evaluator.server.ofrep import PREFIX
+from evaluator.server.service import is_large
 
 from . import fakes
 from .fakes import World, call, settled, world
@@ -123,35 +124,25 @@ def test_a_context_that_a_person_would_write_is_answered_in_place(
     assert not isinstance(ask(world(*fakes.ALL), context), Deferred)
 
 
-@pytest.mark.parametrize("context", ALLOWED.values(), ids=ALLOWED)
-def test_of_a_large_message_no_more_than_a_row_is_read_in_one_step(context: Any) -> None:
+def struct_of(context: Any) -> Any:
     request = v2.ResolveStringRequest()
     request.context.update(context)
-    message = request.SerializeToString()
-    steps = sum(1 for _ in messages.decode_large(FlagType.STRING, message))
-    assert steps > len(next(iter(context.values()))) / 256 or "text" in context
+    return messages.decode_request(FlagType.STRING, request.SerializeToString())[1]
 
 
-def deepened(levels: int) -> bytes:
-    request = v2.ResolveStringRequest()
-    value = request.context.fields["a"]
-    for _ in range(levels):
-        value = value.list_value.values.add()
-    value.number_value = 1
-    return request.SerializeToString()
+@pytest.mark.parametrize("context", ALLOWED.values(), ids=ALLOWED)
+def test_of_a_large_message_no_more_than_a_few_hundred_values_are_read_in_one_step(context: Any) -> None:
+    steps = sum(1 for _ in messages.plain_in_steps(struct_of(context)))
+    assert steps >= members(context) // 256
 
 
-@pytest.mark.parametrize("levels", [30, 64, 1_000])
+@pytest.mark.parametrize("levels", [30, 45])
 def test_a_large_message_may_nest_as_deep_as_a_small_one(levels: int) -> None:
-    message = deepened(levels)
-    try:
-        key, context = messages.decode_request(FlagType.STRING, message)
-    except RpcError as error:
-        with pytest.raises(RpcError, match=error.message):
-            at_once(messages.decode_large(FlagType.STRING, message))
-    else:
-        found = at_once(messages.decode_large(FlagType.STRING, message))
-        assert found == (key, messages.plain(context))
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    struct = struct_of({"a": value})
+    assert at_once(messages.plain_in_steps(struct)) == messages.plain(struct) == {"a": value}
 
 
 VALUES = st.recursive(
@@ -160,8 +151,6 @@ VALUES = st.recursive(
     max_leaves=12,
 )  # fmt: skip
 CONTEXTS = st.dictionaries(st.text(max_size=4), VALUES, max_size=5)
-PADDING = b"\x0a\x80\x7d" + b"\n" * 16_000
-"""A flag key that makes the quick bound look closer."""
 
 
 def members(value: Any) -> int:
@@ -172,81 +161,20 @@ def members(value: Any) -> int:
 @settings(max_examples=60)
 @given(CONTEXTS)
 def test_values_are_counted_exactly(context: dict[str, Any]) -> None:
-    request = v2.ResolveStringRequest()
-    request.context.update(context)
-    message, text = PADDING + request.SerializeToString(), orjson.dumps(context)
-    for most, expected in ((members(context), False), (members(context) - 1, True)):
-        with mock.patch.multiple(counting, MOST_VALUES=max(most, 0), LARGE=0):
-            if most >= 0 and context:
-                found = at_once(counting.too_many_in_protobuf(message, {2: counting.STRUCT}))
-                assert (found, counting.too_many_in_json(text)) == (expected, expected)
-
-
-@settings(max_examples=60)
-@given(CONTEXTS)
-def test_a_message_reads_the_same_in_steps(context: dict[str, Any]) -> None:
-    request = v2.ResolveStringRequest(flag_key="key")
-    request.context.update(context)
-    message = request.SerializeToString()
-    key, given_context = messages.decode_request(FlagType.STRING, message)
-    found = at_once(messages.decode_large(FlagType.STRING, message))
-    assert found == (key, messages.plain(given_context))
-
-
-@settings(max_examples=200)
-@given(st.binary(max_size=60))
-def test_no_message_that_can_be_read_is_refused_as_malformed(message: bytes) -> None:
-    refused = False
-    try:
-        at_once(counting.too_many_in_protobuf(PADDING + message, {2: counting.STRUCT}))
-    except counting.MalformedError:
-        refused = True
-    try:
-        v2.ResolveStringRequest.FromString(message)
-    except DecodeError:
-        return
-    assert not refused
-
-
-def sized(tag: bytes, content: bytes) -> bytes:
-    size, length = len(content), b""
-    while size > 127:
-        size, length = size >> 7, length + bytes([size & 127 | 128])
-    return tag + length + bytes([size]) + content
-
-
-def nested(levels: int, within: bytes) -> bytes:
-    for _ in range(levels):
-        within = sized(b"\x32", sized(b"\x0a", within)) + b"\x08\x00"
-    return within
-
-
-def of_value(value: bytes) -> bytes:
-    return PADDING + sized(b"\x12", sized(b"\x0a", sized(b"\x12", value)))
-
-
-WITHOUT_VALUES = {
-    "empty contexts": PADDING + b"\x12\x00" * 100_000,
-    "empty objects in a value": of_value(b"\x2a\x00" * 100_000),
-    "objects of nothing known": of_value(b"\x2a\x02\x10\x00" * 100_000),
-    "lists below lists": of_value(nested(1_000, b"\x32\x00")),
-}
-
-
-@pytest.mark.parametrize("message", WITHOUT_VALUES.values(), ids=WITHOUT_VALUES)
-def test_many_messages_without_a_value_are_refused_and_keep_no_place(message: bytes) -> None:
-    """The bound of memory is what a hundred thousand places on a list are far above."""
-    steps = counting.too_many_in_protobuf(message, {2: counting.STRUCT})
-    tracemalloc.start()
-    try:
-        assert at_once(steps)
-    except counting.MalformedError:
-        assert b"\x32" in message
-    finally:
-        _, most = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-    assert most < 100_000
+    struct, text, found = struct_of(context), orjson.dumps(context), members(context)
+    for most in {found, max(found - 1, 0)}:
+        with (
+            mock.patch.object(contexts, "MOST_VALUES", most),
+            mock.patch.object(messages, "MOST_VALUES", most),
+        ):
+            if len(text) > 2 * most and context:
+                assert contexts.too_many_in_json(text) is (found > most)
+            try:
+                assert at_once(messages.plain_in_steps(struct)) == messages.plain(struct)
+                assert found <= most
+            except RpcError:
+                assert found > most
 
 
 def test_a_request_that_is_not_large_has_no_room_for_too_many_values() -> None:
-    assert LARGE < 2 * MOST_VALUES
+    assert is_large(b"1," * MOST_VALUES)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v2
 
-from evaluator.http.routes import Code, RpcError
+from evaluator.http.messages import Code, RpcError
 from evaluator.resolve import FlagType
 from evaluator.server import messages
 

@@ -6,9 +6,9 @@ from urllib.parse import quote
 import orjson
 import pytest
 
-from evaluator.http.routes import Headers, Request, Response, header
-from evaluator.server.context import ContextSources
-from evaluator.server.ofrep import PREFIX, Ofrep, matches, routes
+from evaluator.http.messages import Headers, Request, Response, header
+from evaluator.server.ofrep import PREFIX, Ofrep, matches, read_context, routes
+from tests.stores import swap
 
 from . import fakes
 from .fakes import World, flag, flag_set, settled, world
@@ -64,9 +64,7 @@ def test_whole_numbers_stay_whole_on_the_wire() -> None:
         ("gone-variant", 400, "GENERAL", "error processing the flag for evaluation"),
     ],
 )
-def test_each_error_has_flagds_status_and_body(
-    key: str, status: int, code: str, details: str
-) -> None:
+def test_each_error_has_flagds_status_and_body(key: str, status: int, code: str, details: str) -> None:
     response, body = post(world(*fakes.ALL), key)
     assert response.status == status
     assert body == {"key": key, "errorCode": code, "errorDetails": details, "metadata": {}}
@@ -112,10 +110,18 @@ def test_bulk_answers_every_flag_in_order_of_keys() -> None:
     assert by_key["broken"]["errorCode"] == "PARSE_ERROR"
 
 
-def test_before_anything_is_served_bulk_is_empty_and_single_not_found() -> None:
-    body = post(world(), None)[1]
-    assert (body["flags"], body["metadata"]) == ([], {})
-    assert post(world(), "boolean")[0].status == 404
+@pytest.mark.parametrize("key", ["boolean", None], ids=["single", "bulk"])
+def test_while_nothing_is_known_the_answer_says_so_and_when_to_ask_again(key: str | None) -> None:
+    response, body = post(world(), key)
+    assert (response.status, header(response.headers, "retry-after")) == (503, "1")
+    assert (body["errorCode"], body.get("key")) == ("PROVIDER_NOT_READY", key)
+    assert "no flags are known yet" in body["errorDetails"]
+
+
+def test_a_set_that_is_known_to_be_empty_has_no_such_flag() -> None:
+    served = world(flagSetId="empty")
+    assert post(served, "boolean")[1]["errorCode"] == "FLAG_NOT_FOUND"
+    assert post(served, None)[1]["flags"] == []
 
 
 def test_a_path_that_ends_after_the_slash_asks_for_all_flags() -> None:
@@ -140,9 +146,9 @@ def test_another_context_that_changes_an_answer_changes_the_etag() -> None:
 def test_other_flags_change_the_etag_and_the_same_flags_do_not() -> None:
     served = world(flag("f", {"on": True, "off": False}, "on"))
     first = etag(post(served, None)[0])
-    served.store.swap(flag_set(flag("f", {"on": True, "off": False}, "off")), now=fakes.NOW)
+    swap(served.store, flag_set(flag("f", {"on": True, "off": False}, "off")), now=fakes.NOW)
     second = etag(post(served, None)[0])
-    served.store.swap(flag_set(flag("f", {"on": True, "off": False}, "on")), now=fakes.NOW)
+    swap(served.store, flag_set(flag("f", {"on": True, "off": False}, "on")), now=fakes.NOW)
     assert second != first
     assert etag(post(served, None)[0]) == first
 
@@ -186,7 +192,7 @@ def test_bulk_advertises_where_changes_are_told() -> None:
 
 def test_where_events_are_switched_off_none_are_advertised_or_routed() -> None:
     served = world(fakes.BOOLEAN)
-    silent = Ofrep(served.store, served.metrics, ContextSources(), lambda: fakes.NOW)
+    silent = Ofrep(served.service)
     request = Request("POST", PREFIX, "", (), b"", "127.0.0.1:1")
     assert "eventStreams" not in orjson.loads(settled(silent.bulk(request)).body)
     assert {path for _, path in routes(silent, None).http} == {PREFIX, f"{PREFIX}/", f"{PREFIX}/*"}
@@ -200,3 +206,39 @@ def test_a_client_told_of_other_flags_than_these_gets_them_whole() -> None:
     assert post(served, None, headers=seen, query=f"flagConfigEtag={told}")[0].status == 304
     assert post(served, None, headers=seen, query="flagConfigEtag=other")[0].status == 200
     assert post(served, None, query=f"flagConfigEtag={told}")[0].status == 200
+
+
+HUGE = 18446744073709551616
+
+
+def test_an_integer_beyond_64_bits_is_the_float64_that_flagd_reads() -> None:
+    served = world(flag("huge", {"o": {"id": HUGE}}, "o"), fakes.BOOLEAN, limit=HUGE)
+    response, _ = post(served, "huge")
+    assert response.status == 200
+    assert b'"value":{"id":18446744073709552000}' in response.body
+    assert b'"limit":18446744073709552000' in response.body
+    assert [one["key"] for one in post(served, None)[1]["flags"]] == ["boolean", "huge"]
+
+
+def test_a_flag_that_json_cannot_hold_is_an_error_beside_the_others() -> None:
+    value: dict[str, Any] = {}
+    for _ in range(300):
+        value = {"a": value}
+    served = world(flag("deep", {"d": value}, "d"), fakes.BOOLEAN)
+    response, body = post(served, "deep")
+    assert (response.status, body["errorCode"]) == (400, "PARSE_ERROR")
+    boolean, deep = post(served, None)[1]["flags"]
+    assert (boolean["value"], deep["errorCode"]) == (True, "PARSE_ERROR")
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (rb"cut \ud83d", "cut \ufffd"),
+        (rb"\ude00 cut", "\ufffd cut"),
+        (rb"\ud83d\ude00 whole", "\U0001f600 whole"),
+        (rb"\\ud83d is no escape", "\\ud83d is no escape"),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_read_as_flagd_reads_it(text: bytes, read: str) -> None:
+    assert read_context(b'{"context":{"t":"%b","cut":"\\uD800"}}' % text) == {"t": read, "cut": "\ufffd"}

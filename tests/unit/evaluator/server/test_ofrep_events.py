@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from evaluator.http.routes import Code, Request, Response, Streamed, header
+from evaluator.http.messages import Code, Request, Response, Streamed, header
 from evaluator.server.ofrep_events import KEEP_ALIVE_SECONDS, PATH, ChangeStreams
 from evaluator.server.selection import Selection
 from evaluator.server.turns import SLICE
 from evaluator.store import Store
+from tests.stores import swap
 
 from .fakes import NOW, FakeTimers, flag, flag_set
 
@@ -37,7 +38,10 @@ class FakeBody:
             raise RuntimeError("not writable")
         self.sent.append(piece)
 
-    def close(self, last: bytes = b"") -> None:
+    def finish(self, last: bytes = b"") -> None:
+        """Not used here."""
+
+    def close(self, code: Code = Code.OK, message: str = "") -> None:
         self.closed, self.writable = True, False
 
     def break_off(self) -> None:
@@ -68,7 +72,7 @@ class Scene:
         self.serve(version(0))
 
     def serve(self, flags: FlagSet) -> None:
-        self.store.swap(flags, now=NOW)
+        swap(self.store, flags, now=NOW)
 
     @property
     def digest(self) -> str:
@@ -88,7 +92,9 @@ class Scene:
 
 
 def events(body: FakeBody) -> list[tuple[str, dict[str, Any]]]:
-    """(id, content) of each message, read as https://html.spec.whatwg.org/multipage/server-sent-events.html says."""
+    """(id, content) of each message, read as https://html.spec.whatwg.org/multipage/server-sent-events.html
+    says.
+    """
     found = []
     for block in b"".join(body.sent).decode().split("\n\n"):
         fields = dict(line.split(":", 1) for line in block.splitlines() if line)
@@ -110,6 +116,19 @@ def test_a_client_that_saw_nothing_yet_is_told_to_fetch_at_once() -> None:
     scene = Scene()
     content = {"type": "refetchEvaluation", "etag": scene.digest, "lastModified": int(NOW)}
     assert events(scene.open()) == [(scene.digest, content)]
+
+
+def test_while_nothing_is_known_a_stream_stays_open_without_an_event() -> None:
+    store = Store(sources=("git",))
+    streams, bodies = ChangeStreams(store, FakeTimers()), [FakeBody(), FakeBody()]
+    for body, last in zip(bodies, ((), (("last-event-id", "sha256:old"),)), strict=True):
+        answer = streams.open(Request("GET", PATH, "", last, b"", "127.0.0.1:1"))
+        assert isinstance(answer, Streamed)
+        answer.start(body)
+        assert events(body) == []
+    swap(store, version(0), now=NOW)
+    assert store.snapshot is not None
+    assert [[identity for identity, _ in events(body)] for body in bodies] == [[store.snapshot.digest]] * 2
 
 
 def test_a_client_that_saw_what_is_served_is_told_nothing_but_when_to_try_again() -> None:
@@ -260,9 +279,7 @@ def test_who_waits_for_a_turn_may_hang_up_and_shutting_down_ends_the_turns() -> 
 
 
 def test_a_public_address_is_told_as_the_origin() -> None:
-    streams = ChangeStreams(
-        Store(), FakeTimers(), public_url="https://flags.test/", inactivity_seconds=60
-    )
+    streams = ChangeStreams(Store(), FakeTimers(), public_url="https://flags.test/", inactivity_seconds=60)
     assert streams.advertised(Selection()) == [
         {
             "type": "sse",

@@ -6,16 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evaluator.http.routes import (
-    Code,
-    Deferred,
-    Request,
-    Response,
-    Routes,
-    RpcError,
-    Streamed,
-    at_once,
-)
+from evaluator.http.deferred import Deferred, at_once
+from evaluator.http.messages import Code, Request, Response, RpcError, Streamed
+from evaluator.http.routes import Routes
 from evaluator.server.requests import COARSE, MEASURED, SECONDS, STRIDE, Requests, buckets
 
 from .fakes import call
@@ -23,7 +16,7 @@ from .fakes import call
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-    from evaluator.http.routes import Call
+    from evaluator.http.messages import Call
 
 PATH = "/flagd.evaluation.v2.Service/ResolveBoolean"
 TEMPLATE = "/ofrep/v1/evaluate/flags/{key}"

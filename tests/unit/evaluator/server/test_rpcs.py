@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from evaluator.http.framing import frame
-from evaluator.http.routes import Call, Code, Deferred, Routes, RpcError
+from evaluator.http.deferred import Deferred
+from evaluator.http.messages import Call, Code, RpcError
+from evaluator.http.routes import Routes
+from evaluator.http.rpc.grpc import frame
 from evaluator.server.rpcs import Durations, watched
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
 
@@ -16,7 +18,7 @@ from .fakes import FakeStream, settled
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from evaluator.http.routes import MessageStream
+    from evaluator.http.messages import MessageStream
 
 PATH = "/flagd.sync.v1.FlagSyncService/SyncFlags"
 CALL = Call(PATH, (), "127.0.0.1:1")
@@ -113,13 +115,9 @@ def test_a_stream_under_watch_is_the_stream_it_was() -> None:
     assert (below.sent, events) == ([b"sent"], ["writable", "closed"])
 
 
-@pytest.mark.parametrize(
-    ("error", "code"), [(RpcError(Code.NOT_FOUND, "no"), 5), (ValueError("a bug"), 13)]
-)
+@pytest.mark.parametrize(("error", "code"), [(RpcError(Code.NOT_FOUND, "no"), 5), (ValueError("a bug"), 13)])
 @pytest.mark.parametrize("kind", ["unary", "streams"])
-def test_a_call_that_is_refused_is_told_with_its_status(
-    kind: str, error: Exception, code: int
-) -> None:
+def test_a_call_that_is_refused_is_told_with_its_status(kind: str, error: Exception, code: int) -> None:
     def refuse(*_: object) -> Any:
         raise error
 
@@ -146,8 +144,12 @@ def test_durations_are_milliseconds_by_method_and_status() -> None:
     for code in (Code.OK, Code.UNAVAILABLE):
         durations.begin(CALL)(code)
     (family,) = durations.families()
-    sums = {s.labels["rpc_grpc_status_code"]: s.value for s in family.samples if s.name.endswith("_sum")}  # fmt: skip
+    sums = {s.labels["rpc_grpc_status_code"]: s.value for s in family.samples if s.name.endswith("_sum")}
     assert sums == {"0": pytest.approx(30), "14": pytest.approx(7_000)}
-    within = {s.labels["le"] for s in family.samples if s.value and s.labels.get("le") and s.labels["rpc_grpc_status_code"] == "0"}  # fmt: skip
+    within = {
+        s.labels["le"]
+        for s in family.samples
+        if s.value and s.labels.get("le") and s.labels["rpc_grpc_status_code"] == "0"
+    }
     assert min(map(float, within)) == 50.0
     assert family.samples[0].labels["rpc_service"] == "flagd.sync.v1.FlagSyncService"

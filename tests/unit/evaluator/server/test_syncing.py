@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evaluator.flags.model import FlagSet
-from evaluator.http.routes import Code, RpcError
+from evaluator.http.messages import Code, RpcError
 from evaluator.server import syncing
 from evaluator.server.syncing import LARGE, NOT_YET, StoreBackend
 from evaluator.store import Store
 from evaluator.wire.encoding import encode
 from evaluator.wire.servicer import Missing, Payload
+from tests.stores import confirm, fail, swap
 
 from .fakes import NOW, call, flag, flag_set
 
@@ -38,9 +39,7 @@ class Watcher:
         if not held:
             self.hold.set()
         self.making = threading.Event()
-        self.cancel: Callable[[], None] = backend.watch(
-            backend.topic(selector, call()), self.make, self.tell
-        )
+        self.cancel: Callable[[], None] = backend.watch(backend.topic(selector, call()), self.make, self.tell)
 
     def make(self, document: bytes, context: Mapping[str, Any]) -> Payload:
         self.making.set()
@@ -70,7 +69,7 @@ async def settled() -> None:
 async def encoding() -> tuple[Store, StoreBackend, Watcher]:
     """A large set that is being encoded for its watcher, until `hold` is set."""
     store = Store()
-    store.swap(many(0), now=NOW)
+    swap(store, many(0), now=NOW)
     backend = StoreBackend(store, {})
     watcher = Watcher(backend, held=True)
     await asyncio.to_thread(watcher.making.wait, 10)
@@ -81,15 +80,15 @@ def test_nothing_is_told_but_that_until_a_first_set_is_served() -> None:
     store = Store()
     watcher = Watcher(StoreBackend(store, {}))
     assert watcher.told == [NOT_YET]
-    store.swap(flag_set(flag("a", {"on": 1})), now=NOW)
+    swap(store, flag_set(flag("a", {"on": 1})), now=NOW)
     assert watcher.keys == [NOT_YET, ["a"]]
 
 
 def test_an_empty_set_that_was_delivered_is_told() -> None:
     store = Store()
-    store.swap(flag_set(flag("a", {"on": 1})), now=NOW)
+    swap(store, flag_set(flag("a", {"on": 1})), now=NOW)
     watcher = Watcher(StoreBackend(store, {}))
-    store.swap(FlagSet(), now=NOW)
+    swap(store, FlagSet(), now=NOW)
     assert watcher.keys == [["a"], []]
 
 
@@ -97,8 +96,8 @@ def test_an_empty_set_that_was_delivered_is_told() -> None:
 def two() -> Store:
     """Both sources have delivered."""
     store = Store(sources=("one", "two"))
-    store.swap(flag_set(flag("a", {"on": 1}), flagSetId="shop"), now=NOW, source="one")
-    store.swap(flag_set(flag("b", {"on": 1})), now=NOW, source="two")
+    swap(store, flag_set(flag("a", {"on": 1}), flagSetId="shop"), now=NOW, source="one")
+    swap(store, flag_set(flag("b", {"on": 1})), now=NOW, source="two")
     return store
 
 
@@ -129,24 +128,62 @@ def test_an_invalid_selector_is_refused_in_flagds_words() -> None:
 @pytest.mark.parametrize("selector", ["source=two", "flagSetId=later"])
 def test_what_may_be_on_its_way_is_waited_for(selector: str) -> None:
     store = Store(sources=("one", "two"))
-    store.swap(flag_set(flag("a", {"on": 1})), now=NOW, source="one")
+    swap(store, flag_set(flag("a", {"on": 1})), now=NOW, source="one")
     watcher = Watcher(StoreBackend(store, {}), selector)
     assert watcher.told == [NOT_YET]
-    store.swap(flag_set(flag("b", {"on": 1}), flagSetId="later"), now=NOW, source="two")
+    swap(store, flag_set(flag("b", {"on": 1}), flagSetId="later"), now=NOW, source="two")
     assert watcher.keys == [NOT_YET, ["b"]]
 
 
 def test_flags_that_a_selector_no_longer_finds_are_deleted_even_while_a_source_is_awaited() -> None:
     store = Store(sources=("one", "two"))
-    store.swap(flag_set(flag("a", {"on": 1}), flagSetId="shop"), now=NOW, source="one")
-    watcher = Watcher(StoreBackend(store, {}), "flagSetId=shop")
-    store.swap(flag_set(flag("a", {"on": 1}), flagSetId="other"), now=NOW, source="one")
+    swap(store, flag_set(flag("a", {"on": 1}), flagSetId="shop"), now=NOW, source="one")
+    backend = StoreBackend(store, {})
+    backend.stop_waiting()
+    watcher = Watcher(backend, "flagSetId=shop")
+    swap(store, flag_set(flag("a", {"on": 1}), flagSetId="other"), now=NOW, source="one")
     assert watcher.keys == [["a"], []]
+
+
+@pytest.fixture
+def first() -> tuple[Store, StoreBackend, Watcher]:
+    """The first of two sources has delivered, the second has not been heard of."""
+    store = Store(sources=("one", "two"))
+    swap(store, flag_set(flag("a", {"on": 1})), now=NOW, source="one")
+    backend = StoreBackend(store, {})
+    return store, backend, Watcher(backend)
+
+
+def test_no_partial_set_is_sent_while_a_source_may_still_deliver(
+    first: tuple[Store, StoreBackend, Watcher],
+) -> None:
+    store, backend, watcher = first
+    late = Watcher(backend)
+    swap(store, flag_set(flag("b", {"on": 1})), now=NOW, source="two")
+    assert [watcher.keys, late.keys] == [[NOT_YET, NOT_YET, ["a", "b"]], [NOT_YET, ["a", "b"]]]
+
+
+def test_a_source_that_fails_at_the_start_is_not_waited_for(
+    first: tuple[Store, StoreBackend, Watcher],
+) -> None:
+    store, _, watcher = first
+    fail(store, "it is down", NOW, "two")
+    assert (watcher.keys, watcher.quiet) == ([NOT_YET, ["a"]], [False, False])
+
+
+def test_a_source_that_stays_silent_at_the_start_is_waited_for_no_longer_than_that(
+    first: tuple[Store, StoreBackend, Watcher],
+) -> None:
+    store, backend, watcher = first
+    backend.stop_waiting()
+    backend.stop_waiting()
+    swap(store, flag_set(flag("b", {"on": 1})), now=NOW, source="two")
+    assert watcher.keys == [NOT_YET, ["a"], ["a", "b"]]
 
 
 async def test_a_large_set_is_encoded_in_a_thread() -> None:
     store = Store()
-    store.swap(many(1), now=NOW)
+    swap(store, many(1), now=NOW)
     backend = StoreBackend(store, {"region": "eu"})
     watcher = Watcher(backend)
     assert watcher.told == []
@@ -158,7 +195,7 @@ async def test_a_large_set_is_encoded_in_a_thread() -> None:
 async def test_what_changes_during_the_encoding_is_told_last() -> None:
     store, _, watcher = await encoding()
     for number in range(1, 100):
-        store.swap(many(number), now=NOW)
+        swap(store, many(number), now=NOW)
     watcher.hold.set()
     await settled()
     assert watcher.numbers[-1] == 99
@@ -169,14 +206,14 @@ async def test_what_changes_during_the_encoding_is_told_last() -> None:
 async def test_a_small_set_that_overtakes_a_large_one_is_the_last_word() -> None:
     store, _, watcher = await encoding()
     watcher.hold.set()
-    store.swap(flag_set(flag("small", {"on": 1})), now=NOW)
+    swap(store, flag_set(flag("small", {"on": 1})), now=NOW)
     await settled()
     assert watcher.keys == [["small"]]
 
 
 async def test_who_leaves_during_the_encoding_is_told_nothing() -> None:
     store = Store()
-    store.swap(many(0), now=NOW)
+    swap(store, many(0), now=NOW)
     backend = StoreBackend(store, {})
     leaving, staying = Watcher(backend, held=True), Watcher(backend)
     await asyncio.to_thread(leaving.making.wait, 10)
@@ -206,9 +243,9 @@ def test_nothing_is_encoded_while_nobody_listens(monkeypatch: pytest.MonkeyPatch
     store = Store()
     backend = StoreBackend(store, {})
     watcher = Watcher(backend)
-    store.swap(flag_set(flag("a", {"on": 1})), now=NOW)
+    swap(store, flag_set(flag("a", {"on": 1})), now=NOW)
     watcher.cancel()
-    store.swap(flag_set(flag("b", {"on": 1})), now=NOW)
+    swap(store, flag_set(flag("b", {"on": 1})), now=NOW)
     assert (len(encodings), watcher.keys) == (1, [NOT_YET, ["a"]])
 
 
@@ -216,22 +253,20 @@ async def test_closing_tells_nobody_anything_more() -> None:
     store, backend, watcher = await encoding()
     backend.close()
     watcher.hold.set()
-    store.swap(many(1), now=NOW)
+    swap(store, many(1), now=NOW)
     await settled()
     assert watcher.told == []
 
 
 def test_the_context_goes_with_each_set_as_it_is_then() -> None:
     store, context = Store(), {"region": "eu"}
-    store.swap(flag_set(flag("a", {"on": 1})), now=NOW)
+    swap(store, flag_set(flag("a", {"on": 1})), now=NOW)
     backend = StoreBackend(store, context)
     payloads: list[Any] = []
     topic = backend.topic("", call())
-    backend.watch(
-        topic, lambda flags, now: Payload(flags, json.dumps(dict(now)).encode()), payloads.append
-    )
+    backend.watch(topic, lambda flags, now: Payload(flags, json.dumps(dict(now)).encode()), payloads.append)
     context["region"] = "us"
-    store.swap(flag_set(flag("b", {"on": 1})), now=NOW)
+    swap(store, flag_set(flag("b", {"on": 1})), now=NOW)
     assert [each.digest for each in payloads] == [b'{"region": "eu"}', b'{"region": "us"}']
     assert backend.context() == {"region": "us"}
 
@@ -242,7 +277,7 @@ def test_a_set_that_cannot_be_encoded_is_an_error_and_logged(
     store = Store()
     backend = StoreBackend(store, {})
     watcher = Watcher(backend)
-    store.swap(flag_set(flag("a", {"on": float("nan")})), now=NOW, content="sha256:0")
+    swap(store, flag_set(flag("a", {"on": float("nan")})), now=NOW, content="sha256:0")
     assert watcher.told == [NOT_YET, syncing.UNENCODABLE]
     assert "cannot be encoded" in caplog.text
 
@@ -253,11 +288,14 @@ async def test_that_a_source_is_stale_is_no_reason_to_send_and_that_it_is_fresh_
     flags: FlagSet, names: tuple[str, ...]
 ) -> None:
     store = Store(sources=names)
-    store.swap(flags, now=NOW, source="")
-    watcher = Watcher(StoreBackend(store, {}))
-    for since in ("2026-01-02T03:04:05Z", None):
-        await settled()
-        store.serve(store.catalog.with_staleness("", since), now=NOW)
+    swap(store, flags, now=NOW, source="")
+    backend = StoreBackend(store, {})
+    backend.stop_waiting()
+    watcher = Watcher(backend)
+    await settled()
+    fail(store, "gone", NOW, "")
+    await settled()
+    confirm(store, NOW, "")
     await settled()
     assert watcher.quiet == [False, True, False]
     assert watcher.told[0] == watcher.told[2] != watcher.told[1]
@@ -268,13 +306,13 @@ async def test_who_came_while_two_were_stale_is_sent_what_is_left_of_it_when_one
     flags: FlagSet,
 ) -> None:
     store = Store(sources=("one", "two"))
-    store.swap(flags, now=NOW, source="one")
-    store.swap(flag_set(flag("b", {"on": 1})), now=NOW, source="two")
+    swap(store, flags, now=NOW, source="one")
+    swap(store, flag_set(flag("b", {"on": 1})), now=NOW, source="two")
     for name in ("one", "two"):
-        store.serve(store.catalog.with_staleness(name, "2026-01-02T03:04:05Z"), now=NOW)
+        fail(store, "gone", NOW, name)
     watcher = Watcher(StoreBackend(store, {}))
     await settled()
-    store.serve(store.catalog.with_staleness("two", None), now=NOW)
+    confirm(store, NOW, "two")
     await settled()
     assert watcher.quiet == [False, False]
     assert ["metadata" in told["b"] for told in watcher.told] == [True, False]
@@ -282,8 +320,8 @@ async def test_who_came_while_two_were_stale_is_sent_what_is_left_of_it_when_one
 
 async def test_a_change_that_waits_is_not_silenced_by_staleness() -> None:
     store, _, watcher = await encoding()
-    store.swap(many(1), now=NOW)
-    store.serve(store.catalog.with_staleness("", "2026-01-02T03:04:05Z"), now=NOW)
+    swap(store, many(1), now=NOW)
+    fail(store, "gone", NOW)
     watcher.hold.set()
     await settled()
     assert (watcher.numbers[-1], watcher.quiet[-1]) == (1, False)

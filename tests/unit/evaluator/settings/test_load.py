@@ -24,9 +24,7 @@ def test_nothing_given_gives_flagds_defaults() -> None:
 def test_the_command_line_wins_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "flagd.json"
     file.write_text(json.dumps({"port": 1, "sync-port": 1, "ofrep-port": 1, "uri": [*FILE]}))
-    found = load(
-        {"config": [str(file)], "port": ["3"]}, {"FLAGD_PORT": "2", "FLAGD_SYNC_PORT": "2"}
-    ).settings
+    found = load({"config": [str(file)], "port": ["3"]}, {"FLAGD_PORT": "2", "FLAGD_SYNC_PORT": "2"}).settings
     assert (found.port, found.sync_port, found.ofrep_port) == (3, 2, 1)
     assert found.sources == ONE
 
@@ -48,7 +46,7 @@ def test_the_file_at_home_is_read_where_none_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "flagd.json:1:2"),
+        ("{", "flagd.json:1:1"),
         ("[]", "must be an object of options"),
         ('{"port": "many"}', "port in .*flagd.json is"),
         ('{"sources": [{"uri": "a"}]}', r"sources in .*flagd.json\[0\] needs a provider"),
@@ -69,7 +67,7 @@ def test_a_named_file_that_is_missing_is_refused(tmp_path: Path) -> None:
 
 def test_an_unknown_variable_is_warned_of_with_a_guess() -> None:
     (warning,) = load({}, {"FLAGD_PROT": "1"}).warnings
-    assert warning == 'the variable FLAGD_PROT is none that is read (did you mean "FLAGD_PORT"?)'
+    assert warning == 'unknown variable FLAGD_PROT (did you mean "FLAGD_PORT"?)'
 
 
 @pytest.mark.parametrize(
@@ -93,7 +91,7 @@ def test_an_unknown_key_of_the_file_is_warned_of(tmp_path: Path) -> None:
     file = tmp_path / "flagd.yaml"
     file.write_text("ports: 1\n")
     (warning,) = load({"config": [str(file)]}, {}).warnings
-    assert warning.endswith('the key "ports" is none that is read (did you mean "port"?)')
+    assert warning.endswith('unknown key "ports" (did you mean "port"?)')
 
 
 @pytest.mark.parametrize("option", [option for option in OPTIONS if option.name != "config"])
@@ -131,9 +129,7 @@ def test_client_certificates_are_asked_for_on_every_tls_port_but_management() ->
         for what in ("cert", "key")
     }
     found = load(flags | {"client-ca-path": ["ca.pem"]}, {}).settings
-    asked = [
-        tls and tls.client_ca for tls in (found.server_tls, found.ofrep_tls, found.management_tls)
-    ]
+    asked = [tls and tls.client_ca for tls in (found.server_tls, found.ofrep_tls, found.management_tls)]
     assert asked == [Path("ca.pem"), Path("ca.pem"), None]
 
 
@@ -162,9 +158,7 @@ def test_no_two_options_share_a_name_a_letter_or_a_variable() -> None:
 
 
 def test_every_option_that_is_taken_has_a_place() -> None:
-    kept = {
-        option.target for option in OPTIONS if option.target != "-" and "." not in option.target
-    }
+    kept = {option.target for option in OPTIONS if option.target != "-" and "." not in option.target}
     assert kept <= set(Settings.__dataclass_fields__)
     assert all(option.choices for option in OPTIONS if option.kind is Kind.CHOICE)
 
@@ -177,3 +171,34 @@ def test_the_pod_is_known_by_what_its_manifest_tells() -> None:
 @pytest.mark.parametrize(("flags", "receipts"), [({}, "on"), ({"receipts": ["off"]}, "off")])
 def test_receipts_are_sent_unless_they_are_off(flags: dict[str, list[str]], receipts: str) -> None:
     assert load(flags, {}).settings.receipts == receipts
+
+
+@pytest.mark.parametrize(
+    ("given", "target"),
+    [
+        ("grpc://proxy:8015", "proxy:8015"),
+        ('{"uri":"proxy:8015","provider":"grpc","selector":"shop/flags"}', "proxy:8015"),
+    ],
+)
+def test_receipts_of_a_file_are_told_to_a_server(given: str, target: str) -> None:
+    settings = load({"uri": ["file:flags.json"], "receipts-to": [given]}, {}).settings
+    assert settings.receipts_to is not None
+    assert settings.receipts_to.uri == target
+
+
+@pytest.mark.parametrize(
+    ("uris", "given", "said"),
+    [
+        (["file:a.json"], "http://proxy:8015", "--receipts-to must be a gRPC server"),
+        (
+            ["file:a.json", "file:b.json"],
+            "grpc://proxy:8015",
+            "needs exactly one source that is a file; there are 2",
+        ),
+        (["grpc://proxy:8015"], "grpc://proxy:8015", "there are 0"),
+        (["file:a.json"], "{", "--receipts-to is not valid JSON"),
+    ],
+)
+def test_receipts_that_cannot_be_told_are_refused(uris: list[str], given: str, said: str) -> None:
+    with pytest.raises(InvalidSettingError, match=said):
+        load({"uri": uris, "receipts-to": [given]}, {})

@@ -22,7 +22,7 @@ def test_a_duration_is_read_as_go_writes_it(text: object, seconds: float) -> Non
     "text", ["", "10", "s10", "-1s", "1 s", "1d", ".s", "9" * 400 + "h", "٣s", 10, True, None, [1]]
 )
 def test_what_is_no_duration_is_refused(text: object) -> None:
-    with pytest.raises(InvalidSettingError, match=r"--d is .*: must be a duration such as 30s"):
+    with pytest.raises(InvalidSettingError, match=r"--d is .*, which is not a valid duration; use 10s"):
         values.duration(text, "--d")
 
 
@@ -77,19 +77,15 @@ def test_what_is_no_list_of_texts_is_refused(given: list[object]) -> None:
         ([""], {}),
     ],
     ids=[
-        "repeated and parted", "one pair keeps its commas", "quoted as in CSV", "equals signs in a value", "the later wins", "empty value",
+        "repeated and " "parted", "one pair keeps its " "commas", "quoted as in " "CSV", "equals signs in a " "value", "the later " "wins", "empty value",
         "an object as text", "a mapping of the file", "nothing",
     ],
 )  # fmt: skip
-def test_pairs_are_read_as_pflag_and_viper_read_them(
-    given: list[Any], found: dict[str, str]
-) -> None:
+def test_pairs_are_read_as_pflag_and_viper_read_them(given: list[Any], found: dict[str, str]) -> None:
     assert values.pairs(given, "-X") == found
 
 
-@pytest.mark.parametrize(
-    "given", ["region", "=region", "a=1,b=2,c", '{"a"', '{"a": []}', 7, ["a=1"]]
-)
+@pytest.mark.parametrize("given", ["region", "=region", "a=1,b=2,c", '{"a"', '{"a": []}', 7, ["a=1"]])
 def test_what_are_no_pairs_is_refused(given: object) -> None:
     with pytest.raises(InvalidSettingError, match="-X"):
         values.pairs([given], "-X")

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 
 def document(*keys: str, value: Any = True, **more: Any) -> bytes:
-    flags = {
-        key: {"state": "ENABLED", "variants": {"on": value}, "defaultVariant": "on"} for key in keys
-    }
+    flags = {key: {"state": "ENABLED", "variants": {"on": value}, "defaultVariant": "on"} for key in keys}
     return json.dumps({"flags": flags, **more}).encode()
 
 
@@ -82,9 +80,8 @@ async def following(
     clock: Callable[[], float] | None = None,
 ) -> AsyncIterator[tuple[Store, Followers]]:
     store = Store(sources=[source.name for source in sources])
-    followers = Followers(
-        sources, store, clock=clock or Clock(), state_dir=state_dir, random=lambda: 1.0
-    )
+    followers = Followers(sources, store, clock=clock or Clock(), state_dir=state_dir, random=lambda: 1.0)
+    await followers.restore()
     task = asyncio.create_task(followers.run())
     try:
         yield store, followers

@@ -125,9 +125,7 @@ async def test_the_definitions_of_a_folder_are_delivered_together_in_order_of_na
     await heard.aclose()
 
 
-async def test_what_did_not_change_is_told_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_did_not_change_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_module, "POLL", 0.01)
     write(tmp_path / "flags.json", "one")
     heard = source(tmp_path / "flags.json", watch=False).deliveries()
@@ -149,9 +147,7 @@ async def test_a_second_change_that_leaves_no_trace_in_the_times_is_seen(
     await heard.aclose()
 
 
-async def test_yaml_that_is_written_in_place_is_taken_once_it_is_whole(
-    tmp_path: Path, watch: bool
-) -> None:
+async def test_yaml_that_is_written_in_place_is_taken_once_it_is_whole(tmp_path: Path, watch: bool) -> None:
     path = tmp_path / "flags.yaml"
     write(path, "one")
     heard = source(path, watch=watch).deliveries()
@@ -203,7 +199,9 @@ def test_yaml_that_was_written_just_before_the_first_look_is_looked_at_twice(
 
 
 def make_anew(path: Path, text: str) -> None:
-    """As editors with a backup, `git checkout` and `cp` after `rm` do: another inode, written in its place."""
+    """As editors with a backup, `git checkout` and `cp` after `rm` do: another inode, written in
+    its place.
+    """
     path.rename(path.with_suffix(".backup"))
     path.write_text(text)
 
@@ -237,14 +235,10 @@ def test_yaml_in_another_inode_is_looked_at_twice_unless_it_was_renamed_there(
     assert (looking._look(False) is None) is waits
 
 
-async def test_yaml_that_is_made_anew_is_taken_once_it_is_whole(
-    tmp_path: Path, watch: bool
-) -> None:
+async def test_yaml_that_is_made_anew_is_taken_once_it_is_whole(tmp_path: Path, watch: bool) -> None:
     path = tmp_path / "flags.yaml"
     write(path, "one")
-    heard = FileSource(
-        "f", "identity", path, lambda: tmp_path.stat().st_mtime, watch=watch
-    ).deliveries()
+    heard = FileSource("f", "identity", path, lambda: tmp_path.stat().st_mtime, watch=watch).deliveries()
     assert text(await following(heard, Delivery)) == "one"
     changed = asyncio.ensure_future(following(heard, Delivery))
     path.rename(path.with_suffix(".backup"))
@@ -270,9 +264,7 @@ async def test_yaml_that_is_written_on_and_on_is_a_fault(
     assert (await following(looking.deliveries(), SourceFault)).reason == "Changing"
 
 
-async def test_what_is_too_large_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_module, "MAX_BYTES", 10)
     write(tmp_path / "a.json", "x" * 6)
     write(tmp_path / "b.json", "x" * 6)
@@ -308,3 +300,24 @@ def test_links_in_a_circle_end(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     assert places(tmp_path / "a" / "flags.json") == (tmp_path,)
+
+
+@pytest.mark.parametrize("where", ["flags.json", "folder/flags.json"])
+async def test_a_fifo_that_takes_a_files_place_is_a_fault_until_a_file_is_back(
+    tmp_path: Path, watch: bool, where: str
+) -> None:
+    path = tmp_path / where
+    path.parent.mkdir(exist_ok=True)
+    write(path, "one")
+    heard = source(path if path.parent == tmp_path else path.parent, watch=watch).deliveries()
+    assert text(await following(heard, Delivery)) == "one"
+    path.unlink()
+    os.mkfifo(path)
+    fault = await following(heard, SourceFault)
+    while fault.reason == "NotFound":
+        fault = await following(heard, SourceFault)
+    assert "it is a FIFO, which cannot be followed; use a regular file or a folder" in fault.message
+    path.unlink()
+    write(path, "two")
+    assert text(await following(heard, Delivery)) == "two"
+    await heard.aclose()

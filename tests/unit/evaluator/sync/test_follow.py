@@ -243,10 +243,10 @@ async def test_what_could_not_be_served_is_tried_again_though_its_source_says_un
 
 async def test_a_context_that_changes_alone_is_told_to_whoever_passes_it_on() -> None:
     source, told = FakeSource(), list[object]()
-    async with following([source]) as (store, followers):
+    async with following([source]) as (store, _):
         source.say(delivery(document("a"), region="eu"))
         await until(lambda: value(store, "a"))
-        store.subscribe(lambda _: told.append(dict(followers.context)))
+        store.subscribe(lambda _: told.append(dict(store.context)))
         source.say(delivery(document("a"), region="us"))
         await until(lambda: told)
         source.say(delivery(document("a"), region="us"))
@@ -259,14 +259,12 @@ async def test_a_context_that_comes_with_the_end_of_staleness_is_sent_though_ano
     None
 ):
     sent, low, high = list[Any](), FakeSource("low"), FakeSource("high")
-    async with following([low, high]) as (store, followers):
+    async with following([low, high]) as (store, _):
         high.say(delivery(document("b"), region="eu"))
         low.say(document("a"))
         await until(lambda: value(store, "a") and value(store, "b"))
-        backend = StoreBackend(store, followers.context)
-        backend.watch(
-            backend.topic("", call()), lambda _, now: Payload(b"", b"%d" % len(now)), sent.append
-        )
+        backend = StoreBackend(store, store.context)
+        backend.watch(backend.topic("", call()), lambda _, now: Payload(b"", b"%d" % len(now)), sent.append)
         for source in (low, high):
             source.say(SourceFault("Unreachable", "gone"))
         await until(lambda: store.catalog.stale == {"low", "high"})
@@ -283,16 +281,16 @@ async def test_a_context_comes_with_its_flags_and_not_while_they_are_prepared(
 ) -> None:
     prepare, seen = Store.prepare, list[object]()
     source = FakeSource()
-    async with following([source]) as (store, followers):
+    async with following([source]) as (store, _):
         source.say(delivery(document("a", value=1), region="eu"))
         await until(lambda: value(store, "a") == 1)
 
         def slow(store: Store, catalog: Any) -> Any:
-            seen.append((value(store, "a"), dict(followers.context)))
+            seen.append((value(store, "a"), dict(store.context)))
             return prepare(store, catalog)
 
         monkeypatch.setattr(Store, "prepare", slow)
-        store.subscribe(lambda _: seen.append((value(store, "a"), dict(followers.context))))
+        store.subscribe(lambda _: seen.append((value(store, "a"), dict(store.context))))
         source.say(delivery(document("a", value=2), region="us"))
         await until(lambda: value(store, "a") == 2)
     assert seen == [(1, {"region": "eu"}), (2, {"region": "us"})]
@@ -302,25 +300,25 @@ async def test_a_context_whose_flags_cannot_be_served_is_not_either(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source = FakeSource()
-    async with following([source]) as (store, followers):
+    async with following([source]) as (store, _):
         source.say(delivery(document("a", value=1), region="eu"))
         await until(lambda: value(store, "a") == 1)
         monkeypatch.setattr(Store, "prepare", lambda *_: 1 / 0)
         source.say(delivery(document("a", value=2), region="us"))
         await until(lambda: stale(source, store))
-        assert followers.context == {"region": "eu"}
+        assert store.context == {"region": "eu"}
 
 
 async def test_contexts_of_sources_are_merged_the_last_source_wins() -> None:
     low, high = FakeSource("low"), FakeSource("high")
-    async with following([low, high]) as (store, followers):
+    async with following([low, high]) as (store, _):
         high.say(delivery(document("b"), tier="high"))
         await until(lambda: value(store, "b"))
         low.say(delivery(document("a"), tier="low", region="eu"))
         await until(lambda: value(store, "a"))
-        assert followers.context == {"tier": "high", "region": "eu"}
+        assert store.context == {"tier": "high", "region": "eu"}
         high.say(delivery(document("b")))
-        await until(lambda: followers.context == {"tier": "low", "region": "eu"})
+        await until(lambda: store.context == {"tier": "low", "region": "eu"})
 
 
 async def test_after_a_restart_the_last_good_set_is_served_stale_with_its_age_until_the_source_answers(
@@ -332,13 +330,13 @@ async def test_after_a_restart_the_last_good_set_is_served_stale_with_its_age_un
         await until(lambda: files(tmp_path, "state/*.flags"))
         before = store.snapshot
     again = FakeSource()
-    async with following([again], state_dir=tmp_path / "state", clock=Clock(800.0)) as (store, f):
+    async with following([again], state_dir=tmp_path / "state", clock=Clock(800.0)) as (store, _):
         await until(lambda: store.snapshot)
         status = store.status("fake")
         assert before is not None
         assert store.snapshot is not None
         assert store.snapshot.digest == before.digest
-        assert (status.from_disk, status.last_success, f.context) == (True, 500.0, {"region": "eu"})
+        assert (status.from_disk, status.last_success, store.context) == (True, 500.0, {"region": "eu"})
         assert status.stale is not None
         again.say(document("a"))
         await until(lambda: not store.status("fake").from_disk)

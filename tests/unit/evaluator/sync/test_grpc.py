@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 import trustme
-from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 
+from evaluator.sync import connector
 from evaluator.sync import grpc as grpc_module
 from evaluator.sync.config import InvalidSourceError, Provider, SourceConfig
 from evaluator.sync.grpc import GrpcSource
 from evaluator.sync.peer import delivered, target
 from evaluator.sync.source import Delivery, SourceFault, Unchanged
+from evaluator.wire import sync_pb2
 from tests.sync_sources import Ear, GrpcPeer
 
 if TYPE_CHECKING:
@@ -103,8 +104,8 @@ async def test_a_peer_that_does_not_answer_is_not_said_to_have_what_it_sent(
     peer: GrpcPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grpc_module, "_CONFIRM", 0.02)
-    monkeypatch.setattr(grpc_module, "_ASK_SECONDS", 0.1)
-    monkeypatch.setattr(grpc_module, "_PING_TIMEOUT", 0.5)
+    monkeypatch.setattr(connector, "ASK_SECONDS", 0.1)
+    monkeypatch.setattr(connector, "_PING_TIMEOUT", 0.5)
     freezer = Freezer(peer.port)
     async with freezer.listening() as port, listening(port, keepalive=0.5) as ear:
         await ear.until(Delivery)
@@ -252,7 +253,7 @@ def _is_serving(task: asyncio.Task[Any]) -> bool:
 async def test_a_stream_whose_peer_hangs_is_noticed_by_its_silence_to_pings_and_resumed(
     peer: GrpcPeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grpc_module, "_PING_TIMEOUT", 0.3)
+    monkeypatch.setattr(connector, "_PING_TIMEOUT", 0.3)
     freezer = Freezer(peer.port)
     async with freezer.listening() as port, listening(port, keepalive=0.3) as ear:
         await ear.until(Delivery)

@@ -36,9 +36,7 @@ async def test_another_content_is_delivered_though_its_etag_is_the_same() -> Non
     assert await made.answered(second, '"1"') is second
 
 
-@pytest.mark.parametrize(
-    ("at_least", "expected"), [(0.0, 10.0), (5.0, 10.0), (60.0, 60.0)], ids=str
-)
+@pytest.mark.parametrize(("at_least", "expected"), [(0.0, 10.0), (5.0, 10.0), (60.0, 60.0)], ids=str)
 async def test_it_waits_for_its_schedule_or_for_as_long_as_the_peer_wants(
     at_least: float, expected: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

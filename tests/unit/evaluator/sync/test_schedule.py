@@ -10,12 +10,8 @@ from evaluator.sync.config import InvalidSourceError, Provider, SourceConfig
 from evaluator.sync.schedule import Schedule, fnv32a
 
 
-def schedule(
-    *, random: float = 0.5, interval: float = 5.0, cron: str = "", seed: str = ""
-) -> Schedule:
-    config = SourceConfig(
-        "http://h/f", Provider.HTTP, interval=interval, cron=cron, interval_seed=seed
-    )
+def schedule(*, random: float = 0.5, interval: float = 5.0, cron: str = "", seed: str = "") -> Schedule:
+    config = SourceConfig("http://h/f", Provider.HTTP, interval=interval, cron=cron, interval_seed=seed)
     return Schedule(config, lambda: random)
 
 

@@ -26,8 +26,11 @@ def integral(value: Any) -> Any:
         return {key: integral(item) for key, item in value.items()}
     if isinstance(value, list):
         return [integral(item) for item in value]
-    fits = isinstance(value, float) and value.is_integer() and -(2**63) <= value <= 2**64 - 1
-    return int(value) if fits else value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    number = float(value)
+    fits = number.is_integer() and -(2**63) <= number <= 2**64 - 1
+    return int(number) if fits else number
 
 
 @pytest.mark.parametrize(
@@ -40,7 +43,7 @@ def integral(value: Any) -> Any:
         (1000, "1903e8"),
         (1000000, "1a000f4240"),
         (1000000000000, "1b000000e8d4a51000"),
-        (18446744073709551615, "1bffffffffffffffff"),
+        (18446744073709549568, "1bfffffffffffff800"),
         (-1, "20"),
         (-100, "3863"),
         (-9223372036854775808, "3b7fffffffffffffff"),
@@ -65,6 +68,8 @@ def integral(value: Any) -> Any:
         (-0.0, "00"),
         (2.0**64, "fa5f800000"),
         (2**64, "fa5f800000"),
+        (2**64 - 1, "fa5f800000"),
+        (2**53 + 1, "1b0020000000000000"),
         ({"bb": 1, "c": 2}, "a261630262626201"),
     ],
     ids=str,
@@ -97,3 +102,8 @@ def test_deep_values_are_refused() -> None:
         value = [value]
     with pytest.raises(RuleError):
         encode(value)
+
+
+@given(st.integers(-(2**70), 2**70))
+def test_an_integer_and_the_float_that_a_protocol_makes_of_it_are_encoded_alike(value: int) -> None:
+    assert encode(value) == encode(float(value))

@@ -46,6 +46,7 @@ def test_a_bucket_is_the_scaled_hash_and_owns_its_range(key: str, weights: list[
         pytest.param([["a", MOST_WEIGHT + 1]], id="a weight too large"),
         pytest.param([["a", MOST_WEIGHT], ["b", 1]], id="a sum too large"),
         pytest.param([["a", 0], ["b", -5]], id="no weight at all"),
+        pytest.param([["a", 1], ["b", -1e19]], id="a weight too small"),
     ],
 )
 def test_invalid_entries_come_to_null(entries: list[Any]) -> None:
@@ -103,9 +104,7 @@ def test_the_second_generation_hashes_text(values: Any, context: Any, hashed: st
         pytest.param([{"var": "id"}, *HALVES], {"id": 5}, "05", id="an integer"),
         pytest.param([{"var": "id"}, *HALVES], {"id": 5.0}, "05", id="an integral float"),
         pytest.param([{"var": "id"}, *HALVES], {"id": False}, "f4", id="a boolean"),
-        pytest.param(
-            [{"var": "id"}, *HALVES], {"id": {"a": 1, "b": 2}}, "a2616101616202", id="map"
-        ),
+        pytest.param([{"var": "id"}, *HALVES], {"id": {"a": 1, "b": 2}}, "a2616101616202", id="map"),
         pytest.param([{"var": "gone"}, *HALVES], KEYED, None, id="null"),
         pytest.param([{"var": "gone"}, *HALVES], {}, None, id="null without a targeting key"),
         pytest.param(HALVES, {}, None, id="no targeting key"),
@@ -116,6 +115,18 @@ def test_the_third_generation_hashes_cbor(values: Any, context: Any, hashed: str
     if hashed is not None:
         expected = "ab"[bucket_of(bytes.fromhex(hashed), 100) // 50]
     assert fractional(values, context, V3) == expected
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@given(st.integers(2**53, 2**70).flatmap(lambda n: st.sampled_from([n, -n])))
+def test_an_integer_has_the_bucket_of_the_float_that_grpc_brings(nested: bool, identifier: int) -> None:
+    buckets = [[str(number), 1] for number in range(1000)]
+    entries = [{"var": "id"}, *buckets]
+    of_integer, of_float = (
+        fractional(entries, {"id": {"number": [value]} if nested else value}, V3)
+        for value in (identifier, float(identifier))
+    )
+    assert of_integer == of_float
 
 
 def test_arguments_that_are_no_list_come_to_null() -> None:

@@ -72,6 +72,8 @@ VARIABLES: list[tuple[Any, Any]] = [
     (var(""), CONTEXT),
     (var([]), CONTEXT),
     (var([""]), CONTEXT),
+    ({"map": [[None], var(["", "default"])]}, ["default"]),
+    ({"map": [[None], var("")]}, [None]),
     (var(None), None),
     (var(var("name")), None),
     (var({"cat": ["te", "xt"]}), "hello"),
@@ -136,10 +138,15 @@ COMPARISONS: list[tuple[Any, Any]] = [
     ({"==": [var("one"), "1"]}, True),
     ({"==": [var("$flagd"), "x"]}, False),
     ({"==": var("pair")}, False),
-    ({"==": [1]}, FAILS),
+    ({"==": [1]}, False),
     ({"==": 1}, FAILS),
+    ({"==": []}, False),
+    ({"==": var("list.2.deep")}, False),
+    ({"==": {"merge": [1]}}, False),
+    ({"==": {"merge": [1, 1]}}, True),
     ({"!=": [1, "1"]}, False),
-    ({"!=": [1]}, FAILS),
+    ({"!=": [1]}, True),
+    ({"!=": 1}, FAILS),
     ({"===": [1, 1.0]}, True),
     ({"===": [1, "1"]}, False),
     ({"===": [True, 1]}, False),
@@ -155,20 +162,26 @@ COMPARISONS: list[tuple[Any, Any]] = [
     ({"<": [1, 2, 3]}, True),
     ({"<": [1, 3, 2]}, False),
     ({"<": [1, 2, 3, 0]}, True),
-    ({"<": [1]}, FAILS),
+    ({"<": [1]}, False),
     ({"<=": [1, 1, 2]}, True),
+    ({"<=": [1]}, False),
     ({"<=": [None, None]}, True),
     ({"<=": [None, 0]}, False),
     ({">": [3, 2, 1]}, True),
+    ({">": []}, False),
+    ({">": var("text")}, FAILS),
     ({">": var("pair")}, True),
     ({">=": [2, 2]}, True),
     ({">=": [1, 2]}, False),
+    ({">=": [1]}, False),
 ]
 ARITHMETIC: list[tuple[Any, Any]] = [
     ({"+": [1, "2", 0.5]}, 3.5),
     ({"+": "3"}, 3.0),
     ({"+": ["words"]}, 0.0),
     ({"+": []}, 0.0),
+    ({"cat": [{"+": [-0.0]}, ""]}, "-0"),
+    ({"cat": [{"+": ["-0"]}, ""]}, "-0"),
     ({"+": [None]}, FAILS),
     ({"+": [True]}, FAILS),
     ({"-": [5]}, -5.0),
@@ -189,6 +202,7 @@ ARITHMETIC: list[tuple[Any, Any]] = [
     ({"min": 1}, FAILS),
     ({"abs": -2}, 2.0),
     ({"abs": ["-2", 5]}, 2.0),
+    ({"abs": []}, FAILS),
     ({"+": [10**400]}, FAILS),
     ({"==": ["1" * 5000, 1]}, FAILS),
 ]
@@ -236,6 +250,7 @@ LISTS: list[tuple[Any, Any]] = [
     ({"in": ["5", [[1, 9]]]}, True),
     ({"in": [None, [[1, 9]]]}, FAILS),
     ({"in": [5, [[1]]]}, FAILS),
+    ({"in": [1, [[5]]]}, FAILS),
     ({"in": ["a", None]}, False),
     ({"in": ["a"]}, False),
     ({"in": [{}, [{}]]}, FAILS),
@@ -249,6 +264,7 @@ LISTS: list[tuple[Any, Any]] = [
     ({"contains_all": ["a", ["a"]]}, False),
     ({"contains_any": [["a", 1], [True, 1.0]]}, True),
     ({"contains_any": [["a", 1], [True]]}, False),
+    ({"contains_any": [[2**53 + 1], [2**53]]}, True),
     ({"contains_any": [[[1]], [[1]]]}, FAILS),
     ({"contains_any": [["a"], [[1]]]}, False),
     ({"contains_none": [["a"], ["b"]]}, True),
@@ -266,6 +282,9 @@ LOOPS: list[tuple[Any, Any]] = [
     ({"map": [var("users"), var("name")]}, ["ann", "bob"]),
     ({"map": [var("missing"), 1]}, []),
     ({"map": ["text", 1]}, []),
+    ({"map": [[1]]}, []),
+    ({"map": [var("text")]}, []),
+    ({"map": var("list")}, FAILS),
     ({"map": [var("text"), 1]}, FAILS),
     ({"map": [[var("text")], var("")]}, [{"var": "text"}]),
     ({"filter": [var("users"), {">": [var("age"), 25]}]}, [CONTEXT["users"][0]]),
@@ -273,7 +292,9 @@ LOOPS: list[tuple[Any, Any]] = [
     ({"filter": [var("users"), {"==": [var("name"), "ann"]}]}, []),
     ({"filter": [var("users"), {"==": [var(".name"), "ann"]}]}, [CONTEXT["users"][0]]),
     ({"filter": [[1], {"==": [var("single"), 1]}]}, FAILS),
-    ({"filter": [[1]]}, FAILS),
+    ({"filter": [[1]]}, []),
+    ({"filter": [{"nonsense": []}]}, []),
+    ({"filter": var("list")}, FAILS),
     ({"all": [var("users"), {">": [var("age"), 10]}]}, True),
     ({"all": [var("users"), {">": [var("age"), 25]}]}, False),
     ({"all": [[], {"nonsense": []}]}, False),
@@ -287,13 +308,22 @@ LOOPS: list[tuple[Any, Any]] = [
     ({"none": [var("users"), {"<": [var("age"), 10]}]}, True),
     ({"none": [var("users"), {"<": [var("age"), 25]}]}, False),
     ({"none": [[], True]}, True),
+    ({"some": [[{"name": "ann"}], {"some": [var("text"), {"==": [1, 1]}]}]}, False),
+    ({"some": [[1], {"some": [var("pair"), {"==": [var(""), 2]}]}]}, True),
+    ({"some": [[1], {"some": [var("object"), {"==": [1, 1]}]}]}, FAILS),
+    ({"some": [[1], {"map": [var("single"), 1]}]}, FAILS),
+    ({"some": [[1], {"reduce": [[1], var("text"), 0]}]}, FAILS),
+    ({"filter": [[1], {"reduce": [[], var("text"), 0]}]}, []),
+    ({"all": [[None], var(["", "default"])]}, FAILS),
     ({"reduce": [[1, 2, None], {"+": [var("current"), var("accumulator")]}, 0]}, 3.0),
     ({"reduce": [["a", "b"], {"cat": [var("accumulator"), var("current")]}, ""]}, "ab"),
     ({"reduce": [[0, 1], {"or": [var("accumulator"), var("current")]}, False]}, True),
     ({"reduce": [var("missing"), {"nonsense": []}, 5]}, 0.0),
     ({"reduce": [[1], var("valueType"), "x"]}, "string"),
     ({"reduce": [[1], {"+": [1]}, None]}, FAILS),
-    ({"reduce": [[1], {"+": [1]}]}, FAILS),
+    ({"reduce": [[1], {"+": [1]}]}, 0.0),
+    ({"reduce": [[1]]}, 0.0),
+    ({"reduce": var("list")}, FAILS),
     ({"reduce": [[1], 1, 1]}, FAILS),
 ]
 SEMANTIC_VERSIONS: list[tuple[Any, Any]] = [
@@ -360,13 +390,18 @@ def test_a_rule_comes_to_what_flagds_engine_makes_of_it(rule: Any, expected: Any
 
 
 @pytest.mark.parametrize(("rule", "expected"), CASES)
-def test_tracing_changes_no_result(rule: Any, expected: Any) -> None:
-    traced = compile_rule(rule, bucketing=Bucketing.V2, flag_key="flag", trace=lambda *_: None)
+def test_every_operator_reports_what_it_comes_to(rule: Any, expected: Any) -> None:
+    compiled = compile_rule(rule, bucketing=Bucketing.V2, flag_key="flag")
+    reports: list[Any] = []
     try:
-        result = traced(CONTEXT)
+        result = compiled(CONTEXT, trace=lambda *report: reports.append(report))
     except RuleError:
         result = FAILS
     assert result == expected
+    if result is not FAILS and isinstance(rule, dict) and len(rule) == 1:
+        path, name, value, _ = reports[-1]
+        assert (path, name) == ((*rule,), *rule)
+        assert value is result
 
 
 def test_a_remainder_of_nothing_is_not_a_number() -> None:

@@ -1,18 +1,24 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evaluator.flags.model import Bucketing
-from evaluator.targeting import compile_rule
+from evaluator.targeting import STEPS, Frame, RuleError, compile_rule
 from evaluator.targeting.bucketing import bucket_of
+from tests.contract.generated_flags import contexts
+from tests.contract.generated_rules import rules
+
+if TYPE_CHECKING:
+    from evaluator.targeting import Rule, Trace
 
 
 def traced(rule: Any, context: dict[str, Any], bucketing: Bucketing = Bucketing.V2) -> list[Any]:
     found: list[Any] = []
-    compiled = compile_rule(
-        rule, bucketing=bucketing, flag_key="flag", trace=lambda *report: found.append(report)
-    )
-    compiled(context)
+    compiled = compile_rule(rule, bucketing=bucketing, flag_key="flag")
+    compiled(context, trace=lambda *report: found.append(report))
     return found
 
 
@@ -50,3 +56,28 @@ def test_variables_in_loops_report_their_names_and_places() -> None:
         (("some", 0, "var"), "var", [{"name": "ann"}], {"name": "users"}),
         (("some", 1, "==", 0, "var"), "var", "ann", {"name": "name"}),
     ]
+
+
+def outcome(rule: Rule, context: dict[str, Any], trace: Trace | None) -> tuple[str, int]:
+    """What the rule came to, as text since NaN is not itself, and how many steps are left."""
+    frame = Frame()
+    frame.steps_left, frame.trace = STEPS, trace
+    try:
+        result = repr(rule.run(context, frame))
+    except RuleError as error:
+        result = str(error)
+    return result, frame.steps_left
+
+
+@given(rules(), contexts, st.sampled_from(Bucketing))
+def test_a_trace_changes_neither_the_result_nor_the_steps(
+    rule: Any, given_context: tuple[str | None, dict[str, Any]], bucketing: Bucketing
+) -> None:
+    targeting_key, attributes = given_context
+    context = {**attributes, "targetingKey": targeting_key, "$flagd": {"flagKey": "flag", "timestamp": 0}}
+    compiled = compile_rule(rule, bucketing=bucketing, flag_key="flag")
+    reports: list[Any] = []
+    traced = outcome(compiled, context, lambda *report: reports.append(report))
+    assert traced == outcome(compiled, context, None)
+    if reports and reports[-1][0] == (*rule,):
+        assert repr(reports[-1][2]) == traced[0]

@@ -75,9 +75,7 @@ class _Metrics(metrics_grpc.MetricsServiceServicer):
 
     def Export(self, request: Any, context: Any) -> Any:  # noqa: N802 - the service's name
         for resource in request.resource_metrics:
-            found = {
-                metric.name: metric for scope in resource.scope_metrics for metric in scope.metrics
-            }
+            found = {metric.name: metric for scope in resource.scope_metrics for metric in scope.metrics}
             self._receiver.metrics.append(found)
             self._receiver.keep(context, resource.resource)
         return metrics_pb2.ExportMetricsServiceResponse()
@@ -85,6 +83,4 @@ class _Metrics(metrics_grpc.MetricsServiceServicer):
 
 def attributes(carrier: Any) -> dict[str, Any]:
     """The attributes of a span, a data point or a resource."""
-    return {
-        each.key: getattr(each.value, each.value.WhichOneof("value")) for each in carrier.attributes
-    }
+    return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in carrier.attributes}

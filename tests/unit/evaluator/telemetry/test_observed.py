@@ -13,11 +13,11 @@ import pytest
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2_grpc as sync_grpc
 
-from evaluator.resolve import resolve
 from evaluator.settings import InvalidSettingError, OtelSettings, Settings
 from evaluator.store import Store
 from evaluator.telemetry.observed import Observed
 from evaluator.wiring import serve
+from tests.stores import swap
 from tests.unit.evaluator.server import fakes
 from tests.unit.evaluator.server.fakes import NOW
 
@@ -52,7 +52,7 @@ async def test_what_was_asked_before_the_end_is_with_the_collector_after_it(
     receiver: Receiver,
 ) -> None:
     store = Store()
-    store.swap(fakes.flag_set(fakes.BOOLEAN), now=NOW)
+    swap(store, fakes.flag_set(fakes.BOOLEAN), now=NOW)
     otel = OtelSettings(collector_uri=receiver.address)
     serving = await serve(store, settings(otel=otel, metrics_exporter="otel"))
     await asyncio.to_thread(post, serving.ports.ofrep, "boolean")
@@ -78,24 +78,23 @@ async def test_the_sync_port_has_flagds_spans_and_metrics(receiver: Receiver) ->
     otel = OtelSettings(collector_uri=receiver.address)
     serving = await serve(store, settings(otel=otel, metrics_exporter="otel"))
     for _ in range(2):
-        store.swap(fakes.flag_set(fakes.BOOLEAN), now=NOW)
+        swap(store, fakes.flag_set(fakes.BOOLEAN), now=NOW)
     await sync(serving.ports.sync)
     await serving.stop()
     spans = {span.name.rpartition("/")[2]: (scope, span) for scope, span in receiver.spans}
     assert len(spans) == len(receiver.spans) == 4
     scope, new = spans["flagSync"]
     assert (scope, attributes(new)) == ("jsonEvaluator", {"feature_flag.source": "repo"})
-    codes = {
-        name: attributes(span).get("rpc.grpc.status_code") for name, (_, span) in spans.items()
-    }
+    codes = {name: attributes(span).get("rpc.grpc.status_code") for name, (_, span) in spans.items()}
     assert codes == {"flagSync": None, "SyncFlags": 1, "FetchAllFlags": 0, "GetMetadata": 0}
     assert spans["SyncFlags"][1].trace_id.hex() == TRACE
     duration = receiver.metrics[-1]["rpc.server.duration"]
     assert (duration.unit, len(duration.histogram.data_points)) == ("ms", 3)
 
 
-def test_without_a_collector_nothing_stands_between_a_request_and_resolving() -> None:
-    assert Observed(Store(), settings(), lambda: NOW).resolver is resolve
+def test_without_a_collector_evaluations_are_only_counted() -> None:
+    observed = Observed(Store(), settings(), lambda: NOW)
+    assert observed.observers == [observed.metrics.count]
 
 
 async def test_a_collector_that_cannot_be_served_opens_no_port() -> None:

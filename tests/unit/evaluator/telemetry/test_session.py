@@ -10,15 +10,18 @@ import pytest
 import trustme
 from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v2
 
-from evaluator.http.routes import Call, Request, Routes, RpcError
-from evaluator.server import messages, ofrep
+from evaluator.http.messages import Call, Request, RpcError
+from evaluator.http.routes import Routes
+from evaluator.server import ofrep
 from evaluator.server.context import ContextSources
 from evaluator.server.evaluation import METHODS, Evaluation
 from evaluator.server.metrics import Metrics
 from evaluator.server.ofrep import Ofrep
+from evaluator.server.service import EvaluationService
 from evaluator.settings import InvalidSettingError, OtelSettings
 from evaluator.store import Store
 from evaluator.telemetry import open_session
+from tests.stores import swap
 from tests.unit.evaluator.server import fakes
 from tests.unit.evaluator.server.fakes import NOW
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from evaluator.http.routes import Headers
+    from evaluator.http.messages import Headers
     from evaluator.telemetry.session import Session
 
 PATH = "/flagd.evaluation.v2.Service/ResolveString"
@@ -55,17 +58,17 @@ class Evaluator:
 
     def __init__(self, settings: OtelSettings, *, metered: bool = True) -> None:
         store = Store(sources=("repo",))
-        store.swap(fakes.flag_set(*fakes.ALL, flagSetId="shop"), now=NOW)
+        swap(store, fakes.flag_set(*fakes.ALL, flagSetId="shop"), now=NOW)
         metrics = Metrics(store, lambda: NOW)
         opened = open_session(settings, metrics if metered else None, lambda: NOW)
         assert opened is not None
         self.session: Session = opened
-        parts = (store, metrics, ContextSources(), lambda: NOW)
-        resolver = opened.tracing.resolve
-        answers = Evaluation(*parts, messages, resolver=resolver)
+        observers = (metrics.count, opened.tracing.describe)
+        service = EvaluationService(store, ContextSources(), lambda: NOW, observers)
+        answers = Evaluation(service)
         rpcs = Routes(unary={PATH: answers.unary("v2", METHODS["ResolveString"])})
         self.rpcs = opened.tracing.routes(metrics.requests.measured(rpcs))
-        plain = ofrep.routes(Ofrep(*parts, resolver=resolver), None)
+        plain = ofrep.routes(Ofrep(service), None)
         self.plain = opened.tracing.routes(plain)
 
     def ask(self, key: str, headers: Headers = ()) -> None:
@@ -116,9 +119,7 @@ def test_a_span_of_ofrep_has_the_route_and_not_the_path(receiver: Receiver) -> N
 @pytest.mark.parametrize(
     ("key", "code", "ours"), [("missing", 5, False), ("broken", 15, True)], ids=["asked", "rule"]
 )
-def test_only_our_own_errors_make_a_span_one(
-    receiver: Receiver, key: str, code: int, *, ours: bool
-) -> None:
+def test_only_our_own_errors_make_a_span_one(receiver: Receiver, key: str, code: int, *, ours: bool) -> None:
     evaluator = collecting(receiver)
     with pytest.raises(RpcError):
         evaluator.ask(key)
@@ -191,9 +192,7 @@ def test_metrics_are_sent_only_where_they_are_asked_for(receiver: Receiver) -> N
     assert not receiver.metrics
 
 
-def test_the_sdks_environment_is_honoured(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_sdks_environment_is_honoured(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "shop-flags")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=checkout")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=blue")

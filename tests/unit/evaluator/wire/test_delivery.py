@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from evaluator.wire.delivery import MemberText
 from evaluator.wire.delivery_pb2 import DESCRIPTOR
 
@@ -14,19 +16,19 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import FileDescriptor
 
 ROOT = Path(__file__).parents[4]
-PROTO = Path("evaluator/wire/delivery.proto")
+FOLDER = Path("evaluator/wire")
 
 
-def test_the_generated_files_are_those_of_the_proto(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["delivery", "evaluation_v1", "evaluation_v2", "sync"])
+def test_the_generated_files_are_those_of_the_proto(name: str, tmp_path: Path) -> None:
+    proto = FOLDER / f"{name}.proto"
     command = [
         sys.executable, "-m", "grpc_tools.protoc", "-I.",
-        f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", str(PROTO),
+        f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", str(proto),
     ]  # fmt: skip
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    for name in ("delivery_pb2.py", "delivery_pb2.pyi"):
-        assert (tmp_path / PROTO.parent / name).read_text() == (
-            ROOT / PROTO.parent / name
-        ).read_text()
+    for generated in (f"{name}_pb2.py", f"{name}_pb2.pyi"):
+        assert (tmp_path / FOLDER / generated).read_text() == (ROOT / FOLDER / generated).read_text()
 
 
 def test_the_service_is_versioned() -> None:

@@ -51,10 +51,7 @@ def test_what_a_flag_does_not_have_is_left_out_but_the_default_which_is_empty() 
 
 
 def test_targeting_that_is_null_stays_so() -> None:
-    assert (
-        encoded(flag_set(flag("a", {"on": True}, targeting=None)))["flags"]["a"]["targeting"]
-        is None
-    )
+    assert encoded(flag_set(flag("a", {"on": True}, targeting=None)))["flags"]["a"]["targeting"] is None
 
 
 def test_references_are_expanded_and_evaluators_not_sent() -> None:
@@ -109,8 +106,7 @@ def test_values_are_spelled_as_flagd_spells_them(value: Any, spelled: str) -> No
 def test_the_same_content_has_the_same_bytes_whatever_its_order() -> None:
     document: dict[str, Any] = {
         "flags": {
-            key: {"state": "ENABLED", "variants": {"x": {"p": 1, "q": 2}, "y": {}}}
-            for key in ("b", "a")
+            key: {"state": "ENABLED", "variants": {"x": {"p": 1, "q": 2}, "y": {}}} for key in ("b", "a")
         }
     }
     turned = json.loads(json.dumps(document, sort_keys=True))

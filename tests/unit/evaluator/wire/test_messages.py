@@ -7,8 +7,8 @@ from google.protobuf.json_format import MessageToDict
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2 as v1
 from openfeature.schemas.protobuf.sync.v1 import sync_service_pb2 as old
 
-from evaluator.http.routes import Code, RpcError
-from evaluator.wire.messages import METHODS, Method, SyncRequest, encode_metadata
+from evaluator.http.messages import Code, RpcError
+from evaluator.wire.messages import METHODS, Method, SyncRequest, encode_metadata, read_request
 
 FLAGS = '{"flags":{"é":{}}}'
 CONTEXT = {"region": "eu", "n": 1.5}
@@ -30,13 +30,12 @@ each_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: meth
 @each_method
 def test_a_request_says_who_asks_for_what(method: Method) -> None:
     message = REQUESTS[method.path](provider_id="me", selector="source=x").SerializeToString()
-    assert method.read(message) == SyncRequest("me", "source=x")
+    assert read_request(message) == SyncRequest("me", "source=x")
 
 
-@each_method
-def test_a_malformed_request_is_refused(method: Method) -> None:
+def test_a_malformed_request_is_refused() -> None:
     with pytest.raises(RpcError) as refused:
-        method.read(b"\xff\xff")
+        read_request(b"\xff\xff")
     assert refused.value.code is Code.INVALID_ARGUMENT
 
 

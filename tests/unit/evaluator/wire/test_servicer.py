@@ -9,7 +9,7 @@ from google.protobuf.json_format import MessageToDict
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2 as v1
 from openfeature.schemas.protobuf.sync.v1 import sync_service_pb2 as old
 
-from evaluator.http.routes import Call, Code, RpcError
+from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.hub import Hub
 from evaluator.wire.servicer import Make, Missing, Payload, SyncService, Tell
 from tests.unit.evaluator.server.fakes import FakeStream, FakeTimers, settled
@@ -172,9 +172,7 @@ def test_a_message_is_made_once_for_all_and_only_while_somebody_listens(scene: S
     ("header", "body", "topic"),
     [(None, "", ""), (None, "b", "b"), ("h", "", "h"), ("h", "b", "h"), ("", "b", "")],
 )
-def test_the_header_wins_over_the_body(
-    scene: Scene, header: str | None, body: str, topic: str
-) -> None:
+def test_the_header_wins_over_the_body(scene: Scene, header: str | None, body: str, topic: str) -> None:
     for number, name in enumerate(("", "b", "h")):
         scene.serve(flags(number), name)
     stream = scene.open(selector=header, body=body)
@@ -301,9 +299,7 @@ def test_a_client_that_hangs_up_is_forgotten(scene: Scene) -> None:
 def test_metadata_is_the_context_unless_disabled(scene: Scene) -> None:
     path = SERVICE + "GetMetadata"
     answer = scene.routes.unary[path](Call(path, (), ""), b"")
-    assert MessageToDict(v1.GetMetadataResponse.FromString(settled(answer))) == {
-        "metadata": {"region": "eu"}
-    }
+    assert MessageToDict(v1.GetMetadataResponse.FromString(settled(answer))) == {"metadata": {"region": "eu"}}
     with pytest.raises(RpcError) as refused:
         Scene(metadata=False).routes.unary[path](Call(path, (), ""), b"")
     assert refused.value.code is Code.UNIMPLEMENTED

@@ -1,0 +1,197 @@
+"""What an API server answers while it starts, restarts or is overloaded ends neither a controller nor a proxy,
+and leaves neither of them working without watches.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import time
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.cluster.controllers import FLAGSTAFF
+from tests.cluster.patience import within
+from tests.cluster.replica import Replica, started
+from tests.stub_api import StubApi, stub_api
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.timeout(300)]
+
+FAULTS: Final = ("503", "500", "403", "429", "401", "404", "reset", "tls", "page", "odd", "event")
+SECONDS: Final = 2.0
+"""Longer than a round of tries. Of kopf's own it was ten seconds: the statuses are what matters here."""
+_CONTROLLER_PORTS: Final = re.compile(r"listening: management (\d+), artifacts (\d+), receiver (\d+)")
+_PROXY_PORTS: Final = re.compile(r"listening: sync (\d+), management (\d+)")
+_FLAG_SETS: Final = "/apis/flagstaff.dev/v1beta1/namespaces/shop/flagsets"
+_CONFIGURATIONS: Final = "/apis/core.openfeature.dev/v1beta1/namespaces/shop/featureflagconfigurations"
+
+
+class Controller(Replica):
+    """`flagstaff controller` that knows nothing but the stub."""
+
+    def __init__(self, folder: Path, stub: StubApi) -> None:
+        super().__init__(folder, "controller")
+        self.command = [
+            FLAGSTAFF, "controller", "--kubeconfig", str(stub.kubeconfig), "--storage-path", str(folder / "data"),
+            "--host", "127.0.0.1", "--artifact-port", "0", "--receiver-port", "0", "--management-port", "0",
+            "--namespace", "flagstaff-system",
+        ]  # fmt: skip
+
+    def start(self) -> None:
+        super().start()
+        self.management = self.listening(_CONTROLLER_PORTS)[0]
+
+
+class Proxy(Replica):
+    """`flagstaff proxy` that knows nothing but the stub."""
+
+    def __init__(self, folder: Path, stub: StubApi) -> None:
+        super().__init__(folder, "proxy")
+        self.command = [
+            FLAGSTAFF, "proxy", "--kubeconfig", str(stub.kubeconfig), "--host", "127.0.0.1", "--sync-port", "0",
+            "--management-port", "0", "--namespace", "flagstaff-system", "--drain-delay", "0",
+        ]  # fmt: skip
+
+    def start(self) -> None:
+        super().start()
+        self.management = self.listening(_PROXY_PORTS)[1]
+
+
+_NUMBERS = itertools.count()
+
+
+def change_is_seen_by_the_controller(stub: StubApi) -> None:
+    """A FlagSet that comes now has a status soon."""
+    name = f"flags-{next(_NUMBERS)}"
+    stub.put(
+        f"{_FLAG_SETS}/{name}",
+        {
+            "apiVersion": "flagstaff.dev/v1beta1",
+            "kind": "FlagSet",
+            "metadata": {"name": name, "namespace": "shop"},
+            "spec": {"sourceRef": {"kind": "FlagSource", "name": "nowhere"}},
+        },
+    )
+    within(lambda: (stub.get(f"{_FLAG_SETS}/{name}").get("status") or {}).get("conditions"))
+
+
+def change_is_seen_by_the_proxy(stub: StubApi, proxy: Proxy) -> None:
+    """Each configuration that comes is one more object that it knows."""
+    before = objects_known(proxy)
+    name = f"flags-{next(_NUMBERS)}"
+    stub.put(
+        f"{_CONFIGURATIONS}/{name}",
+        {
+            "apiVersion": "core.openfeature.dev/v1beta1",
+            "kind": "FeatureFlagConfiguration",
+            "metadata": {"name": name, "namespace": "shop"},
+            "spec": {"flagSpec": {"flags": {}}},
+        },
+    )
+    within(lambda: objects_known(proxy) == before + 1, proxy.said)
+
+
+def objects_known(proxy: Proxy) -> float:
+    found = re.search(r"^flagstaff_proxy_objects (\S+)$", proxy.metrics(), re.MULTILINE)
+    return float(found[1]) if found else -1.0
+
+
+def disconnected(replica: Replica) -> list[str]:
+    """Kinds of which `/readyz` says that no changes are heard of."""
+    page = json.loads(replica.ask("/readyz")[1])
+    return [each["kind"] for each in page["watches"] if not each["connected"]]
+
+
+def lasts(replica: Replica, seconds: float) -> None:
+    """It is still there after so long."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        assert not replica.ended(), replica.said()[-5000:]
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def stub(tmp_path: Path) -> Iterator[StubApi]:
+    with stub_api(tmp_path / "stub") as found:
+        yield found
+
+
+@pytest.mark.parametrize("fault", ["403", "401", "odd"])
+def test_a_controller_that_starts_before_its_api_server_works_once_that_answers(
+    tmp_path: Path, stub: StubApi, fault: str
+) -> None:
+    stub.refuse(fault)
+    with started(Controller(tmp_path, stub)) as replica:
+        lasts(replica, SECONDS)
+        stub.refuse("")
+        change_is_seen_by_the_controller(stub)
+        assert replica.end() == 0
+
+
+@pytest.mark.slow
+def test_a_controller_outlives_every_refusal_of_its_api_server(tmp_path: Path, stub: StubApi) -> None:
+    with started(Controller(tmp_path, stub)) as replica:
+        change_is_seen_by_the_controller(stub)
+        for fault in FAULTS:
+            stub.refuse(fault)
+            lasts(replica, SECONDS)
+            stub.refuse("")
+            change_is_seen_by_the_controller(stub)
+            within(lambda: not disconnected(replica), replica.said)
+        assert replica.end() == 0
+
+
+@pytest.mark.parametrize("fault", ["404", "tls"])
+def test_a_proxy_that_starts_before_its_api_server_works_once_that_answers(
+    tmp_path: Path, stub: StubApi, fault: str
+) -> None:
+    stub.refuse(fault)
+    with started(Proxy(tmp_path, stub)) as replica:
+        lasts(replica, SECONDS)
+        stub.refuse("")
+        within(lambda: objects_known(replica) >= 0)
+        change_is_seen_by_the_proxy(stub, replica)
+        assert replica.end() == 0
+
+
+@pytest.mark.slow
+def test_a_proxy_outlives_every_refusal_of_its_api_server(tmp_path: Path, stub: StubApi) -> None:
+    with started(Proxy(tmp_path, stub)) as replica:
+        within(lambda: not disconnected(replica), replica.said)
+        for fault in FAULTS:
+            stub.refuse(fault)
+            lasts(replica, SECONDS)
+            stub.refuse("")
+            within(lambda: not disconnected(replica), replica.said)
+            change_is_seen_by_the_proxy(stub, replica)
+        assert replica.end() == 0
+
+
+def test_a_watch_that_is_cut_shows_in_readyz_and_in_metrics(tmp_path: Path, stub: StubApi) -> None:
+    with started(Controller(tmp_path, stub)) as replica:
+        change_is_seen_by_the_controller(stub)
+        stub.refuse("503")
+        within(lambda: "flagsets" in disconnected(replica), replica.said)
+        assert 'flagstaff_watch_connected{kind="flagsets"} 0.0' in replica.metrics()
+        assert 'flagstaff_watch_age_seconds{kind="flagsets"}' in replica.metrics()
+        stub.refuse("")
+        within(lambda: not disconnected(replica), replica.said)
+        assert 'flagstaff_watch_connected{kind="flagsets"} 1.0' in replica.metrics()
+
+
+def test_an_outage_is_one_line_of_the_log_and_not_one_a_kind_and_try(tmp_path: Path, stub: StubApi) -> None:
+    with started(Controller(tmp_path, stub)) as replica:
+        change_is_seen_by_the_controller(stub)
+        stub.refuse("503")
+        lasts(replica, SECONDS)
+        stub.refuse("")
+        within(lambda: not disconnected(replica), replica.said)
+        told = [line for line in replica.said().splitlines() if "changes are not heard of" in line]
+        assert [line for line in told if "answers 503" in line][1:] == []
+        assert "Request attempt" not in replica.said()

@@ -1,0 +1,27 @@
+"""What is said of a source's address that cannot be used."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.api.fields import InvalidSpecError, read
+from controller.api.flagsource import FlagSourceSpec
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("git@github.com:a/b.git", "write ssh://git@github.com/a/b.git"),
+        ("git@host:/srv/a.git", "write ssh://git@host/srv/a.git"),
+        ("ftp://host/a", "must begin with https://, http:// or ssh://"),
+        ("host/a", "must begin with https://, http:// or ssh://"),
+    ],
+)
+def test_an_address_that_is_no_url_is_answered_with_one_that_is(url: str, told: str) -> None:
+    with pytest.raises(InvalidSpecError, match=told):
+        read(FlagSourceSpec, {"interval": "1m", "git": {"url": url}})
+
+
+@pytest.mark.parametrize("url", ["https://host/a", "ssh://git@host/a.git", "file:///srv/a.git"])
+def test_urls_are_taken(url: str) -> None:
+    assert read(FlagSourceSpec, {"interval": "1m", "git": {"url": url}}).git.url == url

@@ -1,0 +1,89 @@
+"""What the cache knows, and what its indexes list."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.api.meta import ObjectKey, Resource
+from controller.runtime import cache as module
+from controller.runtime.cache import Cache, Change, Index
+
+if TYPE_CHECKING:
+    import pytest
+
+KEY = ObjectKey("Thing", "shop", "a")
+BY_LABEL = Index(
+    "Thing by label", frozenset({"Thing"}), lambda each: [each.labels["of"]] if "of" in each.labels else []
+)
+
+
+def thing(version: int, *, uid: str = "u", name: str = "a", label: str = "") -> Resource:
+    labels = {"of": label} if label else {}
+    key = ObjectKey("Thing", "shop", name)
+    return Resource(key, uid=uid, generation=1, resource_version=str(version), labels=labels)
+
+
+def by_name(resource: Resource) -> str:
+    return resource.name
+
+
+def test_a_late_event_of_a_deleted_object_does_not_bring_it_back() -> None:
+    cache = Cache()
+    cache.learn(thing(1))
+    cache.forget(KEY)
+    assert not cache.learn(thing(2))
+    assert cache.get(KEY) is None
+    assert cache.learn(thing(3, uid="another"))
+
+
+def test_deleted_objects_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REMEMBERED", 2)
+    cache = Cache()
+    for uid in "abc":
+        cache.learn(thing(1, uid=uid))
+        cache.forget(KEY)
+    assert cache.learn(thing(1, uid="a"))
+    assert not cache.learn(thing(1, uid="c"))
+
+
+def test_objects_are_found_by_kind_and_namespace() -> None:
+    cache = Cache()
+    cache.learn(thing(1))
+    other = replace(thing(1, uid="v"), key=ObjectKey("Thing", "other", "a"))
+    cache.learn(other)
+    assert len(cache.of_kind("Thing")) == 2
+    assert cache.of_kind("Thing", "other") == [other]
+    assert cache.of_kind("Thing", "nowhere") == []
+    assert cache.of_kind("Nothing") == []
+
+
+def test_every_change_is_reported_once_it_can_be_read() -> None:
+    changes: list[tuple[Change, Resource | None]] = []
+    cache = Cache(on_change=lambda change: changes.append((change, cache.get(KEY))))
+    first, second = thing(1), thing(2)
+    for each in (first, second, first):
+        cache.learn(each)
+    cache.forget(KEY)
+    cache.forget(KEY)
+    assert changes == [
+        (Change(None, first), first),
+        (Change(first, second), second),
+        (Change(second, None), None),
+    ]
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["", "x", "y"]), st.booleans())))
+def test_an_index_lists_what_a_scan_finds(steps: list[tuple[str, str, bool]]) -> None:
+    cache = Cache([BY_LABEL])
+    for version, (name, label, deleted) in enumerate(steps):
+        cache.learn(thing(version, uid=f"{name}{version}", name=name, label=label))
+        if deleted:
+            cache.forget(ObjectKey("Thing", "shop", name))
+        for wanted in ("x", "y"):
+            scanned = [each for each in cache.of_kind("Thing") if each.labels.get("of") == wanted]
+            assert sorted(cache.find(BY_LABEL, "shop", wanted), key=by_name) == sorted(scanned, key=by_name)
+            assert cache.find(BY_LABEL, "other", wanted) == []

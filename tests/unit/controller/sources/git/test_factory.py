@@ -1,0 +1,327 @@
+"""From spec and Secrets to files, against a real Git server."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.api.fields import read
+from controller.api.flagsource import FlagSourceSpec
+from controller.api.meta import ObjectKey, Resource
+from controller.artifacts.archive import unpack
+from controller.artifacts.storages import Storages
+from controller.runtime.setbacks import Failed, Setback, Stalled
+from controller.sources.freshness import SHARED, Freshness
+from controller.sources.git.factory import GitFactory
+from controller.sources.pending import PendingPushes
+from controller.sources.reconciler import SourceReconciler
+from tests.git_http import GitServer, git_server
+from tests.repositories import Repository
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping
+    from pathlib import Path
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+KEY = ObjectKey("FlagSource", "apps", "flags")
+BASIC = {"username": b"me", "password": b"x"}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    repository = Repository(tmp_path / "repository")
+    repository.commit("first", flags__json="1")
+    return repository
+
+
+@pytest.fixture
+def server(repository: Repository) -> Iterator[GitServer]:
+    with git_server(repository.path.parent) as running:
+        yield running
+
+
+class World:
+    """Secrets, sources and what is stored; its clock stands still unless it is moved."""
+
+    def __init__(self, root: Path, url: str) -> None:
+        self.url = url
+        self.secrets: dict[tuple[str, str], Mapping[str, bytes]] = {}
+        self.storages = Storages(root / "artifacts", "http://artifacts")
+        self.opened: list[GitFactory] = []
+        self.restart(root)
+        self.statuses: dict[str, dict[str, Any]] = {}
+        self.now = NOW
+
+    def restart(self, root: Path) -> None:
+        """Another process, which knows nothing of the one before."""
+        self.sources = GitFactory(self.secret, root / "mirrors")
+        self.opened.append(self.sources)
+        self.reconciler = SourceReconciler({"git": self.sources}, self.storages, PendingPushes(), lambda: 0.5)
+
+    async def close(self) -> None:
+        for each in self.opened:
+            await each.close()
+
+    async def secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
+        return self.secrets.get((namespace, name))
+
+    def spec(self, **git: Any) -> dict[str, Any]:
+        return {"interval": "10m", "git": {"url": self.url, **git}}
+
+    async def look(self, name: str = "flags", *, later: float = 3600.0, **git: Any) -> bytes:
+        """What `flags.json` holds, as stored."""
+        self.now += timedelta(seconds=later)
+        key = ObjectKey("FlagSource", "apps", name)
+        status = self.statuses.get(name, {})
+        resource = Resource(key, "uid", 1, "1", spec=self.spec(**git), status=status)
+        outcome = await self.reconciler.reconcile(resource, self.now)
+        self.statuses[name] = {**outcome.status, "observedGeneration": 1}
+        found = self.storages.read(outcome.status["artifact"]["path"])
+        assert found is not None
+        return unpack(found[0])["flags.json"]
+
+    async def fails(self, **git: Any) -> Setback:
+        with pytest.raises(Setback) as setback:
+            await self.look(**git)
+        return setback.value
+
+
+@pytest.fixture
+async def world(tmp_path: Path, server: GitServer) -> AsyncIterator[World]:
+    world = World(tmp_path, f"{server.url}/repository/.git")
+    yield world
+    await world.close()
+
+
+async def test_without_a_reference_the_branch_main_is_followed(world: World, repository: Repository) -> None:
+    repository.git("checkout", "-q", "-b", "elsewhere")
+    repository.commit("there", flags__json="2")
+    assert await world.look() == b"1"
+    assert world.statuses["flags"]["artifact"]["revision"].startswith("main@sha1:")
+
+
+@pytest.mark.parametrize(
+    ("ref", "revision"),
+    [
+        ({"branch": "side"}, "side@"),
+        ({"tag": "v1.0.0"}, "v1.0.0@"),
+        ({"semver": ">=1.0.0", "tag": "v1.0.0"}, "v1.0.0@"),
+        ({"semver": ">=1.0.0"}, "v1.1.0@"),
+        ({"name": "refs/heads/side"}, "refs/heads/side@"),
+    ],
+)
+async def test_each_kind_of_reference_is_followed(
+    world: World, repository: Repository, ref: dict[str, str], revision: str
+) -> None:
+    repository.git("tag", "v1.0.0")
+    repository.git("tag", "v1.1.0")
+    repository.git("branch", "side")
+    await world.look(ref=ref)
+    told = world.statuses["flags"]["artifact"]["revision"]
+    assert told.startswith(revision)
+
+
+async def test_a_commit_that_was_fetched_once_needs_no_network(
+    world: World, repository: Repository, server: GitServer
+) -> None:
+    pinned = {"commit": repository.git("rev-parse", "HEAD")}
+    assert await world.look(ref=pinned) == b"1"
+    server.paths.clear()
+    assert await world.look(ref=pinned) == b"1"
+    world.storages.forget(KEY)
+    assert await world.look(ref=pinned) == b"1"
+    assert not server.paths
+
+
+async def test_a_push_is_seen_and_so_is_one_that_rewrites(world: World, repository: Repository) -> None:
+    assert await world.look() == b"1"
+    repository.commit("second", flags__json="2")
+    assert await world.look() == b"2"
+    repository.git("reset", "-q", "--hard", "HEAD~1")
+    repository.write("flags.json", "3")
+    repository.git("commit", "-q", "-a", "--amend", "-m", "instead")
+    assert await world.look() == b"3"
+
+
+async def test_a_deleted_branch_fails_and_names_what_there_is(world: World, repository: Repository) -> None:
+    repository.git("branch", "side")
+    assert await world.look(ref={"branch": "side"}) == b"1"
+    repository.git("branch", "-D", "side")
+    setback = await world.fails(ref={"branch": "side"})
+    assert (setback.reason, "branches: main" in setback.message) == ("ReferenceNotFound", True)
+
+
+async def test_a_remote_that_is_down_fails_and_comes_back(
+    world: World, repository: Repository, server: GitServer
+) -> None:
+    await world.look()
+    port = server.server_port
+    server.shutdown()
+    server.server_close()
+    assert isinstance(await world.fails(), Failed)
+    with git_server(repository.path.parent) as again:
+        world.url = world.url.replace(str(port), str(again.server_port))
+        assert await world.look() == b"1"
+
+
+async def test_a_secret_that_is_missing_is_named_and_helps_once_it_is_there(
+    world: World, server: GitServer
+) -> None:
+    server.login = "me:x"
+    setback = await world.fails(secretRef={"name": "git"})
+    assert (type(setback), setback.reason) == (Failed, "AuthenticationFailed")
+    assert "Secret apps/git does not exist" in setback.message
+    world.secrets["apps", "git"] = BASIC
+    assert await world.look(secretRef={"name": "git"}) == b"1"
+
+
+async def test_credentials_that_are_revoked_fail_and_new_ones_are_taken_at_once(
+    world: World, server: GitServer
+) -> None:
+    server.login = "me:x"
+    world.secrets["apps", "git"] = BASIC
+    await world.look(secretRef={"name": "git"})
+    server.login = "me:y"
+    setback = await world.fails(secretRef={"name": "git"})
+    assert setback.reason == "AuthenticationFailed"
+    world.secrets["apps", "git"] = BASIC | {"password": b"y"}
+    assert await world.look(later=0, secretRef={"name": "git"}) == b"1"
+
+
+async def test_a_secret_of_another_namespace_is_none(world: World) -> None:
+    world.secrets["other", "git"] = BASIC
+    assert "apps/git does not exist" in (await world.fails(secretRef={"name": "git"})).message
+
+
+@pytest.mark.parametrize(
+    ("git", "reason"),
+    [
+        ({"url": "file:///srv/flags"}, "URLInvalid"),
+        ({"url": "https://h"}, "URLInvalid"),
+        ({"url": "ssh://h/r"}, "AuthenticationFailed"),
+        ({"url": "ssh://h/r", "secretRef": {"name": "basic"}}, "InvalidSecret"),
+        ({"proxySecretRef": {"name": "basic"}}, "InvalidSecret"),
+        ({"ref": {"branch": "-x"}}, "InvalidReference"),
+        ({"ref": {"semver": "newest"}}, "InvalidReference"),
+        ({"ref": {"commit": "ab" * 32}}, "InvalidReference"),
+    ],
+)
+async def test_what_cannot_be_meant_stalls_before_anybody_is_asked(
+    world: World, server: GitServer, git: dict[str, Any], reason: str
+) -> None:
+    world.secrets["apps", "basic"] = BASIC
+    setback = await world.fails(**git)
+    assert (type(setback), setback.reason) == (Stalled, reason)
+    assert not server.paths
+
+
+async def test_a_folder_of_this_machine_is_read_where_that_is_allowed(
+    world: World, repository: Repository
+) -> None:
+    world.sources = GitFactory(world.secret, world.sources.mirror_root, allow_local=True)
+    world.reconciler = SourceReconciler({"git": world.sources}, world.storages, PendingPushes(), lambda: 0.5)
+    assert await world.look(url=f"file://{repository.path}") == b"1"
+
+
+async def test_the_spec_says_how_long_git_may_take(world: World) -> None:
+    spec = read(FlagSourceSpec, world.spec() | {"timeout": "1500ms"})
+    source: Any = await world.sources.open(spec, KEY, Freshness(NOW, NOW))
+    assert source.deadline.left == 1.5
+
+
+async def test_sources_of_one_remote_ask_it_once_and_fetch_once(world: World, server: GitServer) -> None:
+    await asyncio.gather(*(world.look(str(number), later=0) for number in range(10)))
+    # One lists, one fetches.
+    assert len([path for path in server.paths if "info/refs" in path]) == 2
+    server.paths.clear()
+    world.now += timedelta(hours=1)
+    await asyncio.gather(*(world.look(str(number), later=0) for number in range(10)))
+    assert len([path for path in server.paths if "info/refs" in path]) == 1
+    assert len(list(world.sources.mirror_root.glob("*.git"))) == 1
+
+
+async def test_a_push_that_woke_a_source_is_seen_by_it_whatever_others_were_told(
+    world: World, repository: Repository
+) -> None:
+    for name in ("one", "other"):
+        await world.look(name)
+    await world.look("one")
+    repository.commit("second", flags__json="2")
+    assert await world.look("other", later=SHARED.total_seconds() / 2) == b"1"
+    assert await world.look("other", later=0) == b"2"
+
+
+async def mirrors(world: World, wanted: int) -> None:
+    """Until there are as many; removal is a thread's work."""
+    async with asyncio.timeout(20):
+        while len(list(world.sources.mirror_root.iterdir())) != 2 * wanted:  # noqa: ASYNC110 - a thread's
+            await asyncio.sleep(0.01)
+
+
+async def test_a_mirror_goes_with_the_last_source_that_uses_it(world: World) -> None:
+    for name in ("one", "other"):
+        await world.look(name)
+    world.reconciler.forget(ObjectKey("FlagSource", "apps", "one"))
+    assert len(list(world.sources.mirror_root.glob("*.git"))) == 1
+    world.reconciler.forget(ObjectKey("FlagSource", "apps", "other"))
+    await mirrors(world, 0)
+
+
+async def test_a_mirror_goes_with_credentials_that_are_renewed(
+    world: World, repository: Repository, server: GitServer
+) -> None:
+    for token in ("1", "2", "3"):
+        repository.commit("more", flags__json=token)
+        world.secrets["apps", "git"] = {"bearerToken": token.encode()}
+        server.bearer = token
+        await world.look(secretRef={"name": "git"})
+    await mirrors(world, 1)
+
+
+async def test_mirrors_of_credentials_that_changed_while_nobody_ran_go_after_a_week(
+    world: World, repository: Repository, server: GitServer, tmp_path: Path
+) -> None:
+    for token in ("before", "now"):
+        world.restart(tmp_path)
+        repository.commit("more", flags__json=token)
+        world.secrets["apps", "git"] = {"bearerToken": token.encode()}
+        server.bearer = token
+        await world.look(secretRef={"name": "git"})
+    used, root = world.sources._mirrors[KEY], world.sources.mirror_root
+    now = datetime.fromtimestamp(used.stat().st_mtime, UTC)
+    await world.sources.sweep(now + timedelta(days=6))
+    assert len({*root.glob("*.git")}) == 2
+    del world.secrets["apps", "git"]
+    await world.fails(secretRef={"name": "git"})
+    await world.sources.sweep(now + timedelta(days=20))
+    assert {*root.glob("*.git")} == {used}
+
+
+async def test_nothing_is_kept_of_a_source_that_is_gone(world: World, server: GitServer) -> None:
+    server.bearer = "s3cret"
+    world.secrets["apps", "git"] = {"bearerToken": b"s3cret"}
+    await world.look(secretRef={"name": "git"})
+    reconciler, sources = world.reconciler, world.sources
+    reconciler.pending.expect(KEY, "f" * 40, NOW)
+    reconciler.forget(KEY)
+    world.storages.close()
+    await mirrors(world, 0)
+    assert [sources._mirrors, sources.listings._latest, reconciler.schedule._due] == [{}, {}, {}]
+    assert [reconciler.pending._pushes, world.storages._known] == [{}, {}]
+    assert not [*(world.storages._root / "flagsource").iterdir()]
+
+
+async def test_a_look_at_an_unchanged_remote_is_one_request_and_a_new_commit_three(
+    world: World, repository: Repository, server: GitServer
+) -> None:
+    await world.look()
+    server.paths.clear()
+    await world.look()
+    assert len(server.paths) == 1
+    repository.commit("second", flags__json="2")
+    server.paths.clear()
+    assert await world.look() == b"2"
+    assert len(server.paths) == 3

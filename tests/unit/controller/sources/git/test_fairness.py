@@ -1,0 +1,164 @@
+"""A namespace whose servers never answer, and one beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.api.conditions import READY, find
+from controller.api.flagsource import KIND
+from controller.api.meta import ObjectKey, Resource
+from controller.artifacts.storages import Storages
+from controller.runtime.cache import Cache
+from controller.runtime.loop import Loop
+from controller.sources.git.factory import GIT_AT_ONCE, GitFactory
+from controller.sources.git.places import Places
+from controller.sources.pending import PendingPushes
+from controller.sources.reconciler import SourceReconciler
+from controller.wiring.cluster import SOURCES_AT_ONCE, queue_of
+from tests.git_http import git_server
+from tests.repositories import Repository
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping
+    from pathlib import Path
+
+    from controller.runtime.news import News
+
+HUNG = 100
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """The port of a server that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0), backlog=HUNG) as listening:
+        yield listening.getsockname()[1]
+
+
+@pytest.fixture
+def git_port(tmp_path: Path) -> Iterator[int]:
+    Repository(tmp_path / "repository").commit("first", flags__json="1")
+    with git_server(tmp_path) as running:
+        yield running.server_port
+
+
+class World:
+    """All that stands between an object and its status, but for the API server."""
+
+    def __init__(self, root: Path) -> None:
+        self.objects = Cache()
+        self.storages = Storages(root / "artifacts", "http://artifacts")
+        self.sources = GitFactory(self.secret, root / "mirrors")
+        reconciler = SourceReconciler({"git": self.sources}, self.storages, PendingPushes(), random.random)
+        self.loop = Loop(
+            reconciler, self.objects, self, now=lambda: NOW, queue=queue_of(KIND, 8), observer=self
+        )
+        self.ready: dict[ObjectKey, asyncio.Event] = {}
+
+    async def secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
+        raise AssertionError(f"{namespace}/{name} is nobody's")
+
+    def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None: ...
+
+    async def say(self, resource: Resource, news: News) -> None: ...
+
+    async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource:
+        if (find(status["conditions"], READY) or {}).get("status") == "True":
+            self.ready[resource.key].set()
+        return replace(resource, status=status)
+
+    def full(self, namespace: str) -> bool:
+        """Whether the namespace has all that it may have, and more wait."""
+        git = self.sources.places._shares
+        waiting = len(git._waiting.get(namespace, ()))
+        many = len(self.loop.queue._taken) == SOURCES_AT_ONCE // 2
+        return many and git._taken[namespace] + waiting == SOURCES_AT_ONCE // 2
+
+    def see(self, namespace: str, name: str, url: str) -> asyncio.Event:
+        """Set once it is Ready."""
+        key = ObjectKey(KIND, namespace, name)
+        spec = {"interval": "10m", "timeout": "10m", "git": {"url": url}}
+        self.ready[key] = asyncio.Event()
+        self.objects.learn(Resource(key, f"{namespace}-{name}", 1, "1", spec=spec))
+        self.loop.wake(key)
+        return self.ready[key]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    world = World(tmp_path)
+    task = asyncio.create_task(world.loop.run())
+    yield world
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    await world.sources.close()
+    world.storages.close()
+
+
+async def test_servers_that_never_answer_hold_up_no_other_namespace(
+    world: World, silent: int, git_port: int
+) -> None:
+    for number in range(HUNG):
+        world.see("hung", f"source-{number}", f"http://127.0.0.1:{silent}/{number}")
+    async with asyncio.timeout(30):
+        while not world.full("hung"):  # noqa: ASYNC110 - state of the code under test
+            await asyncio.sleep(0.01)
+        for namespace in ("one", "another"):
+            ready = world.see(namespace, "flags", f"http://127.0.0.1:{git_port}/repository/.git")
+            await ready.wait()
+    assert not any(each.is_set() for key, each in world.ready.items() if key.namespace == "hung")
+
+
+@pytest.fixture
+async def places() -> Places:
+    return Places(GIT_AT_ONCE)
+
+
+async def hold(places: Places, namespace: str, begun: asyncio.Semaphore, gate: asyncio.Event) -> int:
+    async with places.place(namespace):
+        begun.release()
+        await gate.wait()
+        return 1
+
+
+async def test_a_namespace_gets_half_of_the_places_and_all_its_calls_in_the_end(places: Places) -> None:
+    gate, begun, elsewhere = asyncio.Event(), asyncio.Semaphore(0), asyncio.Semaphore(0)
+    calls = [asyncio.ensure_future(hold(places, "apps", begun, gate)) for _ in range(40)]
+    other = asyncio.ensure_future(hold(places, "other", elsewhere, gate))
+    async with asyncio.timeout(30):
+        for _ in range(GIT_AT_ONCE // 2):
+            await begun.acquire()
+        await elsewhere.acquire()
+    assert begun.locked()
+    gate.set()
+    assert await asyncio.gather(*calls, other) == [1] * 41
+
+
+async def test_whoever_is_cancelled_leaves_its_turn_to_the_next_and_keeps_no_place() -> None:
+    places, gate, begun = Places(1), asyncio.Event(), asyncio.Semaphore(0)
+    first = asyncio.ensure_future(hold(places, "apps", begun, gate))
+    cancelled = [asyncio.ensure_future(hold(places, "apps", begun, gate)) for _ in range(3)]
+    await asyncio.sleep(0)
+    for each in cancelled:
+        each.cancel()
+    gate.set()
+    assert await first == 1
+    async with asyncio.timeout(30):
+        assert await hold(places, "other", begun, gate) == 1
+
+
+async def test_a_block_that_fails_gives_its_place_back() -> None:
+    places = Places(1)
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            async with asyncio.timeout(30), places.place("apps"):
+                raise KeyError("no")

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controller.runtime.setbacks import Failed
+from controller.sources.git.ls_remote import References, parse
+from controller.sources.git.repository import (
+    UnreadableFormatError,
+    list_references,
+    open_repository,
+)
+from tests.repositories import Repository
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "repository")
+
+
+async def test_references_are_read_as_git_lists_them(repository: Repository) -> None:
+    repository.commit("first", a="1")
+    repository.git("branch", "feature/x")
+    repository.git("tag", "light")
+    repository.git("tag", "-a", "heavy", "-m", "annotated")
+    repository.git("tag", "-a", "nested", "-m", "of a tag", "heavy")
+    repository.git("pack-refs", "--all")
+    repository.commit("second")
+    listed = await parse(repository.git("ls-remote", "--symref", "."), "here")
+    refs, head = list_references(open_repository(repository.path))
+    assert References(refs | {"HEAD": refs["refs/heads/main"]}, head) == listed
+    assert head == "refs/heads/main"
+
+
+def test_a_tag_of_something_else_than_a_commit_is_listed(repository: Repository) -> None:
+    repository.commit("first", a="1")
+    repository.git("tag", "-a", "tree", "-m", "of a tree", "HEAD^{tree}")
+    refs, _ = list_references(open_repository(repository.path))
+    assert refs["refs/tags/tree"] == repository.git("rev-parse", "HEAD^{tree}")
+
+
+def test_a_symbolic_reference_to_nothing_is_left_out(repository: Repository) -> None:
+    repository.commit("first")
+    repository.git("symbolic-ref", "refs/heads/nowhere", "refs/heads/gone")
+    refs, _ = list_references(open_repository(repository.path))
+    assert set(refs) == {"refs/heads/main"}
+
+
+def test_a_detached_head_is_a_commit_and_no_name(repository: Repository) -> None:
+    oid = repository.commit("first")
+    repository.git("checkout", "-q", "--detach")
+    refs, head = list_references(open_repository(repository.path))
+    assert (refs["HEAD"], head) == (oid, None)
+
+
+def test_a_linked_work_tree_has_its_own_head(repository: Repository) -> None:
+    repository.commit("first")
+    repository.git("worktree", "add", "-q", "-b", "side", "../linked")
+    _, head = list_references(open_repository(repository.path.parent / "linked"))
+    assert head == "refs/heads/side"
+
+
+def test_a_bare_repository_is_opened(repository: Repository) -> None:
+    repository.commit("first")
+    repository.git("clone", "-q", "--bare", ".", "../bare.git")
+    refs, _ = list_references(open_repository(repository.path.parent / "bare.git"))
+    assert "refs/heads/main" in refs
+
+
+def test_a_missing_folder_and_one_without_a_repository_are_told_apart(
+    repository: Repository,
+) -> None:
+    inner = repository.path / "inner"
+    with pytest.raises(Failed, match="inner does not exist"):
+        open_repository(inner)
+    inner.mkdir()
+    with pytest.raises(Failed, match="inner is not the top folder of a Git repository"):
+        open_repository(inner)
+
+
+def test_a_format_that_only_git_reads_is_told_apart(repository: Repository) -> None:
+    repository.git("config", "core.repositoryFormatVersion", "1")
+    repository.git("config", "extensions.partialClone", "origin")
+    with pytest.raises(UnreadableFormatError):
+        open_repository(repository.path)

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
+from controller.sources.freshness import SHARED, LookSchedule
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, 600_000, tzinfo=UTC)
+KEY = ObjectKey("FlagSource", "apps", "flags")
+SEEN = {"observedGeneration": 2}
+
+
+def since(
+    status: dict[str, Any] | None = None, *, turns: LookSchedule | None = None, **more: Any
+) -> timedelta:
+    """How old what the source is told may be."""
+    resource = Resource(KEY, "uid", 2, "1", status=SEEN if status is None else status, **more)
+    look = (turns or LookSchedule()).look(resource, NOW)
+    assert look.now == NOW
+    assert look.scheduled is (look.since == NOW - SHARED)
+    return NOW - look.since
+
+
+def test_a_source_in_its_turn_takes_what_another_was_told() -> None:
+    assert since() == SHARED
+
+
+def test_a_changed_spec_wants_the_newest() -> None:
+    assert since({"observedGeneration": 1}) == timedelta(0)
+
+
+@pytest.mark.parametrize(
+    ("handled", "age"), [("then", SHARED), ("before", timedelta(0)), (None, timedelta(0))]
+)
+def test_a_request_wants_the_newest_until_it_is_done(handled: str | None, age: timedelta) -> None:
+    status = {**SEEN, **({"lastHandledReconcileAt": handled} if handled else {})}
+    assert since(status, annotations={REQUESTED_AT: "then"}) == age
+
+
+@pytest.mark.parametrize("status", [{}, {"observedGeneration": -1}])
+@pytest.mark.parametrize(
+    ("created", "age"),
+    [
+        ("2026-01-02T03:04:03Z", timedelta(seconds=1.6)),
+        ("2026-01-02T03:04:05Z", timedelta(0)),
+        ("2026-01-02T03:05:00Z", timedelta(0)),
+        ("2026-01-02T03:04:03", timedelta(0)),
+        ("", timedelta(0)),
+    ],
+    ids=["earlier", "in this second", "clocks differ", "no zone", "never"],
+)
+def test_a_new_source_takes_what_was_told_since_it_is_there(
+    status: dict[str, Any], created: str, age: timedelta
+) -> None:
+    assert since(status, created=created) == age
+
+
+@pytest.mark.parametrize(("seconds", "age"), [(1, timedelta(0)), (0, SHARED), (-1, SHARED)])
+def test_who_is_woken_before_its_turn_wants_the_newest(seconds: int, age: timedelta) -> None:
+    turns = LookSchedule()
+    turns.next(KEY, NOW + timedelta(seconds=seconds))
+    assert since(turns=turns) == age
+
+
+def test_a_turn_is_over_once_it_was_taken_or_the_source_is_gone() -> None:
+    turns = LookSchedule()
+    turns.next(KEY, NOW + timedelta(seconds=9))
+    assert [since(turns=turns), since(turns=turns)] == [timedelta(0), SHARED]
+    turns.next(KEY, NOW + timedelta(seconds=9))
+    turns.forget(KEY)
+    assert since(turns=turns) == SHARED

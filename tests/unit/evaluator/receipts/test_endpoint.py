@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from evaluator.flags.canonical import digest
+from evaluator.flags.model import FlagSet
+from evaluator.receipts.endpoint import Endpoint
+from evaluator.receipts.reporter import Receipts
+from evaluator.store import Store
+from evaluator.sync.config import Provider, SourceConfig
+from evaluator.sync.follow import Followers
+from evaluator.sync.opening import open_sources
+from tests.unit.evaluator.receipts.test_reporter import MEMBER, Proxy, document, listening
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+@contextlib.asynccontextmanager
+async def evaluator(proxy: Proxy, file: Path, token: Path) -> AsyncIterator[Store]:
+    """Follows a file, and tells the proxy of it."""
+    async with listening(proxy) as port:
+        receipts = Receipts(MEMBER, clock=lambda: 1000.0, random=lambda: 0.0)
+        (source,) = open_sources([SourceConfig(str(file), Provider.FILE)], clock=lambda: 1000.0)
+        store = Store(sources=[source.name])
+        receipts.follow(store)
+        uri = f"127.0.0.1:{port}"
+        config = SourceConfig(uri, Provider.GRPC, selector="shop/flags", bearer_token_file=str(token))
+        endpoint = Endpoint(config, receipts.of(source.name, config.selector))
+        tasks = [
+            asyncio.create_task(each.run())
+            for each in (Followers([source], store, clock=lambda: 1000.0), endpoint)
+        ]
+        try:
+            yield store
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_what_is_served_of_a_file_is_told_to_an_endpoint_with_a_goodbye(tmp_path: Path) -> None:
+    proxy, file, token = Proxy(), tmp_path / "flags.json", tmp_path / "token"
+    file.write_bytes(document("on", "sha256:first"))
+    token.write_text("mine")
+    async with evaluator(proxy, file, token):
+        await proxy.until("sha256:first")
+        fresh = tmp_path / "fresh"
+        fresh.write_bytes(document("off", "sha256:next"))
+        fresh.replace(file)
+        await proxy.until("sha256:next")
+    assert (proxy.reports[-1].selector, proxy.reports[-1].revision) == ("shop/flags", "main@sha1:off")
+    assert proxy.reports[-1].replaced
+    assert [each.selector for each in proxy.goodbyes] == ["shop/flags"]
+    assert dict(proxy.headers[-1].headers)["authorization"] == "Bearer mine"
+
+
+async def test_a_file_that_names_no_digest_is_told_by_the_digest_of_its_flags(tmp_path: Path) -> None:
+    proxy, file, token = Proxy(), tmp_path / "flags.json", tmp_path / "token"
+    file.write_bytes(b'{"flags": {}}')
+    token.write_text("mine")
+    async with evaluator(proxy, file, token):
+        await proxy.until(digest(FlagSet()))
+
+
+async def test_a_server_that_takes_no_receipts_changes_nothing(tmp_path: Path) -> None:
+    proxy, file, token = Proxy(offers=False), tmp_path / "flags.json", tmp_path / "token"
+    file.write_bytes(document("on"))
+    token.write_text("mine")
+    async with evaluator(proxy, file, token) as store, asyncio.timeout(10):
+        revisions = asyncio.Queue[str | None]()
+        store.subscribe(lambda snapshot: revisions.put_nowait(snapshot.revision))
+        assert await revisions.get() == "main@sha1:on"
+    assert not proxy.goodbyes

@@ -1,0 +1,334 @@
+"""What a server is told of what is served, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from evaluator.flags.parse import parse
+from evaluator.http.messages import Code, RpcError
+from evaluator.http.routes import Routes, merged
+from evaluator.http.server.limits import Limits
+from evaluator.http.server.listener import Listener
+from evaluator.receipts import reporter as receipts
+from evaluator.receipts.reporter import Receipts, Reporter
+from evaluator.store import Store
+from evaluator.sync.accept import Accepted, accept
+from evaluator.sync.config import Provider, SourceConfig
+from evaluator.sync.follow import Followers
+from evaluator.sync.opening import open_sources
+from evaluator.sync.source import Delivery
+from evaluator.wire.delivery import LEAVE, MARK, REPORT, AskFailed, MemberText, NotOffered
+from evaluator.wire.delivery_pb2 import (
+    LeaveRequest,
+    LeaveResponse,
+    ReportRequest,
+    ReportResponse,
+)
+from evaluator.wire.hub import Hub
+from evaluator.wire.servicer import SyncService
+from tests.unit.evaluator.wire.test_servicer import FakeBackend
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Hashable
+
+    from evaluator.flags.model import FlagSet
+    from evaluator.http.messages import Call
+
+MEMBER = MemberText("i", "shop", "checkout-1", "uid-1", "node-1", "0.1.0")
+
+
+def document(variant: str, digest: str = "sha256:whole", **more: Any) -> bytes:
+    flag = {"state": "ENABLED", "variants": {"on": True, "off": False}, "defaultVariant": variant}
+    metadata = {"flagstaff.dev/digest": digest, "flagstaff.dev/revision": f"main@sha1:{variant}"}
+    return json.dumps({"flags": {"a": flag, **more}, "metadata": metadata}).encode()
+
+
+def flag_set(variant: str, digest: str = "sha256:whole") -> FlagSet:
+    return parse(document(variant, digest), file="flags.json").flag_set
+
+
+@dataclass
+class Server:
+    """Answers as a test says, and keeps what it was told."""
+
+    reports: list[ReportRequest] = field(default_factory=list)
+    left: list[LeaveRequest] = field(default_factory=list)
+    failure: AskFailed | None = None
+    next_ms: int = 0
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self, path: str, request: bytes) -> bytes:
+        if path == LEAVE:
+            self.left.append(LeaveRequest.FromString(request))
+            return b""
+        self.reports.append(ReportRequest.FromString(request))
+        self.heard.set()
+        if self.failure is not None:
+            raise self.failure
+        return ReportResponse(next_ms=self.next_ms).SerializeToString()
+
+    async def until(self, enough: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not enough():
+                self.heard.clear()
+                await self.heard.wait()
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+@pytest.fixture
+def reporter() -> Reporter:
+    return Receipts(MEMBER, clock=lambda: 1000.0, random=lambda: 0.0).of("proxy", "shop/flags")
+
+
+@contextlib.asynccontextmanager
+async def running(reporter: Reporter, server: Server) -> AsyncIterator[None]:
+    task = asyncio.create_task(reporter.run(server))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_who_serves_nothing_yet_says_so_at_once(reporter: Reporter, server: Server) -> None:
+    async with running(reporter, server):
+        await server.until(lambda: bool(server.reports))
+    report = server.reports[0]
+    assert (report.digest, report.selector, report.served_for_ms) == ("", "shop/flags", 0)
+    assert MemberText.of(report.member) == MEMBER
+    assert report.member.connected_at_ms == 1_000_000
+
+
+@pytest.mark.parametrize(("failures", "told"), [(1, []), (4, ["receipts are not taken: down"])])
+async def test_a_receipt_that_was_not_taken_is_worth_a_word_when_the_next_is_not_either(
+    reporter: Reporter,
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    failures: int,
+    told: list[str],
+) -> None:
+    monkeypatch.setattr(receipts, "_AGAIN", 0.01)
+    server.failure = AskFailed("down")
+    async with running(reporter, server):
+        await server.until(lambda: len(server.reports) >= failures)
+        server.failure = None
+        await server.until(lambda: len(server.reports) > failures)
+    assert caplog.messages == told
+
+
+@pytest.mark.parametrize("failure", [None, AskFailed("down")], ids=["taken", "not taken"])
+async def test_a_receipt_that_was_taken_says_that_the_server_was_there(
+    reporter: Reporter, server: Server, failure: AskFailed | None
+) -> None:
+    server.failure = failure
+    assert not reporter.taken_within(60.0)
+    async with running(reporter, server):
+        await server.until(lambda: bool(server.reports))
+        await asyncio.sleep(0)
+        assert reporter.taken_within(60.0) is (failure is None)
+
+
+async def test_what_comes_into_force_is_told_at_once(reporter: Reporter, server: Server) -> None:
+    async with running(reporter, server):
+        await server.until(lambda: bool(server.reports))
+        reporter.serve(flag_set("on"), "sha256:own", False)
+        await server.until(lambda: server.reports[-1].digest == "sha256:whole")
+    assert server.reports[-1].revision == "main@sha1:on"
+
+
+async def test_it_is_told_again_as_often_as_the_server_says(reporter: Reporter, server: Server) -> None:
+    server.next_ms = 1
+    async with running(reporter, server):
+        await server.until(lambda: len(server.reports) >= 2)
+
+
+async def test_one_that_fails_is_sent_again(reporter: Reporter, server: Server) -> None:
+    server.failure = AskFailed("away")
+    async with running(reporter, server):
+        await server.until(lambda: len(server.reports) >= 2)
+
+
+async def test_a_server_without_the_service_is_asked_once_a_connection(
+    reporter: Reporter, server: Server
+) -> None:
+    server.failure = NotOffered("no")
+    await asyncio.wait_for(reporter.run(server), 5)
+    await asyncio.wait_for(reporter.run(server), 5)
+    await reporter.leave(server)
+    first, second = (each.member.connected_at_ms for each in server.reports)
+    assert (second > first, server.left) == (True, [])
+
+
+async def test_a_goodbye_names_the_connection(reporter: Reporter, server: Server) -> None:
+    async with running(reporter, server):
+        await server.until(lambda: bool(server.reports))
+    await reporter.leave(server)
+    assert [(each.member.connected_at_ms, each.selector) for each in server.left] == [
+        (1_000_000, "shop/flags")
+    ]
+
+
+async def test_a_goodbye_that_nobody_takes_holds_up_nothing(reporter: Reporter) -> None:
+    async def silent(path: str, _: bytes) -> bytes:
+        if path == LEAVE:
+            raise AskFailed("away")
+        return b""
+
+    task = asyncio.create_task(reporter.run(silent))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    await reporter.leave(silent)
+
+
+@pytest.mark.parametrize(
+    ("sets", "from_disk", "replaced"),
+    [
+        pytest.param(["on"], False, False, id="the first"),
+        pytest.param(["on", "off"], False, True, id="the second"),
+        pytest.param(["on", "off"], True, False, id="the first after last good"),
+        pytest.param(["on", "off", "on"], True, True, id="the second after last good"),
+    ],
+)
+async def test_what_took_the_place_of_another_that_was_delivered_says_so(
+    reporter: Reporter, sets: list[str], from_disk: bool, replaced: bool
+) -> None:
+    for number, each in enumerate(sets):
+        reporter.serve(flag_set(each, f"sha256:{number}"), "", from_disk)
+    assert reporter.served.replaced is replaced
+
+
+async def test_a_revision_without_a_change_has_been_served_since_the_change(
+    reporter: Reporter,
+) -> None:
+    reporter.serve(flag_set("on"), "", False)
+    since = reporter.served.since
+    reporter.serve(flag_set("off"), "", False)
+    assert (reporter.served.since, reporter.served.revision) == (since, "main@sha1:off")
+
+
+BAD = {"state": "ENABLED", "variants": 5, "defaultVariant": "on"}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["held", "left out"])
+async def test_a_set_that_is_not_served_whole_does_not_count_as_served(
+    reporter: Reporter, known: bool
+) -> None:
+    good = {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}
+    first = accept(Delivery((("flags.json", document("on", b=good)),)), None)
+    assert isinstance(first, Accepted)
+    delivery = Delivery((("flags.json", document("on", "sha256:next", b=BAD)),))
+    judged = accept(delivery, first.flag_set if known else None)
+    assert isinstance(judged, Accepted)
+    reporter.serve(judged.flag_set, judged.digest, False)
+    assert reporter.served.digest == judged.digest != "sha256:next"
+
+
+@dataclass
+class Proxy:
+    """A server with both services, on a port."""
+
+    offers: bool = True
+    headers: list[Call] = field(default_factory=list)
+    reports: list[ReportRequest] = field(default_factory=list)
+    goodbyes: list[LeaveRequest] = field(default_factory=list)
+    backend: FakeBackend = field(default_factory=FakeBackend)
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def report(self, call: Call, message: bytes) -> bytes:
+        self.headers.append(call)
+        if call.path == LEAVE:
+            self.goodbyes.append(LeaveRequest.FromString(message))
+            return LeaveResponse().SerializeToString()
+        self.reports.append(ReportRequest.FromString(message))
+        self.heard.set()
+        if len(self.reports) == 1:
+            raise RpcError(Code.UNAVAILABLE, "not known yet")
+        return ReportResponse(next_ms=5000).SerializeToString()
+
+    def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
+        self.headers.append(call)
+        return topic, lasting
+
+    def left(self, visit: object) -> None:
+        """Nothing is counted."""
+
+    async def until(self, digest: str) -> None:
+        async with asyncio.timeout(10):
+            while not self.reports or self.reports[-1].digest != digest:
+                self.heard.clear()
+                await self.heard.wait()
+
+
+@contextlib.asynccontextmanager
+async def listening(proxy: Proxy) -> AsyncIterator[int]:
+    """The proxy on a port."""
+    service = SyncService(proxy.backend, Hub(asyncio.get_running_loop()), asyncio.get_running_loop())
+    service.visits = proxy
+    offered = Routes(unary={REPORT: proxy.report, LEAVE: proxy.report} if proxy.offers else {})
+    listener = Listener(merged(service.routes(), offered), Limits(), name="sync")
+    try:
+        yield await listener.start("127.0.0.1", 0)
+    finally:
+        service.close()
+        await listener.drain(1)
+
+
+@contextlib.asynccontextmanager
+async def evaluator(proxy: Proxy, token: str) -> AsyncIterator[Store]:
+    """Follows the proxy, as the process does."""
+    async with listening(proxy) as port, following(port, token) as store:
+        yield store
+
+
+@contextlib.asynccontextmanager
+async def following(port: int, token: str) -> AsyncIterator[Store]:
+    config = SourceConfig(f"127.0.0.1:{port}", Provider.GRPC, selector="shop/flags", bearer_token_file=token)
+    receipts = Receipts(MEMBER, clock=lambda: 1000.0, random=lambda: 0.0)
+    sources = open_sources([config], clock=lambda: 1000.0, companion=receipts.of)
+    store = Store(sources=[source.name for source in sources])
+    receipts.follow(store)
+    task = asyncio.create_task(Followers(sources, store, clock=lambda: 1000.0).run())
+    try:
+        yield store
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_receipts_and_a_goodbye_go_over_the_connection_of_the_stream(tmp_path: Any) -> None:
+    proxy, token = Proxy(), tmp_path / "token"
+    token.write_text("first")
+    proxy.backend.serve("shop/flags", document("on"))
+    async with evaluator(proxy, str(token)):
+        await proxy.until("sha256:whole")
+        token.write_text("second")
+        proxy.backend.serve("shop/flags", document("off", "sha256:next"))
+        await proxy.until("sha256:next")
+    assert proxy.reports[-1].replaced
+    assert proxy.goodbyes[0].member == proxy.reports[-1].member
+    assert len({call.peer for call in proxy.headers}) == 1
+    assert (MARK, "1") in next(call.headers for call in proxy.headers if call.path.endswith("SyncFlags"))
+    said = dict(proxy.headers[-1].headers)["authorization"]
+    assert said == "Bearer second"
+
+
+async def test_a_server_without_receipts_is_followed_as_ever() -> None:
+    proxy, revisions = Proxy(offers=False), asyncio.Queue[str | None]()
+    proxy.backend.serve("shop/flags", document("on"))
+    async with evaluator(proxy, "") as store, asyncio.timeout(10):
+        store.subscribe(lambda snapshot: revisions.put_nowait(snapshot.revision))
+        assert await revisions.get() == "main@sha1:on"
+        proxy.backend.serve("shop/flags", document("off"))
+        assert await revisions.get() == "main@sha1:off"

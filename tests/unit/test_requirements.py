@@ -1,0 +1,32 @@
+"""The lock files: what users install, and what developing adds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "requirements"
+TOOLS = {"atheris", "coverage", "hypothesis", "mypy", "pytest", "ruff", "uv"}
+
+
+def pins(name: str) -> dict[str, str]:
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    return dict(re.findall(r"^([a-z0-9-]+)==([^ ;]+)", text, re.MULTILINE))
+
+
+def test_users_install_object_stores_and_no_tool_of_development() -> None:
+    installed = pins("run.txt").keys()
+    assert {"kopf", "obstore", "opentelemetry-sdk", "pygit2"} <= installed
+    assert not TOOLS & installed
+
+
+@pytest.mark.parametrize("name", ["controller.txt", "evaluator.txt", "run.txt"])
+def test_what_is_tested_is_what_is_installed(name: str) -> None:
+    assert pins(name).items() <= pins("dev.txt").items()
+
+
+@pytest.mark.parametrize("name", ["controller.txt", "dev.txt", "evaluator.txt", "run.txt", "uv.txt"])
+def test_lock_files_name_no_registry(name: str) -> None:
+    assert not re.search(r"://|--(extra-)?index", (FOLDER / name).read_text(encoding="utf-8"))
