@@ -4,9 +4,9 @@
 
 FROM python:3.11-slim AS build
 WORKDIR /src
-# The wheel's builder is one of the pinned tools of development; none of them gets into an image.
-COPY requirements/dev.txt requirements/
-RUN pip install --no-cache-dir --require-hashes -r requirements/dev.txt
+# The wheel's builder is pinned there; nothing of this stage but the wheel gets into an image.
+COPY requirements/run.txt requirements/
+RUN pip install --no-cache-dir --require-hashes -r requirements/run.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY controller controller
 COPY evaluator evaluator

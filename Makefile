@@ -1,75 +1,94 @@
 # One command each; all are idempotent and quick the second time.
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
+UV := $(BIN)/uv pip install -q --python $(BIN)/python
 # Many tests drive several real processes at once: on CI's busy machines one that fails is tried once more, and the report says so.
 AGAIN := $(if $(CI),--reruns 1 --reruns-delay 1 --rerun-show-tracebacks -rR)
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup demo test test-clients test-faults test-cluster-slow check unit oracles plane kwok dev-cluster fuzz bench lock clean
+.PHONY: setup dev demo test test-clients test-faults test-cluster-slow check unit oracles engine plane kwok dev-cluster fuzz bench messages lock clean
 
-setup: .venv/.ready ## the whole environment, in .venv
+setup: .venv/.ready ## what running needs, in .venv
 
-.venv/.ready: requirements/dev.txt requirements/uv.txt pyproject.toml
+# uv halves the time and is itself a sixth of the size, so it goes again.
+.venv/.ready: requirements/run.txt requirements/uv.txt pyproject.toml
 	@echo "==> setting up .venv (about half a minute the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 setup")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.txt
-	$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r requirements/dev.txt
-	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
+	$(PIP) --require-hashes -r requirements/uv.txt
+	$(UV) --require-hashes -r requirements/run.txt
+	$(UV) --no-deps --no-build-isolation -e .
+	$(BIN)/python -m pip uninstall -q -y uv setuptools
 	@touch $@
 
-demo: setup ## a repository, flagstaff up, a stock client, two commits
+dev: .venv/.dev ## and what developing needs
+
+.venv/.dev: .venv/.ready requirements/dev.txt
+	@echo "==> adding the tools for development to .venv"
+	$(PIP) --require-hashes -r requirements/uv.txt
+	$(UV) --require-hashes -r requirements/dev.txt
+	@touch $@
+
+demo: setup ## a repository, flagstaff up, an OpenFeature client, two commits
 	@$(BIN)/python examples/demo.py
 
 test: check unit ## what must pass before a change lands, with the three below
 
-check: setup
+check: dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
-unit: setup oracles plane
+unit: dev oracles engine plane
 	$(BIN)/python -m pytest -n 2 $(AGAIN) --cov --cov-report=term --cov-report=xml
 
-test-clients: setup ## the published providers of other languages, fetched once
+test-clients: dev ## the published providers of other languages, fetched once
 	@$(BIN)/python -m tests.foreign.languages
 	$(BIN)/python -m pytest $(AGAIN) tests/foreign
 
-test-faults: setup ## upstreams, disks, clocks and clients that fail; tells how long each recovery took
+test-faults: dev ## upstreams, disks, clocks and clients that fail; tells how long each recovery took
 	$(BIN)/python -m pytest -n 2 $(AGAIN) -m faults tests/clients
 
 oracles: .oracles/v2/.ready .oracles/v3/.ready ## the published Python cores, each in an environment of its own
 
-.oracles/%/.ready: requirements/oracle-%.txt | setup
+.oracles/%/.ready: requirements/oracle-%.txt | dev
 	@echo "==> setting up the oracle for fractional $*"
 	@test -x .oracles/$*/bin/python || $(PYTHON) -m venv --without-pip .oracles/$*
 	$(BIN)/uv pip install -q --python .oracles/$*/bin/python --require-hashes -r $<
 	@touch $@
 
-plane: setup ## etcd, kube-apiserver and kubectl for the tests, built once (minutes)
+engine: dev ## the evaluator of flagd's own core, a Go module, for the tests, built once (a minute)
+	@$(BIN)/python -m tests.contract.flagd_core >/dev/null
+
+plane: dev ## etcd, kube-apiserver and kubectl for the tests, built once (minutes)
 	@$(BIN)/python -m tests.cluster.assets >/dev/null
 
-kwok: setup ## the kubelets of a fleet that is not there, for test-cluster-slow, built once (minutes)
+kwok: dev ## the kubelets of a fleet that is not there, for test-cluster-slow, built once (minutes)
 	@$(BIN)/python -m tests.cluster.assets kwok >/dev/null
 
-test-cluster-slow: setup plane kwok ## kills, outages and quiet times on control planes, and a fleet of 500 pods (a quarter of an hour)
+test-cluster-slow: dev plane kwok ## kills, outages and quiet times on control planes, and a fleet of 500 pods (a quarter of an hour)
 	$(BIN)/python -m pytest $(AGAIN) -m slow tests/cluster
 
-dev-cluster: setup ## a control plane, controller, proxy, three evaluators and the example's repository, until Ctrl-C
+dev-cluster: dev ## a control plane, controller, proxy, three evaluators and the example's repository, until Ctrl-C
 	@$(BIN)/python -m tests.cluster.dev
 
-fuzz: setup ## everything that parses bytes from outside, for FUZZ_SECONDS (120) in all
+fuzz: dev ## everything that parses bytes from outside, for FUZZ_SECONDS (120) in all
 	@$(BIN)/python -m tests.fuzz
 
-bench: setup oracles ## every measurement; wire and hostile also need h2load and wrk
+bench: dev oracles ## every measurement; wire and hostile also need h2load and wrk
 	@for name in evaluation footprint swap bulk commit wire streams hostile cluster proxy delivery; do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
-lock: setup ## pin again what pyproject.toml allows
+messages: setup ## every text that users may see, to be read as a stranger would
+	@$(BIN)/python -m tests.messages
+
+lock: dev ## pin again what pyproject.toml allows
 	$(COMPILE) --upgrade requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) --upgrade requirements/go.in -o requirements/go.txt
 	$(COMPILE) --upgrade requirements/node.in -o requirements/node.txt
 	$(COMPILE) --upgrade --extra blob --extra controller --extra otel --group dev pyproject.toml -o requirements/dev.txt
+	$(COMPILE) --upgrade --extra blob --extra controller --extra otel --group build --group demo pyproject.toml -o requirements/run.txt
 	$(COMPILE) --upgrade --extra controller pyproject.toml -o requirements/controller.txt
 	$(COMPILE) --upgrade pyproject.toml -o requirements/evaluator.txt
 

@@ -1,4 +1,5 @@
-"""The whole way in one minute: a Git repository, `flagstaff up`, a stock OpenFeature client, a commit, a broken commit.
+"""A Git repository, `flagstaff up`, an OpenFeature client, a commit, a broken commit: one minute from
+Git to an application.
 
 Run it with `make demo`. Everything happens in a scratch folder and on free loopback ports.
 """
@@ -46,13 +47,13 @@ def main() -> int:
             client = connect(ports["grpc"])
             play(repository, client, events)
             if sys.stdin.isatty() and sys.stdout.isatty():
-                keep_serving(repository, ports)
+                keep_serving(repository, ports, events)
     return 0
 
 
 def play(repository: Path, client: Client, events: Queue[dict[str, Any]]) -> None:
-    """A commit that is served, then one that is refused."""
-    say(f"a stock OpenFeature client reads banner-text: {client.value()!r}")
+    """A commit that is served, one that is refused, and one that corrects it."""
+    say(f"an OpenFeature client reads banner-text: {client.value()!r}")
 
     started = time.perf_counter()
     edit(repository, "defaultVariant: plain", "defaultVariant: christmas")
@@ -69,15 +70,19 @@ def play(repository: Path, client: Client, events: Queue[dict[str, Any]]) -> Non
     commit(repository, "A typo")
     refused = wait_for(events, lambda event: bool(event.get("problems")))
     for problem in refused["problems"]:
-        say(
-            f"a broken commit is refused: {problem['file']}:{problem['line']}: {problem['message']}"
-        )
+        say(f"a broken commit is refused: {problem['file']}:{problem['line']}: {problem['message']}")
     say(f"the last good value is still served: {client.value()!r}")
     expect(client.value() == "Merry Christmas", "the last good value")
 
+    edit(repository, "defaultVariant: chrismas", "defaultVariant: christmas")
+    commit(repository, "Correct the typo")
+    corrected = wait_for(events, lambda event: event["event"] == "revision")
+    expect(not corrected["problems"], "a commit without problems")
+    say("the typo is corrected by a third commit")
+
 
 class Client:
-    """The application's side: a stock SDK with a stock provider."""
+    """The application: the OpenFeature SDK with its published flagd provider."""
 
     def __init__(self) -> None:
         self._sdk = api.get_client()
@@ -93,7 +98,7 @@ class Client:
         return self._sdk.get_string_value("banner-text", "?", EvaluationContext("user-1"))
 
     def wait_for_change(self) -> None:
-        """Until the evaluator has told of a change of the flag."""
+        """Until the evaluator has announced a change of the flag."""
         expect(self._changed.wait(PATIENCE), "a change event")
         self._changed.clear()
 
@@ -108,9 +113,7 @@ def connect(port: int) -> Client:
 @contextlib.contextmanager
 def flagstaff_up(repository: Path) -> Iterator[tuple[dict[str, int], Queue[dict[str, Any]]]]:
     """`flagstaff up` on free ports, and what it says."""
-    ports = [
-        word for name in ("", "sync-", "ofrep-", "management-") for word in (f"--{name}port", "0")
-    ]
+    ports = [word for name in ("", "sync-", "ofrep-", "management-") for word in (f"--{name}port", "0")]
     command = ["flagstaff", "up", str(repository), *LAYERS]
     say("$ " + " ".join(command))
     script = Path(sys.executable).parent / "flagstaff"
@@ -146,7 +149,7 @@ def wait_for(events: Queue[dict[str, Any]], wanted: Any) -> dict[str, Any]:
             event = events.get(timeout=max(0.0, deadline - time.monotonic()))
             if wanted(event):
                 return event
-    raise SystemExit("demo: what was expected did not come")
+    raise SystemExit("demo: an expected event did not arrive")
 
 
 def edit(repository: Path, old: str, new: str) -> None:
@@ -176,14 +179,25 @@ def git(repository: Path, *arguments: str) -> None:
     subprocess.run(["git", *arguments], cwd=repository, env=environment, check=True)  # noqa: S603, S607
 
 
-def keep_serving(repository: Path, ports: dict[str, int]) -> None:
-    """Leave it to the person at the terminal."""
+def keep_serving(repository: Path, ports: dict[str, int], events: Queue[dict[str, Any]]) -> None:
+    """Leave it to the person at the terminal, and show what becomes of each commit."""
     say("still serving; try these in another terminal, and end with Ctrl-C here:")
     say(f"  cd {repository} && $EDITOR {FLAGS} && git commit -am 'My change'")
     say(f"  curl -s -X POST localhost:{ports['ofrep']}/ofrep/v1/evaluate/flags/banner-text")
     say(f"  curl -s localhost:{ports['management']}/readyz")
     with contextlib.suppress(KeyboardInterrupt):
-        signal.pause()
+        while True:
+            event = events.get()
+            if event["event"] == "revision":
+                show(event)
+
+
+def show(revision: dict[str, Any]) -> None:
+    """One commit, and what became of it."""
+    touched = [*revision["added"], *revision["changed"], *revision["removed"]]
+    say(f"commit {revision['subject']!r}: {', '.join(touched) or 'no flag'} changed")
+    for problem in revision["problems"]:
+        say(f"  {problem['file']}:{problem['line']}: {problem['message']}")
 
 
 def expect(held: bool, what: str) -> None:
