@@ -17,6 +17,8 @@ RECONCILING: Final = "Reconciling"
 STALLED: Final = "Stalled"
 PROPAGATED: Final = "Propagated"
 """A detail: whether all who follow a flag set serve it. `Ready` does not wait for it."""
+UNDISPUTED: Final = "Undisputed"
+"""A detail, there only while it is False."""
 
 TRUE: Final = "True"
 FALSE: Final = "False"
@@ -41,6 +43,11 @@ class Condition:
 def find(conditions: Iterable[Mapping[str, Any]], kind: str) -> Mapping[str, Any] | None:
     """The condition of type `kind` in a status, or None."""
     return next((each for each in conditions if each.get("type") == kind), None)
+
+
+def read(entry: Mapping[str, Any]) -> Condition:
+    """A status's entry as a Condition."""
+    return Condition(entry["type"], entry["status"], entry["reason"], entry.get("message", ""))
 
 
 def short(message: str) -> str:

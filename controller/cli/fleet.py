@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.cli.remote import RemoteError, remote
-from controller.flagsets.waiting import line
+from controller.delivery.waiting import line
 
 if TYPE_CHECKING:
     import argparse

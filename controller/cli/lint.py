@@ -12,7 +12,7 @@ from controller.cli.arguments import add_lenient_argument, committed_reference
 from controller.cli.problems import as_json, as_sarif, failures, summary
 from controller.cli.revisions import announce
 from controller.flagsets.layers import PathRefused, fixed_prefix, select
-from controller.flagsets.unread import unread
+from controller.flagsets.skipped_files import unread
 from controller.runtime.setbacks import Setback
 from controller.wiring.pipeline import LocalOptions, open_pipeline
 from controller.wiring.worktree import read_working_tree

@@ -7,12 +7,12 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from controller.cli.arguments import seconds
-from controller.flagsets.waiting import SHORTEST, Wanted, is_revision
+from controller.delivery.waiting import SHORTEST, Wanted, is_revision
 
 if TYPE_CHECKING:
     import argparse
 
-    from controller.flagsets.waiting import Progress
+    from controller.delivery.waiting import Progress
 
 _KINDS: Final = {
     "ffc": "FeatureFlagConfiguration",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.flagsets.layers import DEFAULT_PATHS, PathRefused, select
 from controller.flagsets.provenance import PLACES, Provenance, without_forgeries
-from controller.flagsets.unread import unread
+from controller.flagsets.skipped_files import unread
 from evaluator.flags.accept import Policy, Refused, accept
 from evaluator.flags.canonical import digest
 from evaluator.flags.diff import Diff, diff

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api import shard
 from controller.api.flagset import KIND, LABEL
 from controller.api.meta import ObjectKey, Resource
-from controller.flagsets.dispute import Dispute
+from controller.flagsets.drift import Dispute
 from controller.flagsets.plan import Taken, key_of, plan
 from controller.flagsets.stage import BY_OWNER
 from controller.runtime.news import News

@@ -7,26 +7,25 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from controller.api import configuration
-from controller.api.conditions import FALSE, Condition, find
+from controller.api.conditions import FALSE, UNDISPUTED, Condition, find
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagset import FlagSetSpec
 from controller.api.meta import ObjectKey
-from controller.flagsets import story
+from controller.delivery.served import shown
+from controller.flagsets import messages
 from controller.flagsets.applied import LastGood, last_applied, written_by
 from controller.flagsets.build import Built, accepted_by_hand, build
 from controller.flagsets.delivery import Delivered, Delivery
-from controller.flagsets.dispute import UNDISPUTED
-from controller.flagsets.inputs import (
+from controller.flagsets.dependencies import (
     SOURCE_READY,
     Artifacts,
     require_dependencies,
     source_artifact,
     source_health,
 )
-from controller.flagsets.observed import observed
+from controller.flagsets.observed_at import observed
 from controller.flagsets.plan import belongs_to
 from controller.flagsets.provenance import ProvenanceDetail, without_author
-from controller.flagsets.serving import shown
 from controller.runtime.news import News
 from controller.runtime.setbacks import Setback, Stalled
 from controller.runtime.settle import Outcome
@@ -135,8 +134,8 @@ class FlagSetReconciler:
                 usual = setback.requeue_after or self._interval(spec)
                 setback.requeue_after = min(usual, wait)
             raise
-        attempt = story.Attempt(artifact, memory.built.composition, spec.source_ref.kind)
-        status |= story.problems(attempt)
+        attempt = messages.Attempt(artifact, memory.built.composition, spec.source_ref.kind)
+        status |= messages.problems(attempt)
         try:
             news, wait = await self._deliver(resource, spec, memory.state, now)
         except Setback as setback:
@@ -149,7 +148,7 @@ class FlagSetReconciler:
         resource: Resource,
         spec: FlagSetSpec,
         memory: _Memory,
-        attempt: story.Attempt,
+        attempt: messages.Attempt,
         delivered: tuple[tuple[News, ...], float | None],
         now: datetime,
     ) -> Outcome:
@@ -160,21 +159,21 @@ class FlagSetReconciler:
             self._refuse(resource, built, attempt, news, again)
         target = ObjectKey(configuration.KIND, resource.namespace, spec.target.name or resource.name)
         served, propagated = shown(self.objects.get(target), built.composition.digest)
-        status = story.status(resource.status, attempt, memory.state.manifests, now) | served
+        status = messages.status(resource.status, attempt, memory.state.manifests, now) | served
         if resource.status.get("digest") != built.composition.digest:
-            said = story.applied(resource.status, attempt)
+            said = messages.applied(resource.status, attempt)
             news = (*news, News("Applied", said))
         if built.composition.held or built.composition.missing:
             raise Stalled(
                 "PartiallyApplied",
-                story.partial(attempt),
+                messages.partial(attempt),
                 status={"served": None, **status},
                 details=propagated,
                 news=news,
                 requeue_after=again,
             )
         return Outcome(
-            message=story.ready(attempt),
+            message=messages.ready(attempt),
             status=status,
             details=propagated,
             news=news,
@@ -185,7 +184,7 @@ class FlagSetReconciler:
         self,
         resource: Resource,
         built: Built,
-        attempt: story.Attempt,
+        attempt: messages.Attempt,
         news: tuple[News, ...],
         again: float,
     ) -> NoReturn:
@@ -193,15 +192,15 @@ class FlagSetReconciler:
         served = resource.status.get("lastAppliedRevision", "")
         pending: list[str] | None = None
         if built.removal is not None:
-            reason, message = "PruneGuard", story.guarded(attempt, built.removal, resource, served)
-            pending = story.pending_removals(built.removal)
+            reason, message = "PruneGuard", messages.guarded(attempt, built.removal, resource, served)
+            pending = messages.pending_removals(built.removal)
         elif built.too_large:
-            reason, message = "TooLarge", story.refused(attempt, built.too_large, served)
+            reason, message = "TooLarge", messages.refused(attempt, built.too_large, served)
         elif built.edited:
-            reason, message = "LastGoodUnknown", story.unknown(attempt, built.edited)
+            reason, message = "LastGoodUnknown", messages.unknown(attempt, built.edited)
         else:
-            reason, message = "BuildFailed", story.refused(attempt, "", served)
-        status = {"lastAttemptedRevision": attempt.artifact.revision, **story.problems(attempt)}
+            reason, message = "BuildFailed", messages.refused(attempt, "", served)
+        status = {"lastAttemptedRevision": attempt.artifact.revision, **messages.problems(attempt)}
         status["pendingRemovals"] = pending
         raise Stalled(reason, message, status=status, news=news, requeue_after=again)
 

@@ -1,14 +1,13 @@
-"""What wakes the reconcilers of FlagSet, FeatureFlagConfiguration and FeatureFlag. Pure."""
+"""What wakes the reconciler of FlagSet. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import configuration, flagset, receipt, shard
-from controller.api.conditions import FALSE, PROPAGATED, READY, find
-from controller.api.kinds import FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION, FLAG_SET
+from controller.api import configuration, flagset, shard
+from controller.api.conditions import FALSE, PROPAGATED, READY, UNDISPUTED, find
+from controller.api.kinds import FLAG_SET
 from controller.api.meta import ObjectKey
-from controller.flagsets.dispute import UNDISPUTED
 from controller.runtime.cache import Index
 from controller.runtime.watches import Reconciles, Watch
 from evaluator.flags.model import PROVENANCE_PREFIX
@@ -58,11 +57,6 @@ BY_DEPENDENCY: Final = Index(
 )
 BY_TARGET: Final = Index("FlagSet by target", _FLAG_SET_ONLY, lambda each: (_target_of(each),))
 BY_OWNER: Final = Index("objects by FlagSet", _WRITTEN, lambda each: filter(None, (_owner_of(each),)))
-BY_SHARD: Final = Index(
-    "FeatureFlagConfiguration by shard",
-    frozenset({configuration.KIND}),
-    lambda each: _named(each.spec.get("shards")),
-)
 
 
 def _artifact(source: Resource | None) -> object:
@@ -140,17 +134,6 @@ def _refused(cache: Cache, change: Change) -> Iterator[ObjectKey]:
     return (each.key for each in cache.find(BY_TARGET, written.namespace, written.name))
 
 
-def _indexes(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    part = change.latest
-    return (each.key for each in cache.find(BY_SHARD, part.namespace, part.name))
-
-
-def _counted(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    name = receipt.configuration_of(change.latest.spec)
-    if name is not None:
-        yield ObjectKey(configuration.KIND, change.latest.namespace, name)
-
-
 FLAG_SETS: Final = Reconciles(
     FLAG_SET,
     wakes=(
@@ -165,16 +148,3 @@ FLAG_SETS: Final = Reconciles(
     ),
     indexes=(BY_SOURCE, BY_DEPENDENCY, BY_TARGET, BY_OWNER),
 )
-CONFIGURATIONS: Final = Reconciles(
-    FEATURE_FLAG_CONFIGURATION,
-    wakes=(
-        Watch(frozenset({shard.KIND}), changed=lambda each: each, keys=_indexes),
-        Watch(
-            frozenset({receipt.KIND}),
-            changed=lambda each: None if each is None else (each.uid, each.status),
-            keys=_counted,
-        ),
-    ),
-    indexes=(BY_SHARD,),
-)
-FEATURE_FLAGS: Final = Reconciles(FEATURE_FLAG)

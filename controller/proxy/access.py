@@ -24,7 +24,7 @@ from evaluator.http.messages import header
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from controller.api.claims import Place
+    from controller.delivery.claims import Place
     from evaluator.http.messages import Call
 
 T = TypeVar("T")

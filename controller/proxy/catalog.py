@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from controller.api import shard
-from controller.api.claims import UNCHANGED, Change, Claim, Claims, Place, claim_of
 from controller.api.configuration import FLAG_KIND, KIND
 from controller.api.flagset import LABEL
 from controller.api.meta import ObjectKey, Resource
+from controller.delivery.claims import UNCHANGED, Change, Claim, Claims, Place, claim_of
 from evaluator.flags.model import PROVENANCE_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from controller.api.claims import Conflict
+    from controller.delivery.claims import Conflict
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from evaluator.wire.servicer import Missing
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from controller.api.claims import Place
     from controller.api.meta import Resource
+    from controller.delivery.claims import Place
     from controller.proxy.catalog import Catalog, Seen
     from evaluator.wire.servicer import Make, Payload, Tell
 

@@ -17,7 +17,7 @@ from evaluator.http.messages import Code, RpcError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from controller.api.claims import Place
+    from controller.delivery.claims import Place
     from controller.proxy.access import Access, Caller
     from controller.proxy.guard import Guard
     from controller.proxy.members import Pods

@@ -25,7 +25,7 @@ from evaluator.wire.messages import SELECTOR_HEADER, read_request
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable
 
-    from controller.api.claims import Place
+    from controller.delivery.claims import Place
     from controller.proxy.access import Access, User
     from controller.proxy.catalog import Catalog
     from evaluator.http.messages import Call, MessageStream

@@ -12,8 +12,8 @@ from controller.runtime.news import News
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from controller.api.claims import Place
     from controller.api.meta import Resource
+    from controller.delivery.claims import Place
     from controller.proxy.catalog import Catalog
 
 MOST_PLACES: Final = 1_000

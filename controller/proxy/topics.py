@@ -15,7 +15,7 @@ from evaluator.wire.servicer import Missing
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
-    from controller.api.claims import Change, Place
+    from controller.delivery.claims import Change, Place
     from controller.proxy.catalog import Catalog
     from controller.proxy.contents import Delivered
     from controller.proxy.selector import Topic

@@ -11,12 +11,12 @@ import itertools
 import logging
 from typing import TYPE_CHECKING, Any
 
-from controller.api.claims import KINDS, UNCHANGED
+from controller.delivery.claims import KINDS, UNCHANGED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from controller.api.claims import Change
+    from controller.delivery.claims import Change
     from controller.proxy.catalog import Catalog
     from controller.proxy.topics import Deliveries
 

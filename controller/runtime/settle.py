@@ -18,6 +18,7 @@ from controller.api.conditions import (
     UNKNOWN,
     Condition,
     find,
+    read,
     short,
     written,
 )
@@ -117,9 +118,7 @@ def _summary_of(setback: Setback) -> tuple[Condition, ...]:
 
 def _details(resource: Resource) -> tuple[Condition, ...]:
     return tuple(
-        Condition(each["type"], each["status"], each["reason"], each.get("message", ""))
-        for each in resource.status.get("conditions", ())
-        if each.get("type") not in _SUMMARY
+        read(each) for each in resource.status.get("conditions", ()) if each.get("type") not in _SUMMARY
     )
 
 

@@ -16,12 +16,12 @@ from controller.api.kinds import WATCHED
 from controller.artifacts import server as artifact_server
 from controller.artifacts.server import ArtifactServer
 from controller.artifacts.storages import Storages
-from controller.flagsets.contested import ContestedReconciler
+from controller.configurations.name_conflicts import ContestedReconciler
+from controller.configurations.serving import ServingReconciler
+from controller.configurations.validation import ConfigurationReconciler
 from controller.flagsets.fetch import ArtifactReader
 from controller.flagsets.provenance import ProvenanceDetail
 from controller.flagsets.reconciler import FlagSetReconciler
-from controller.flagsets.serving import ServingReconciler
-from controller.flagsets.verdict import ConfigurationReconciler
 from controller.handlers.kopf_thread import KopfThread
 from controller.kube.client import Cluster
 from controller.receiver.reconciler import FlagReceiverReconciler

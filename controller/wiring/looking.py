@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, flagset
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET
-from controller.flagsets.waiting import Progress, progress
+from controller.delivery.waiting import Progress, progress
 from controller.kube.client import Cluster
 from controller.kube.reflector import Reflector, View
 from controller.runtime.clock import now
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from controller.api.kinds import ResourceType
-    from controller.flagsets.waiting import Wanted
+    from controller.delivery.waiting import Wanted
 
 _LOOK: Final = 0.5
 """Seconds from one look at whether the cluster can be read to the next."""

@@ -36,7 +36,7 @@ from evaluator.http.server.tls import TlsFiles
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from controller.api.claims import Place
+    from controller.delivery.claims import Place
     from controller.settings import ProxySettings
 
 log = logging.getLogger(__name__)

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagsource, receipt
-from controller.api.claims import Claims
 from controller.api.kinds import WATCHED
 from controller.api.meta import Resource, about
-from controller.flagsets.proxies import LiveProxies
-from controller.flagsets.stage import CONFIGURATIONS, FEATURE_FLAGS, FLAG_SETS
+from controller.configurations.live_proxies import LiveProxies
+from controller.configurations.stage import CONFIGURATIONS, FEATURE_FLAGS
+from controller.delivery.claims import Claims
+from controller.flagsets.stage import FLAG_SETS
 from controller.handlers.app import seen
 from controller.kube.lease import Lease
 from controller.receiver.endpoints import Endpoints

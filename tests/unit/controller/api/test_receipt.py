@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.members import count
 from controller.api.receipt import (
     FlagReceiptStatus,
     ServedGroup,
@@ -16,6 +15,7 @@ from controller.api.receipt import (
     receipt_name,
     unpack,
 )
+from controller.delivery.members import count
 
 ENTRIES = st.lists(st.tuples(st.binary(min_size=6, max_size=6), st.integers(0, 2**48 - 1)))
 

@@ -13,9 +13,10 @@ from controller.api.configuration import ConfigurationSpec, ConfigurationStatus
 from controller.api.fields import Model, read
 from controller.api.flagset import FlagSetSpec, FlagSetStatus
 from controller.api.meta import Resource
-from controller.flagsets import delivery, story
+from controller.configurations.validation import ConfigurationReconciler
+from controller.delivery.problems import MOST_PROBLEMS
+from controller.flagsets import delivery, messages
 from controller.flagsets.render import LARGEST, SHARD_BYTES, SHARD_BYTES_LEAST
-from controller.flagsets.verdict import ConfigurationReconciler
 from controller.runtime.cache import Cache
 from tests.unit.controller.flagsets.world import START
 
@@ -66,12 +67,12 @@ def test_every_field_is_on_its_page(name: str, model: type[Model]) -> None:
 @pytest.mark.parametrize(
     ("name", "modules"),
     [
-        ("flagset", ("reconciler", "inputs", "fetch", "delivery")),
-        ("featureflagconfiguration", ("verdict",)),
+        ("flagset", ("flagsets/reconciler", "flagsets/dependencies", "flagsets/fetch", "flagsets/delivery")),
+        ("featureflagconfiguration", ("configurations/validation",)),
     ],
 )
 def test_every_reason_is_on_its_page(name: str, modules: tuple[str, ...]) -> None:
-    code = "".join((ROOT / f"controller/flagsets/{each}.py").read_text(encoding="utf-8") for each in modules)
+    code = "".join((ROOT / f"controller/{each}.py").read_text(encoding="utf-8") for each in modules)
     reasons = {one or other for one, other in REASON.findall(code)}
     assert reasons
     assert {each for each in reasons if f"`{each}`" not in page(f"kinds/{name}.md")} == set()
@@ -83,6 +84,6 @@ def test_the_numbers_on_the_pages_are_the_code_s() -> None:
     assert f"{LARGEST:,} bytes" in page("kinds/flagset.md")
     assert delivery.GRACE == 60
     status = page("kinds/flagset.md")
-    assert f"({story.MOST_HELD} at most)" in status
-    assert f"{story.MOST_PROBLEMS} at most" in status
-    assert f"the last {story.MOST_HISTORY} revisions" in status
+    assert f"({messages.MOST_HELD} at most)" in status
+    assert f"{MOST_PROBLEMS} at most" in status
+    assert f"the last {messages.MOST_HISTORY} revisions" in status

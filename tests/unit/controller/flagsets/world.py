@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 from controller.api.conditions import READY, find
 from controller.api.flagset import KIND, SOURCE_API
 from controller.api.meta import ObjectKey, Resource
+from controller.configurations.stage import CONFIGURATIONS
 from controller.flagsets.provenance import ProvenanceDetail
 from controller.flagsets.reconciler import FlagSetReconciler
-from controller.flagsets.stage import CONFIGURATIONS, FLAG_SETS
+from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.cache import Cache
 from controller.runtime.setbacks import Failed, Setback
 from controller.runtime.settle import Settled, settle

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 
 from controller.api import shard
-from controller.api.claims import KINDS
 from controller.api.configuration import FLAG_KIND, KIND
+from controller.delivery.claims import KINDS
 from controller.proxy.access import Access, User
 from controller.proxy.pods import PodWatch
 from controller.proxy.server import Options, Proxy

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.api.members import count
+from controller.delivery.members import count
 from controller.proxy.members import FORGOTTEN, REMEMBERED, SILENT, Membership
 from controller.proxy.standing import Identity, Report
 from controller.proxy.tally import told

@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from controller.api.members import Count, count
 from controller.api.receipt import FlagReceiptStatus
+from controller.delivery.members import Count, count
 from controller.proxy.members import FORGOTTEN, SILENT, Membership
 from controller.proxy.standing import Identity, Report
 from controller.proxy.tally import told

@@ -7,14 +7,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.conditions import FALSE, Condition
+from controller.api.conditions import FALSE, UNDISPUTED, Condition
 from controller.runtime.news import News
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-UNDISPUTED: Final = "Undisputed"
-"""A detail, there only while it is False."""
 REASON: Final = "DriftContested"
 AT_ONCE: Final = 3
 """Corrections without a pause: a person who tries again stops at that."""

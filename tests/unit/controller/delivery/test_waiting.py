@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.flagsets.waiting import Progress, Wanted, is_revision, names, progress
+from controller.delivery.waiting import Progress, Wanted, is_revision, names, progress
 
 OLD, NEW, PLAIN = (f"main@sha1:{letter * 40}" for letter in "abc")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.flagsets.proxies import DURATION, LiveProxies
+from controller.configurations.live_proxies import DURATION, LiveProxies
 
 LEASE = "flagstaff-proxy-a"
 

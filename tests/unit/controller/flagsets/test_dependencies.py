@@ -8,7 +8,7 @@ from controller.api.artifact import ArtifactStatus
 from controller.api.fields import read
 from controller.api.flagset import KIND, FlagSetSpec
 from controller.api.meta import Resource
-from controller.flagsets.inputs import ready, require_dependencies, source_artifact
+from controller.flagsets.dependencies import ready, require_dependencies, source_artifact
 from controller.runtime.cache import Cache
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 

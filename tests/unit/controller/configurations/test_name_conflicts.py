@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.claims import Claims
 from controller.api.conditions import find
 from controller.api.meta import ObjectKey, Resource
-from controller.flagsets.contested import ContestedReconciler
+from controller.configurations.name_conflicts import ContestedReconciler
+from controller.delivery.claims import Claims
 from controller.runtime.setbacks import Setback, Stalled
 from controller.runtime.settle import Outcome, Settled, settle
 from tests.unit.controller.flagsets.world import START

@@ -7,9 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.claims import SHADOWED
-from controller.api.conditions import FALSE, Condition, find
-from controller.flagsets.dispute import UNDISPUTED
+from controller.api.conditions import FALSE, UNDISPUTED, Condition, find
+from controller.delivery.claims import SHADOWED
 from controller.runtime.news import News
 from controller.runtime.setbacks import Setback
 from evaluator.flags.visible import visible
@@ -17,8 +16,8 @@ from evaluator.flags.visible import visible
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from controller.api.claims import Claims, Conflict
     from controller.api.meta import ObjectKey, Resource
+    from controller.delivery.claims import Claims, Conflict
     from controller.runtime.loop import Reconciler
     from controller.runtime.settle import Outcome
 

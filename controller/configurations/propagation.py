@@ -13,8 +13,8 @@ from controller.api.conditions import FALSE, PROPAGATED, TRUE, UNKNOWN, Conditio
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.api.members import Count
     from controller.api.receipt import Laggard
+    from controller.delivery.members import Count
 
 SERVED, PROGRESSING, LAGGING, NOBODY = "Served", "Progressing", "Lagging", "NobodySubscribed"
 """Reasons."""

@@ -10,7 +10,7 @@ from controller.api import shard
 from controller.api.configuration import MissingShardsError, flag_document
 from controller.api.fields import InvalidSpecError
 from controller.api.meta import ObjectKey
-from controller.flagsets import story
+from controller.delivery.problems import first_problem, problem_list
 from controller.runtime.setbacks import Stalled, Waiting
 from controller.runtime.settle import Outcome
 from evaluator.flags.canonical import digest
@@ -55,7 +55,7 @@ class ConfigurationReconciler:
         status = _status(verdict)
         errors = [each for each in verdict.problems if each.severity is Severity.ERROR]
         if errors:
-            problem = story.first_problem(errors)
+            problem = first_problem(errors)
             end = "" if problem.endswith("?") else "."
             message = f"{problem}{end} Correct it where this object is written"
             raise Stalled("InvalidFlags", message, status=status)
@@ -63,7 +63,7 @@ class ConfigurationReconciler:
         what = "1 flag is" if count == 1 else f"{count} flags are"
         if not verdict.problems:
             return Outcome(message=f"{what} sound", status=status)
-        message = f"{what} served, with a warning: {story.first_problem(verdict.problems)}"
+        message = f"{what} served, with a warning: {first_problem(verdict.problems)}"
         return Outcome(message=message, status=status)
 
     def forget(self, key: ObjectKey) -> None:
@@ -88,7 +88,7 @@ class ConfigurationReconciler:
 
 def _status(verdict: _Verdict) -> dict[str, Any]:
     flag_set = verdict.flag_set
-    entries = story.problem_list(verdict.problems)
+    entries = problem_list(verdict.problems)
     status: dict[str, Any] = {
         # The place is a path of the object, not a file of it.
         "problems": [

@@ -12,9 +12,10 @@ import pytest
 from controller.api.conditions import find
 from controller.api.meta import ObjectKey, Resource
 from controller.api.receipt import entry, member_id, pack, receipt_name
-from controller.flagsets.proxies import LiveProxies
-from controller.flagsets.serving import ServingReconciler, shown
-from controller.flagsets.verdict import ConfigurationReconciler
+from controller.configurations.live_proxies import LiveProxies
+from controller.configurations.serving import ServingReconciler
+from controller.configurations.validation import ConfigurationReconciler
+from controller.delivery.served import shown
 from controller.runtime.cache import Cache
 from controller.runtime.setbacks import Setback
 from controller.runtime.settle import Outcome, Settled, settle

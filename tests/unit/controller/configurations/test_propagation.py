@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from controller.api.members import Count
 from controller.api.receipt import Laggard
-from controller.flagsets.propagation import Propagation, propagation
+from controller.configurations.propagation import Propagation, propagation
+from controller.delivery.members import Count
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
 WHAT = "main@sha1:new"

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from controller.api.artifact import ArtifactStatus
-from controller.flagsets import story
+from controller.delivery import problems as problems_of
+from controller.flagsets import messages
 from controller.flagsets.compose import Composition
 from evaluator.flags.diff import Diff
 from evaluator.flags.model import Flag, FlagSet, State
@@ -22,7 +23,7 @@ def flags(*keys: str) -> dict[str, Flag]:
     return {key: Flag(key, State.ENABLED, {"on": True}) for key in keys}
 
 
-def attempt(revision: str = "r1", author: str = "", subject: str = "", **made: Any) -> story.Attempt:
+def attempt(revision: str = "r1", author: str = "", subject: str = "", **made: Any) -> messages.Attempt:
     metadata = {"flagstaff.dev/author": author, "flagstaff.dev/subject": subject}
     artifact = ArtifactStatus(url="http://x", revision=revision, digest="sha256:00", metadata=metadata)
     fields: dict[str, Any] = {
@@ -33,7 +34,7 @@ def attempt(revision: str = "r1", author: str = "", subject: str = "", **made: A
         "changed": Diff((), MappingProxyType({}), ()),
         "accepted": True,
     }
-    return story.Attempt(artifact, Composition(**fields | made))
+    return messages.Attempt(artifact, Composition(**fields | made))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ def attempt(revision: str = "r1", author: str = "", subject: str = "", **made: A
     ],
 )
 def test_a_place_is_told_as_far_as_it_is_known(problem: Problem, told: str) -> None:
-    assert story.place(problem) == told
+    assert problems_of.place(problem) == told
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_a_place_is_told_as_far_as_it_is_known(problem: Problem, told: str) -> N
     ],
 )
 def test_the_worst_problem_stands_for_all(problems: list[Problem], told: str) -> None:
-    assert story.first_problem(problems) == told
+    assert problems_of.first_problem(problems) == told
 
 
 @pytest.mark.parametrize(
@@ -73,22 +74,22 @@ def test_the_worst_problem_stands_for_all(problems: list[Problem], told: str) ->
     ],
 )
 def test_changes_are_counted_and_the_first_are_named(changed: Diff, told: str) -> None:
-    assert story.changes(changed) == told
+    assert messages.changes(changed) == told
 
 
 def test_what_strangers_write_stays_within_its_line() -> None:
     made = attempt(author="A\x1b[31m\n <x>", subject="s" * 200, changed=Diff(("a",), {}, ()))
-    said = story.applied({}, made)
+    said = messages.applied({}, made)
     assert said == f'r1 by A [31m  "{"s" * 71}…": 1 added: a'
 
 
 def test_an_unknown_author_and_subject_are_left_out() -> None:
-    assert story.applied({}, attempt(changed=Diff(("a",), {}, ()))) == "r1: 1 added: a"
+    assert messages.applied({}, attempt(changed=Diff(("a",), {}, ()))) == "r1: 1 added: a"
 
 
 def test_a_message_about_a_bad_revision_names_flags_and_says_what_to_do() -> None:
     made = attempt(problems=(ERROR,), held=("a",), missing=("new",))
-    assert story.partial(made) == (
+    assert messages.partial(made) == (
         "r1 is applied, except 2 of 2 flags: b.yaml:3:4: it is wrong. "
         "Served as an older revision had them: a; not served, since they never were valid: new; "
         "push a correction, or revert the commit"
@@ -97,7 +98,7 @@ def test_a_message_about_a_bad_revision_names_flags_and_says_what_to_do() -> Non
 
 def test_a_question_is_not_followed_by_a_full_stop() -> None:
     made = attempt(problems=(replace(ERROR, message="cut off?"),))
-    assert story.refused(made, "", "r0") == (
+    assert messages.refused(made, "", "r0") == (
         "r1 is refused: b.yaml:3:4: cut off? r0 stays served; push a correction, or revert the commit"
     )
 
@@ -111,12 +112,12 @@ def test_a_question_is_not_followed_by_a_full_stop() -> None:
 )
 def test_the_way_out_of_an_edit_is_told_where_there_is_one(accepted: bool, end: str) -> None:
     made = attempt(problems=(ERROR,), accepted=accepted)
-    assert story.unknown(made, "X x").endswith(end)
+    assert messages.unknown(made, "X x").endswith(end)
 
 
 def test_errors_come_first_and_unknown_places_are_left_out() -> None:
     nowhere = replace(WARNING, file="", line=0, column=0)
-    assert story.problem_list([nowhere, ERROR]) == [
+    assert problems_of.problem_list([nowhere, ERROR]) == [
         {"severity": "error", "file": "b.yaml", "line": 3, "column": 4, "message": "it is wrong"},
         {"severity": "warning", "message": "it is odd"},
     ]
@@ -126,38 +127,38 @@ def test_a_held_flag_is_of_its_own_revision_or_else_of_the_set_s() -> None:
     marked = replace(flags("a")["a"], metadata={"flagstaff.dev/held-from": "r0"})
     both = FlagSet(flags("b") | {"a": marked}, {}, {"flagstaff.dev/revision": "r1"})
     made = attempt(flag_set=both, held=("a", "b")).composition
-    assert story.held_list(made) == [
+    assert messages.held_list(made) == [
         {"name": "a", "revision": "r0"},
         {"name": "b", "revision": "r1"},
     ]
 
 
 def test_a_revision_that_is_told_already_is_not_told_again() -> None:
-    first = story.history({}, attempt("r1"), START)
-    assert story.history({"history": first}, attempt("r1"), START) == first
-    again = story.history({"history": first}, attempt("r1", digest="sha256:2"), START)
+    first = messages.history({}, attempt("r1"), START)
+    assert messages.history({"history": first}, attempt("r1"), START) == first
+    again = messages.history({"history": first}, attempt("r1", digest="sha256:2"), START)
     assert [each["digest"] for each in again] == ["sha256:2", "sha256:1"]
 
 
 def test_the_history_keeps_the_newest() -> None:
     before: dict[str, Any] = {}
     for number in range(15):
-        before = {"history": story.history(before, attempt(f"r{number}"), START)}
+        before = {"history": messages.history(before, attempt(f"r{number}"), START)}
     assert [each["revision"] for each in before["history"]] == [f"r{number}" for number in range(14, 4, -1)]
 
 
 def test_the_last_good_revision_stays_while_a_flag_is_bad() -> None:
     before = {"lastGoodRevision": "r0"}
     for bad in (attempt(held=("a",)), attempt(missing=("n",))):
-        assert story.status(before, bad, (), START)["lastGoodRevision"] == "r0"
-    assert "lastGoodRevision" not in story.status({}, attempt(missing=("n",)), (), START)
-    assert story.status(before, attempt(), (), START)["lastGoodRevision"] == "r1"
+        assert messages.status(before, bad, (), START)["lastGoodRevision"] == "r0"
+    assert "lastGoodRevision" not in messages.status({}, attempt(missing=("n",)), (), START)
+    assert messages.status(before, attempt(), (), START)["lastGoodRevision"] == "r1"
 
 
 def test_no_text_of_a_stranger_makes_a_status_that_is_not_taken() -> None:
     long = "k" * 100_000
     problem = replace(ERROR, file=long, path=long, message=long)
-    (told,) = story.problem_list([problem])
+    (told,) = problems_of.problem_list([problem])
     assert [len(told[name]) for name in ("file", "path", "message")] == [500] * 3
-    held = story.held_list(attempt(flag_set=FlagSet(flags(long)), held=(long,)).composition)
+    held = messages.held_list(attempt(flag_set=FlagSet(flags(long)), held=(long,)).composition)
     assert [len(each["name"]) for each in held] == [500]

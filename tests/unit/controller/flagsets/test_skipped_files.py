@@ -6,7 +6,7 @@ import pytest
 
 from controller.flagsets.compose import compose
 from controller.flagsets.provenance import Provenance
-from controller.flagsets.unread import unread
+from controller.flagsets.skipped_files import unread
 from evaluator.flags.model import FlagSet
 
 LINK = "symlink, not followed"

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError
 
 from controller.api import receipt, shard
-from controller.api.conditions import PROPAGATED, Condition, find
-from controller.api.members import count
+from controller.api.conditions import PROPAGATED, Condition, find, read
 from controller.api.meta import ObjectKey
 from controller.api.receipt import FlagReceiptStatus, receipt_name
-from controller.flagsets.propagation import FIELDS, propagation
+from controller.configurations.propagation import FIELDS, propagation
+from controller.delivery.members import count
 from controller.runtime.setbacks import Setback
 from controller.runtime.settle import Outcome
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.meta import Resource
-    from controller.flagsets.propagation import Propagation
-    from controller.flagsets.proxies import LiveProxies
+    from controller.configurations.live_proxies import LiveProxies
+    from controller.configurations.propagation import Propagation
     from controller.runtime.cache import Cache
     from controller.runtime.loop import Reconciler
 
@@ -142,35 +142,13 @@ class ServingReconciler:
         known = find(resource.status.get("conditions") or (), PROPAGATED)
         condition = () if told is None else (told.condition,)
         fields = {} if told is None else told.status
-        same = before == fields and _said(known) == tuple(_said_of(each) for each in condition)
+        stated = () if known is None else (read(known),)
+        same = before == fields and stated == condition
         fresh = kept.result.status.get("digest") != resource.status.get("digest")
         if not same and not fresh and kept.told_at is not None:
             wait = kept.pace - (now - kept.told_at).total_seconds()
             if wait > 0:
-                return before, _as_before(known), wait
+                return before, stated, wait
         if not same:
             kept.told_at = now
         return fields, condition, None if told is None else told.again
-
-
-def _said(known: Any) -> tuple[tuple[str, str, str], ...]:
-    return () if known is None else ((known["status"], known["reason"], known.get("message", "")),)
-
-
-def _said_of(condition: Condition) -> tuple[str, str, str]:
-    return condition.status, condition.reason, condition.message
-
-
-def _as_before(known: Any) -> tuple[Condition, ...]:
-    return tuple(Condition(PROPAGATED, *each) for each in _said(known))
-
-
-def shown(target: Resource | None, digest: str) -> tuple[dict[str, Any], tuple[Condition, ...]]:
-    """(fields, conditions) by which a FlagSet that wants `digest` shows how far what it wrote has come;
-    nothing where nobody tells.
-    """
-    if target is None or target.status.get("digest") != digest:
-        return {}, ()
-    known = find(target.status.get("conditions") or (), PROPAGATED)
-    served = target.status.get("served")
-    return ({} if served is None else {"served": served}), _as_before(known)

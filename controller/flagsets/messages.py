@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import shard
 from controller.api.meta import ACCEPT_REVISION
+from controller.delivery.problems import cut, first_problem, one_line, problem_list
 from evaluator.flags.model import BUCKETING_KEY, HELD_FROM_KEY, REVISION_KEY, Bucketing
-from evaluator.flags.problems import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from controller.flagsets.compose import Composition
     from controller.flagsets.prune_guard import BulkRemoval
     from evaluator.flags.diff import Diff
-    from evaluator.flags.problems import Problem
 
-MOST_PROBLEMS: Final = 50
 MOST_HELD: Final = 100
 MOST_HISTORY: Final = 10
 _NAMED: Final = 5
@@ -34,7 +32,6 @@ _KEY: Final = 64
 """Characters of a flag's key that a line repeats."""
 _SUBJECT: Final = 72
 _ORIGIN: Final = 200
-_MESSAGE: Final = 500
 
 
 _CORRECTION: Final = {
@@ -60,21 +57,6 @@ class Attempt:
     """The kind of the source that it came from."""
 
 
-def place(problem: Problem) -> str:
-    """`file:line:column`, as far as it is known."""
-    parts = [problem.file, *(str(number) for number in (problem.line, problem.column) if number)]
-    return ":".join(part for part in parts if part)
-
-
-def first_problem(problems: Sequence[Problem]) -> str:
-    """The worst problem in a line, and how many more there are."""
-    errors = [each for each in problems if each.severity is Severity.ERROR]
-    worst = (errors or list(problems))[0]
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    where = place(worst)
-    return f"{where}{': ' if where else ''}{_line(worst.message, _MESSAGE)}{more}"
-
-
 def changes(changed: Diff) -> str:
     """`1 added, 2 changed: banner, checkout-v2, …`, or that nothing did."""
     counts = (
@@ -98,7 +80,7 @@ def ready(attempt: Attempt) -> str:
 
 def applied(before: Mapping[str, Any], attempt: Attempt) -> str:
     """Of a revision that changed what is served."""
-    subject = _line(attempt.artifact.subject, _SUBJECT)
+    subject = one_line(attempt.artifact.subject, _SUBJECT)
     quoted = f' "{subject}"' if subject else ""
     return f"{_commit(attempt)}{quoted}: {_changes(before, attempt)}"
 
@@ -159,24 +141,18 @@ def _supply(attempt: Attempt) -> str:
 def _commit(attempt: Attempt) -> str:
     """`main@sha1:… by Ada`, or `latest@sha256:… (main@sha1:…) by Ada` of an image with annotations."""
     artifact = attempt.artifact
-    author = _line(artifact.author.partition(" <")[0], _KEY)
-    origin = f" ({_line(artifact.origin, _ORIGIN)})" if artifact.origin else ""
+    author = one_line(artifact.author.partition(" <")[0], _KEY)
+    origin = f" ({one_line(artifact.origin, _ORIGIN)})" if artifact.origin else ""
     return artifact.revision + origin + (f" by {author}" if author else "")
 
 
 def _names(keys: Sequence[str]) -> str:
     more = ", …" if len(keys) > _NAMED else ""
-    return ", ".join(_line(key, _KEY) for key in keys[:_NAMED]) + more
+    return ", ".join(one_line(key, _KEY) for key in keys[:_NAMED]) + more
 
 
 def _sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
-
-
-def _line(text: str, most: int) -> str:
-    """`text`, which strangers write, as a part of a line."""
-    clean = "".join(letter if letter.isprintable() else " " for letter in text[: most + 1])
-    return clean if len(clean) <= most else f"{clean[: most - 1]}…"
 
 
 def _changes(before: Mapping[str, Any], attempt: Attempt) -> str:
@@ -224,34 +200,9 @@ def problems(attempt: Attempt) -> dict[str, Any]:
     return {"problemCount": len(found), "problems": problem_list(found), "pendingRemovals": None}
 
 
-def problem_list(found: Sequence[Problem]) -> list[dict[str, Any]]:
-    """The status' list, errors first, bounded. What is not known of a place is left out."""
-    ordered = sorted(found, key=lambda each: each.severity is not Severity.ERROR)
-    return [
-        {
-            name: value
-            for name, value in (
-                ("severity", each.severity.value),
-                ("file", _cut(each.file)),
-                ("line", each.line),
-                ("column", each.column),
-                ("path", _cut(each.path)),
-                ("message", _cut(each.message)),
-            )
-            if value
-        }
-        for each in ordered[:MOST_PROBLEMS]
-    ]
-
-
-def _cut(text: str) -> str:
-    # A key may be as long as a file: fifty of them make a status that no API server takes.
-    return text if len(text) <= _MESSAGE else f"{text[: _MESSAGE - 1]}…"
-
-
 def pending_removals(removal: BulkRemoval) -> list[str]:
     """The status' list of what a held revision would remove, bounded."""
-    return [_cut(key) for key in removal.keys[:MOST_HELD]]
+    return [cut(key) for key in removal.keys[:MOST_HELD]]
 
 
 def held_list(composition: Composition) -> list[dict[str, Any]]:
@@ -260,7 +211,7 @@ def held_list(composition: Composition) -> list[dict[str, Any]]:
     # In a set that did not change at all nothing is marked: it is of one revision.
     all_of_it = made.metadata.get(REVISION_KEY, "")
     return [
-        {"name": _cut(key), "revision": str(made.flags[key].metadata.get(HELD_FROM_KEY, all_of_it))}
+        {"name": cut(key), "revision": str(made.flags[key].metadata.get(HELD_FROM_KEY, all_of_it))}
         for key in composition.held[:MOST_HELD]
     ]
 
@@ -285,7 +236,7 @@ def history(before: Mapping[str, Any], attempt: Attempt, now: datetime) -> list[
         "author": artifact.author,
         "subject": artifact.subject,
         "committedAt": artifact.committed_at,
-        "origin": _line(artifact.origin, _ORIGIN),
+        "origin": one_line(artifact.origin, _ORIGIN),
         "appliedAt": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "changes": _changes(before, attempt),
     }

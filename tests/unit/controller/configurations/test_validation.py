@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller.api.meta import Resource
-from controller.flagsets.verdict import ConfigurationReconciler
+from controller.configurations.validation import ConfigurationReconciler
 from controller.runtime.cache import Cache
 from controller.runtime.setbacks import Setback, Stalled, Waiting
 from controller.runtime.settle import Outcome

@@ -1,0 +1,53 @@
+"""What wakes the reconcilers of FeatureFlagConfiguration and FeatureFlag. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from controller.api import configuration, receipt, shard
+from controller.api.kinds import FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION
+from controller.api.meta import ObjectKey
+from controller.runtime.cache import Index
+from controller.runtime.watches import Reconciles, Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from controller.api.meta import Resource
+    from controller.runtime.cache import Cache, Change
+
+
+def _shards(configuration: Resource) -> Iterator[str]:
+    listed = configuration.spec.get("shards")
+    for each in listed if isinstance(listed, list) else ():
+        if isinstance(each, dict):
+            yield str(each.get("name"))
+
+
+BY_SHARD: Final = Index("FeatureFlagConfiguration by shard", frozenset({configuration.KIND}), _shards)
+
+
+def _indexes(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    part = change.latest
+    return (each.key for each in cache.find(BY_SHARD, part.namespace, part.name))
+
+
+def _counted(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    name = receipt.configuration_of(change.latest.spec)
+    if name is not None:
+        yield ObjectKey(configuration.KIND, change.latest.namespace, name)
+
+
+CONFIGURATIONS: Final = Reconciles(
+    FEATURE_FLAG_CONFIGURATION,
+    wakes=(
+        Watch(frozenset({shard.KIND}), changed=lambda each: each, keys=_indexes),
+        Watch(
+            frozenset({receipt.KIND}),
+            changed=lambda each: None if each is None else (each.uid, each.status),
+            keys=_counted,
+        ),
+    ),
+    indexes=(BY_SHARD,),
+)
+FEATURE_FLAGS: Final = Reconciles(FEATURE_FLAG)

@@ -1,0 +1,62 @@
+"""Problems of definitions as a status lists them and as a message names the first of them. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from evaluator.flags.problems import Severity
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from evaluator.flags.problems import Problem
+
+MOST_PROBLEMS: Final = 50
+_MESSAGE: Final = 500
+
+
+def place(problem: Problem) -> str:
+    """`file:line:column`, as far as it is known."""
+    parts = [problem.file, *(str(number) for number in (problem.line, problem.column) if number)]
+    return ":".join(part for part in parts if part)
+
+
+def first_problem(problems: Sequence[Problem]) -> str:
+    """The worst problem in a line, and how many more there are."""
+    errors = [each for each in problems if each.severity is Severity.ERROR]
+    worst = (errors or list(problems))[0]
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    where = place(worst)
+    return f"{where}{': ' if where else ''}{one_line(worst.message, _MESSAGE)}{more}"
+
+
+def one_line(text: str, most: int) -> str:
+    """`text`, which strangers write, as a part of a line."""
+    clean = "".join(letter if letter.isprintable() else " " for letter in text[: most + 1])
+    return clean if len(clean) <= most else f"{clean[: most - 1]}…"
+
+
+def problem_list(found: Sequence[Problem]) -> list[dict[str, Any]]:
+    """The status' list, errors first, bounded. What is not known of a place is left out."""
+    ordered = sorted(found, key=lambda each: each.severity is not Severity.ERROR)
+    return [
+        {
+            name: value
+            for name, value in (
+                ("severity", each.severity.value),
+                ("file", cut(each.file)),
+                ("line", each.line),
+                ("column", each.column),
+                ("path", cut(each.path)),
+                ("message", cut(each.message)),
+            )
+            if value
+        }
+        for each in ordered[:MOST_PROBLEMS]
+    ]
+
+
+def cut(text: str) -> str:
+    """At most 500 characters of it."""
+    # A key may be as long as a file: fifty of them make a status that no API server takes.
+    return text if len(text) <= _MESSAGE else f"{text[: _MESSAGE - 1]}…"
