@@ -92,7 +92,9 @@ def _names(directory: Path, limits: ArchiveLimits) -> list[str]:
             if stat.S_ISREG(mode):
                 names.append(name)
             elif not stat.S_ISDIR(mode):
-                raise ArchiveRefused(f"{name!r}: only files and folders are archived, and it is neither")
+                raise ArchiveRefused(
+                    f"{name!r}: it is neither a file nor a folder, and only those are archived"
+                )
             if len(names) > limits.files:
                 raise ArchiveRefused(f"{name!r}: more than {limits.files} files")
     return sorted(names)

@@ -101,7 +101,7 @@ def _looked_at(check: Callable[[], None]) -> None:
     try:
         check()
     except Setback as setback:
-        log.warning("an artifact was not sent to its end: %s", setback.message)
+        log.warning("an artifact was not sent completely: %s", setback.message)
 
 
 def _believed(request: Request, tokens: Collection[str]) -> bool:

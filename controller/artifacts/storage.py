@@ -92,7 +92,7 @@ class Storage:
             archive = durable.read_file(path, artifact.size)
         except FileNotFoundError as error:
             self._drop(artifact)
-            raise Failed("ArtifactGone", f"{path}: is not stored any more") from error
+            raise Failed("ArtifactGone", f"{path}: the artifact is no longer in storage") from error
         except OSError as error:
             raise as_failed(error, str(path)) from error
         if f"sha256:{hashlib.sha256(archive).hexdigest()}" == artifact.digest:
@@ -100,7 +100,7 @@ class Storage:
         with contextlib.suppress(OSError):
             path = durable.set_aside(path)
         self._drop(artifact)
-        raise Failed("ArtifactDamaged", f"{path}: does not hold what was stored; it is set aside")
+        raise Failed("ArtifactDamaged", f"{path}: the stored artifact is damaged; it is set aside")
 
     def _write(self, artifact: Artifact, archive: bytes) -> None:
         path = self._root / artifact.path
@@ -124,7 +124,7 @@ class Storage:
             return []
         except ValueError as error:
             aside = durable.set_aside(path)
-            log.warning("%s: the store's index was damaged: %s", aside, error)
+            log.warning("%s: the storage index was damaged: %s", aside, error)
             return []
         return [artifact for artifact in index if (self._root / artifact.path).is_file()]
 

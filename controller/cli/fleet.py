@@ -30,7 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--to", metavar="ADDRESS",
         help="ask one proxy's management port, host:port, for each evaluator that it knows",
     )  # fmt: skip
-    parser.add_argument("--watch", action="store_true", help="stay, and show each change, until Ctrl-C")
+    parser.add_argument(
+        "--watch", action="store_true", help="keep running and show each change, until Ctrl-C"
+    )
     parser.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
     parser.set_defaults(run=run)
 
@@ -68,7 +70,7 @@ def _cluster(options: argparse.Namespace) -> int:
         return asyncio.run(_follow(options))
     except (OSError, ConfigException) as error:
         where = f"{options.kubeconfig}: " if options.kubeconfig else ""
-        print(f"flagstaff fleet: no cluster: {where}{error}", file=sys.stderr)
+        print(f"flagstaff fleet: cannot find a cluster: {where}{error}", file=sys.stderr)
         return 3
 
 

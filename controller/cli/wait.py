@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--allow-none", action="store_true",
-        help="be content where nobody is subscribed; otherwise that is no success",
+        help="succeed if no evaluator is subscribed (default: fail)",
     )  # fmt: skip
     parser.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
     parser.set_defaults(run=run)
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
             f"{SHORTEST} characters, in lower case"
         )
     if not 0 < options.percent <= 100:
-        return _usage("--percent: more than 0, and 100 at most")
+        return _usage("--percent must be more than 0 and at most 100")
     try:
         return _wait(options, _KINDS[kind.lower()], name)
     except KeyboardInterrupt:
@@ -85,12 +85,12 @@ def _wait(options: argparse.Namespace, kind: str, name: str) -> int:
         return UNREACHABLE
     except (OSError, ConfigException) as error:
         where = f"{options.kubeconfig}: " if options.kubeconfig else ""
-        print(f"flagstaff wait: no cluster: {where}{error}", file=sys.stderr)
+        print(f"flagstaff wait: cannot find a cluster: {where}{error}", file=sys.stderr)
         return UNREACHABLE
     if ended.done:
         print(f"{options.what}: {ended.told}")
         return SERVED
-    late = "" if ended.over else f"not within {options.timeout:g} s: "
+    late = "" if ended.over else f"not served within {options.timeout:g} s: "
     print(f"{options.what}: {late}{ended.told}", file=sys.stderr)
     for laggard in ended.waits_for:
         print(f"  {laggard}", file=sys.stderr)

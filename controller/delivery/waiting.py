@@ -58,10 +58,10 @@ def progress(
     are bodies.
     """
     if configuration is None:
-        return Progress(False, "there is no such FeatureFlagConfiguration yet")
+        return Progress(False, "the FeatureFlagConfiguration does not exist yet")
     status = _status(configuration)
     if status.get("observedGeneration") != configuration["metadata"].get("generation"):
-        return Progress(False, "the controller has not judged the FeatureFlagConfiguration yet")
+        return Progress(False, "the controller has not processed the FeatureFlagConfiguration yet")
     digest = str(status.get("digest") or "")
     entry = _entry(flag_set, wanted.revision)
     if flag_set is not None and _status(flag_set).get("digest") != digest:
@@ -98,11 +98,14 @@ def _elsewhere(configuration: Mapping[str, Any], flag_set: Mapping[str, Any] | N
         return Progress(False, told, over=_stalled(flag_set))
     held = _status(configuration).get("revision") or "no revision"
     if entry.get("held"):
-        return Progress(False, f"{wanted} was not applied whole, and {attempted} has followed")
+        return Progress(False, f"{wanted} was applied only in part, and {attempted} has replaced it")
     if names(wanted, str(held)):
-        return Progress(False, f"what stands there is not what the FlagSet made of {held}")
+        return Progress(
+            False,
+            f"the FeatureFlagConfiguration does not have the content that the FlagSet built from {held}",
+        )
     if entry:
-        return Progress(False, f"{wanted} was applied, and has been followed by {held}")
+        return Progress(False, f"{wanted} was applied, and {held} has replaced it")
     return Progress(False, f"the FeatureFlagConfiguration has {held}, not {wanted}")
 
 

@@ -100,7 +100,7 @@ class Delivery:
         """What is deleted while it is looked at writes no more: Kubernetes may be removing what it wrote."""
         latest = self.objects.get(resource.key)
         if latest is None or latest.uid != resource.uid or latest.deleting:
-            raise Waiting("Deleted", "the FlagSet is going")
+            raise Waiting("Deleted", "the FlagSet is being deleted")
 
     def _refuse_theft(self, resource: Resource, manifest: Mapping[str, Any]) -> None:
         """Two FlagSets with one target would overwrite each other for ever."""
@@ -160,7 +160,7 @@ def _news(drift: Sequence[tuple[ObjectKey, str]]) -> tuple[News, ...]:
     return tuple(
         News(
             "DriftCorrected",
-            f"{key.kind} {key.name}{suffix} {what}; restored to what the source says",
+            f"{key.kind} {key.name}{suffix} {what}; restored to the source's state",
         )
         for key, what, suffix in (
             *((key, what, "") for key, what in told),

@@ -64,7 +64,9 @@ def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> Ar
     what = f"{reference.kind} {reference.name}"
     group = SOURCE_API[reference.kind].partition("/")[0]
     if reference.api_version is not None and reference.api_version.partition("/")[0] != group:
-        raise Stalled("InvalidSpec", f"spec.sourceRef.apiVersion: a {reference.kind} is of {group}")
+        raise Stalled(
+            "InvalidSpec", f"spec.sourceRef.apiVersion: a {reference.kind} belongs to the API group {group}"
+        )
     if reference.namespace not in {None, resource.namespace}:
         raise Stalled(
             "AccessDenied",
@@ -80,7 +82,7 @@ def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> Ar
         return read(ArtifactStatus, told if isinstance(told, dict) else {})
     except InvalidSpecError as error:
         message = (
-            f"{what} tells an artifact that cannot be read: {str(error).replace('spec.', 'status.artifact.')}"
+            f"{what} has an artifact that cannot be used: {str(error).replace('spec.', 'status.artifact.')}"
         )
         raise Failed("ArtifactFailed", message) from error
 

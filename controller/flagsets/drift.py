@@ -42,8 +42,8 @@ class Dispute:
         self.times += 1
         self.last = now
         self.message = (
-            f"{what} again and again: it is put right every {_MOST:.0f} seconds at most until that ends; "
-            "stop who does it, or change the source"
+            f"{what} repeatedly; it is restored at most every {_MOST:.0f} seconds until that ends: "
+            "stop whoever changes it, or change the source"
         )
         return (News(REASON, self.message, warning=True),) if self.times == AT_ONCE else ()
 

@@ -58,12 +58,15 @@ class ArtifactReader:
             found = await self._download(namespace, artifact)
         algorithm, _, wanted = artifact.digest.partition(":")
         if algorithm not in _KNOWN:
-            raise Stalled("ArtifactFailed", f"digest {algorithm} is not known here")
+            raise Stalled(
+                "ArtifactFailed",
+                f"the digest algorithm {algorithm} is not supported; sha256, sha384 and sha512 are",
+            )
         is_it = await asyncio.to_thread(lambda: _KNOWN[algorithm](found).hexdigest())
         if is_it != wanted:
             # Not what it is instead: whoever may write a status would have any address of the cluster's read
             # and told.
-            message = f"{_shown(artifact.url)} is not what its source says: it has another digest"
+            message = f"{_shown(artifact.url)} has another digest than status.artifact of its source"
             raise Failed("ArtifactFailed", message)
         return found
 
@@ -82,11 +85,11 @@ class ArtifactReader:
                 if response.status == 404:
                     raise Waiting(
                         "ArtifactFailed",
-                        f"{where} is gone; its source is to make a new one",
+                        f"{where} does not exist any more; waiting for the source to publish a new artifact",
                         requeue_after=_GONE,
                     )
                 if response.status != 200:
-                    raise Failed("ArtifactFailed", f"{where} answers {response.status}")
+                    raise Failed("ArtifactFailed", f"{where} answered with status {response.status}")
                 async for piece in response.content.iter_chunked(_CHUNK):
                     content += piece
                     if len(content) > self.most_bytes:

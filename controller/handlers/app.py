@@ -159,6 +159,6 @@ class _NotInstalled(logging.Filter):
         kinds = frozenset(name.strip() for name in message.partition("): ")[2].split(","))
         new, self._told = kinds - self._told, kinds | self._told
         record.levelno, record.levelname = logging.INFO, "INFO"
-        record.msg = f"not installed, and watched as soon as they are: {', '.join(sorted(kinds))}"
+        record.msg = f"not installed; watched as soon as they are: {', '.join(sorted(kinds))}"
         record.args = ()
         return bool(new)

@@ -59,7 +59,7 @@ class KopfThread:
             why = await self._once()
             failures = 0 if clock() - began > _CALM_SECONDS else failures + 1
             pause = _PAUSES[min(failures, len(_PAUSES) - 1)]
-            log.warning("watching ended, and begins again in %g s: %s", pause, why)
+            log.warning("the watches ended and restart in %g s: %s", pause, why)
             await asyncio.sleep(pause)
 
     def again(self) -> None:
@@ -101,7 +101,7 @@ class KopfThread:
         except Exception as error:  # noqa: BLE001 - whatever ends kopf, it is started again
             return f"{type(error).__name__}: {error}"[:300]
         else:
-            return "a kind that is installed was not watched"
+            return "a kind was installed that was not watched"
         finally:
             self._loop = self._stop = None
 

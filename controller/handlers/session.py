@@ -86,7 +86,7 @@ class Patience:
 
     def _lost(self, url: URL, why: str) -> None:
         if self._health.lost(_kind(url), url.path, why):
-            log.warning("changes are not heard of now: %s; asking again until it answers", why)
+            log.warning("no changes arrive from the API server: %s; retrying", why)
 
 
 def _refused(status: int, url: URL) -> bool:

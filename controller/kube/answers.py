@@ -34,7 +34,7 @@ def expected(answer: Answer, kind: str, name: str) -> dict[str, Any]:
     if not isinstance(answer.body.get("metadata"), dict):
         # Whoever stands in between answers so: a load balancer, its page.
         what = f"{kind} {name}".strip()
-        raise Failed("ApiServerFailed", f"{what}: what was answered is no object: {answer.message}")
+        raise Failed("ApiServerFailed", f"{what}: the response is not an object: {answer.message}")
     return answer.body
 
 

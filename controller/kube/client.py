@@ -76,7 +76,7 @@ class Cluster:
                 config.load_incluster_config(client_configuration=configuration)
             except config.ConfigException as error:
                 message = (
-                    f"there is no kubeconfig ({config.KUBE_CONFIG_DEFAULT_LOCATION}), and this is no pod; "
+                    f"no kubeconfig found ({config.KUBE_CONFIG_DEFAULT_LOCATION}), and not running in a pod; "
                     "set KUBECONFIG or --kubeconfig"
                 )
                 raise config.ConfigException(message) from error

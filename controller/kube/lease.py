@@ -51,7 +51,7 @@ class _Lock(LeaseLock):
         try:
             await self.api_instance.create_namespaced_lease(namespace, body)
         except ApiException as error:
-            log.warning("the lease was not made: the API server answers %s", error.status)
+            log.warning("the Lease was not created: the API server answers %s", error.status)
             return False
         return True
 
@@ -75,7 +75,7 @@ class Lease:
             log.info("%s leads", self.identity)
             if await self._work_while_ours(work):
                 return
-            log.warning("%s leads no more: the lease was not renewed in time", self.identity)
+            log.warning("%s is no longer the leader: the Lease was not renewed in time", self.identity)
 
     async def release(self) -> None:
         """Let somebody else lead at once. Never raises."""
@@ -89,7 +89,7 @@ class Lease:
             # Replaced, not patched: whoever took it meanwhile keeps it.
             await self.cluster.request("PUT", path, {}, lease)
         except Failed as failure:
-            log.warning("the lease was not released: %s", failure.message)
+            log.warning("the Lease was not released: %s", failure.message)
 
     async def _wait_until_ours(self) -> None:
         while True:
@@ -125,7 +125,7 @@ class Lease:
             async with asyncio.timeout(min(left, RENEW_WITHIN / 2)):
                 return await self._election().try_acquire_or_renew()
         except Exception as error:  # noqa: BLE001 - the library fails in many ways on what is no Lease
-            log.warning("the lease cannot be looked at: %s", type(error).__name__)
+            log.warning("the Lease cannot be read: %s", type(error).__name__)
             return False
 
     def _election(self) -> LeaderElection:

@@ -23,7 +23,7 @@ def path_of(api_version: str, kind: str, namespace: str, name: str = "") -> str:
     name.
     """
     if not (_NAME.fullmatch(namespace) and (not name or _NAME.fullmatch(name))):
-        raise Stalled("InvalidSpec", f"{kind} {name[:253]!r}: no object can have this name")
+        raise Stalled("InvalidSpec", f"{kind} {name[:253]!r}: not a valid object name")
     root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
     plural = PLURALS[kind]
     path = f"{root}/namespaces/{namespace}/{plural}"

@@ -138,7 +138,7 @@ class Reflector:
                 await self._watch()
                 pause = _FIRST_PAUSE
             except _Gone:
-                log.info("%s are listed anew: the watch cannot be resumed", self.view.type.plural)
+                log.info("%s are listed again: the watch cannot be resumed", self.view.type.plural)
                 self._version = ""
             except _Absent:
                 if await self._is_absent():
@@ -149,7 +149,7 @@ class Reflector:
                 self._lost(failure.message)
             except Exception as error:
                 # Whoever answers in the API server's place says anything.
-                log.exception("%s: what was answered cannot be read", self.view.type.plural)
+                log.exception("%s: the response cannot be read", self.view.type.plural)
                 self._lost(f"{type(error).__name__}: {error}"[:200])
             # Also between lists: an API server that answers 410 each time is not to be asked without end.
             await asyncio.sleep(pause * (1 - self._random() / 2))
@@ -169,7 +169,7 @@ class Reflector:
 
     def _lost(self, why: str) -> None:
         if why != self.fault:
-            log.warning("%s are not watched now: %s", self.view.type.plural, why)
+            log.warning("%s cannot be watched at the moment: %s", self.view.type.plural, why)
         self.connected, self.fault = False, why
 
     def _hear(self) -> None:
@@ -195,7 +195,7 @@ class Reflector:
             meta = page.get("metadata")
             if not isinstance(meta, dict):
                 # Of whoever stands in between: a cluster without objects answers otherwise.
-                raise Failed("ApiServerFailed", "what was answered is no list")
+                raise Failed("ApiServerFailed", "the response is not a list")
             for body in page.get("items") or ():
                 found.add(self._learn(body))
             if not meta.get("continue"):
@@ -235,7 +235,7 @@ class Reflector:
     def _take(self, event: dict[str, Any]) -> None:
         told, body = event.get("type"), event.get("object")
         if not isinstance(body, dict):
-            raise Failed("ApiServerFailed", "the watch sent what is no event")
+            raise Failed("ApiServerFailed", "the watch sent something that is not an event")
         if told == "ERROR":
             if body.get("code") == HTTPStatus.GONE:
                 raise _Gone

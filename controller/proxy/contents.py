@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 LARGE: Final = 16_384
 """Bytes of a spec from which on it is built in a thread; up to here it takes about two milliseconds."""
-NOT_SYNCED: Final = Missing(Code.UNAVAILABLE, "this proxy does not know yet which objects there are")
+NOT_SYNCED: Final = Missing(Code.UNAVAILABLE, "this proxy has not listed the cluster's objects yet")
 UNBUILDABLE: Final = Unfit("InternalError", "the flag set cannot be encoded; the proxy's log has more")
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from controller.proxy.topics import Deliveries
     from evaluator.http.messages import Call
 
-_PENDING: Final = (Code.UNAVAILABLE, "it is being asked whose token this is; try again")
+_PENDING: Final = (Code.UNAVAILABLE, "the token is being reviewed; try again")
 _MODE_REFUSAL: Final = "receipts need a bearer token of a pod that may get this FeatureFlagConfiguration"
 
 

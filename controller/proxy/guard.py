@@ -52,7 +52,7 @@ _REFUSALS: Final = {
         Code.UNAUTHENTICATED,
         "the cluster does not know this token, or it has expired",
     ),
-    UNKNOWN: (Code.UNAVAILABLE, "the cluster cannot say now whose token this is"),
+    UNKNOWN: (Code.UNAVAILABLE, "the cluster cannot review the token at the moment"),
 }
 
 

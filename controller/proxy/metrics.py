@@ -65,13 +65,13 @@ class Metrics(Collector):
             yield GaugeMetricFamily(f"flagstaff_proxy_{name}", told, value=float(value))
         for name, told, value in (
             ("messages_sent", "Flag sets sent to streams.", hub.sent),
-            ("messages_skipped", "Flag sets that a stream was spared by a newer one.", hub.skipped),
-            ("builds", "Contents that were read and encoded.", deliveries.contents.built),
+            ("messages_skipped", "Flag sets that were not sent because a newer one replaced them.", hub.skipped),
+            ("builds", "Flag sets that were read and encoded.", deliveries.contents.built),
             ("streams_refused", "Streams beyond the limits.", guard.seats.refused + guard.waiting.refused),
         ):  # fmt: skip
             yield CounterMetricFamily(f"flagstaff_proxy_{name}", told, value=float(value))
         looks = CounterMetricFamily(
-            "flagstaff_proxy_auth", "Streams by what came of a look at their token.", labels=("result",)
+            "flagstaff_proxy_auth", "Streams by the result of the review of their token.", labels=("result",)
         )  # fmt: skip
         for result, count in guard.looks.items():
             looks.add_metric((result,), count)
@@ -86,7 +86,7 @@ class Metrics(Collector):
             labels=("kind",),
         )
         connected = GaugeMetricFamily(
-            "flagstaff_watch_connected", "1 while changes are heard of.", labels=("kind",)
+            "flagstaff_watch_connected", "1 while the watch of the kind is open.", labels=("kind",)
         )
         for kind in dict.fromkeys(name for name, _ in self._views):
             views = [view for name, view in self._views if name == kind]

@@ -42,10 +42,10 @@ class ReceiptMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Called by the registry at each scrape."""
         yield CounterMetricFamily(
-            "flagstaff_proxy_receipts", "Receipts that were taken.", value=self._receipts.reports
+            "flagstaff_proxy_receipts", "Receipts that were accepted.", value=self._receipts.reports
         )
         refused = CounterMetricFamily(
-            "flagstaff_proxy_receipts_refused", "Receipts that were not.", labels=("reason",)
+            "flagstaff_proxy_receipts_refused", "Receipts that were refused.", labels=("reason",)
         )
         for reason, count in self._receipts.refused.items():
             refused.add_metric((reason,), count)
@@ -69,7 +69,7 @@ class ReceiptMetrics(Collector):
         yield every
         by_set = GaugeMetricFamily(
             "flagstaff_proxy_set_members",
-            "The same by flag set, of those that lag or that most follow.",
+            "Evaluators by flag set and by what they serve, for flag sets that lag or have most followers.",
             labels=("namespace", "name", "state"),
         )
         for each in heapq.nsmallest(MOST_SETS, counts, key=_weight):

@@ -294,7 +294,7 @@ class Receipts:
 def _bounded(text: MemberText, host: str, *, verified: bool) -> Identity:
     fields = (text.namespace, text.pod, text.pod_uid, text.instance, text.node, text.version)
     if any(len(each) > _TEXT or not each.isprintable() for each in fields):
-        raise RpcError(Code.INVALID_ARGUMENT, "the member's name is too long, or is no text")
+        raise RpcError(Code.INVALID_ARGUMENT, "the member's name is too long or is not text")
     if not text.pod and not text.instance:
         raise RpcError(Code.INVALID_ARGUMENT, "the member names neither a pod nor an instance")
     return Identity(*fields, verified=verified, host=host)
@@ -303,7 +303,7 @@ def _bounded(text: MemberText, host: str, *, verified: bool) -> Identity:
 def _report(request: ReportRequest, now: float) -> Report:
     digest, revision = request.digest, request.revision
     if len(digest) > _DIGEST or not (digest + revision).isprintable():
-        raise RpcError(Code.INVALID_ARGUMENT, "the digest is too long, or is no text")
+        raise RpcError(Code.INVALID_ARGUMENT, "the digest is too long or is not text")
     return Report(
         connected_at=request.member.connected_at_ms,
         digest=digest,

@@ -98,7 +98,7 @@ class Recorder:
                 "coordination.k8s.io/v1", "Lease", self.namespace, LEASE_PREFIX + self.identity
             )
         except Setback as setback:
-            _log.warning("the Lease was not given up: %s", setback.message)
+            _log.warning("the Lease was not released: %s", setback.message)
 
     async def _tick(self) -> None:
         clock = asyncio.get_running_loop().time

@@ -106,7 +106,7 @@ def read_delivery(
 def _judge(sender: Sender, headers: Headers, body: bytes, events: Iterable[str]) -> Push | Quiet | Refusal:
     payload = _read(body)
     if payload is None:
-        message = "the body is no JSON object; set the webhook's content type to application/json"
+        message = "the body is not a JSON object; set the webhook's content type to application/json"
         return Refusal(400, message)
     if sender == "generic-hmac":
         return _generic(payload, body)
@@ -114,7 +114,7 @@ def _judge(sender: Sender, headers: Headers, body: bytes, events: Iterable[str])
     if event == "ping":
         return Quiet("pong")
     if event not in ({_normal(each) for each in events} or _PUSHES[sender]):
-        return Quiet("this event does not count here; see spec.events")
+        return Quiet("ignored: spec.events does not list this event")
     return _push(sender, headers, payload, body)
 
 

@@ -55,7 +55,7 @@ class FlagReceiverReconciler:
         path = webhook_path(tokens[0], resource.key)
         message = f"receiver initialized for path: {path}"
         moved = resource.status.get("webhookPath") not in {None, path}
-        news = (News("PathChanged", f"the token changed: senders belong to {path} now"),)
+        news = (News("PathChanged", f"the token changed: senders must now use {path} now"),)
         return Outcome(message, status={"webhookPath": path}, news=news if moved else ())
 
     def forget(self, key: ObjectKey) -> None:

@@ -40,8 +40,8 @@ LIMITS: Final = Limits(body_bytes=MOST_BYTES, header_bytes=65_536, connections=1
 _JSON: Final = ("content-type", "application/json")
 _NOWHERE: Final = "there is no receiver at this path"
 _SUSPENDED: Final = "this receiver is suspended"
-_STANDBY: Final = "this replica does not lead: try again"
-_SOON: Final = "this receiver is not open yet: try again"
+_STANDBY: Final = "this replica is not the leader; try again"
+_SOON: Final = "this receiver is not ready yet; try again"
 _REFUSED: Final = {400: "malformed", 401: "unsigned", 413: "too_large"}
 NO_TYPE: Final = "none"
 """Of a request that no receiver takes."""
@@ -106,7 +106,7 @@ class Receiver:
     def _take(self, endpoint: Endpoint, push: Push) -> tuple[str, Response]:
         now, guard = self.clock(), self.endpoints.guard(endpoint.key)
         if guard.is_replay(push.identity, now):
-            return "replayed", _refuse(409, "this delivery was taken before")
+            return "replayed", _refuse(409, "this delivery was already accepted")
         if wait := guard.take(push.identity, now):
             return "limited", _later("too many deliveries", 429, math.ceil(wait))
         woken = sorted(self._followers(endpoint, push))

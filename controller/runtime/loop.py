@@ -121,7 +121,7 @@ class Loop:
             log.warning("the status was not written: %s", setback.message, extra=about(key))
             self.queue.put_after_failure(key, MOST_UNWRITTEN)
         except Exception:
-            log.exception("the loop itself failed", extra=about(key))
+            log.exception("the reconcile loop failed unexpectedly", extra=about(key))
             self.queue.put_after_failure(key)
 
     async def _look(self, key: ObjectKey) -> None:
@@ -156,7 +156,7 @@ class Loop:
         except Setback as setback:
             return setback
         except Exception as error:
-            log.exception("the reconcile failed in a way that nobody foresaw", extra=about(resource.key))
+            log.exception("the reconcile failed unexpectedly", extra=about(resource.key))
             return Failed("InternalError", f"{type(error).__name__}; the controller's log has more")
         finally:
             timer.cancel()
@@ -201,7 +201,7 @@ class Loop:
         if self._unwritten is None:
             # Another project's definition of the kind: it prunes what it does not know.
             log.warning(
-                "%s in this cluster has no room for our status: none is written from now "
+                "%s in this cluster has no status field for our status: none is written from now "
                 "on; Events and logs tell",
                 resource.key.kind,
             )

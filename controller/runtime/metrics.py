@@ -57,7 +57,7 @@ class Metrics(Collector):
         )
         self._received = Counter(
             "flagstaff_receiver_requests",
-            "Requests to FlagReceivers, by what came of them.",
+            "Requests to FlagReceivers, by result.",
             ("type", "outcome"),
             registry=self.registry,
         )
@@ -83,7 +83,7 @@ class Metrics(Collector):
         """Called by the registry at each scrape."""
         yield GaugeMetricFamily("flagstaff_leader", "1 while this replica works.", value=float(self.leading))
         depth = GaugeMetricFamily(
-            "flagstaff_queue_depth", "Objects that are due to be looked at.", labels=("kind",)
+            "flagstaff_queue_depth", "Objects that are waiting to be reconciled.", labels=("kind",)
         )
         for kind, queue in self._queues.items():
             depth.add_metric((kind,), len(queue))
@@ -100,7 +100,7 @@ class Metrics(Collector):
             labels=("kind",),
         )
         connected = GaugeMetricFamily(
-            "flagstaff_watch_connected", "1 while changes are heard of.", labels=("kind",)
+            "flagstaff_watch_connected", "1 while the watch of the kind is open.", labels=("kind",)
         )
         for each in self._watches.reports():
             connected.add_metric((each.kind,), float(each.connected))
@@ -116,7 +116,7 @@ class Metrics(Collector):
             labels=(*_OBJECT, "type", "status"),
         )
         suspended = GaugeMetricFamily(
-            "flagstaff_suspended", "1 while an object is to be left alone.", labels=_OBJECT
+            "flagstaff_suspended", "1 while an object is suspended.", labels=_OBJECT
         )
         age = GaugeMetricFamily(
             "flagstaff_artifact_age_seconds",

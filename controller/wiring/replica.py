@@ -210,7 +210,7 @@ class Controller:
                 failed[type_.plural] = setback.message
             except Exception:
                 # The other kinds are compared all the same.
-                log.exception("%s were not compared", type_.plural)
+                log.exception("comparing %s with the cluster failed", type_.plural)
         if failed:
             log.warning(
                 "not compared with the cluster: %s: %s", ", ".join(failed), next(iter(failed.values()))
@@ -223,7 +223,7 @@ class Controller:
         self._check_watch(type_.plural, installed=version > 0)
         for each in self.objects.of_kind(type_.kind):
             if each.uid not in uids and int(each.resource_version) <= version:
-                log.info("it went while nobody watched", extra=about(each.key))
+                log.info("it was deleted while no watch was open", extra=about(each.key))
                 self.objects.forget(each.key)
 
     def _check_watch(self, plural: str, *, installed: bool) -> None:
@@ -236,7 +236,7 @@ class Controller:
             return
         clock = asyncio.get_running_loop().time
         if clock() - self._unwatched.setdefault(plural, clock()) > STALE_SECONDS:
-            log.warning("%s are installed and not watched; all watches begin anew", plural)
+            log.warning("%s are installed but not watched; restarting all watches", plural)
             self._unwatched.clear()
             self.watch_again()
 
@@ -268,7 +268,7 @@ class Controller:
                 found = await self.cluster.leases(self.settings.namespace, receipt.PROXY_LABEL)
                 await self._bury(self.proxies.learn(found, clock()), found)
             except Setback as setback:
-                log.warning("the proxies' Leases were not read: %s", setback.message)
+                log.warning("the proxies' Leases cannot be read: %s", setback.message)
         await asyncio.sleep(_PROXIES)
 
     def _meet(self, found: Resource) -> None:
@@ -318,6 +318,6 @@ class Controller:
                 try:
                     await self.cluster.label_pod(self.settings.namespace, self.settings.pod, labels)
                 except Setback as setback:
-                    log.warning("our pod was not labelled: %s", setback.message)
+                    log.warning("this pod could not be labelled as the leader: %s", setback.message)
                     return
             self._labelled = leading

@@ -69,5 +69,5 @@ def _read(path: Path) -> tuple[str, ...]:
         raise InvalidSettingError(f"{path}: larger than {MOST_BYTES} bytes")
     found = tuple(line.strip() for line in lines if line.strip())
     if not found:
-        raise InvalidSettingError(f"{path} is to hold tokens, one a line, and holds none")
+        raise InvalidSettingError(f"{path} contains no token; write one token per line")
     return found

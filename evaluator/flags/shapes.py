@@ -41,7 +41,7 @@ BEYOND_SCHEMA: Final[Mapping[str, str]] = {
     "unusable-number": "YAML's infinities, and numbers beyond 64-bit floats, have no JSON that flagd reads",
     "set-metadata-type": "the schema means it, but draft-07 ignores what stands beside a "
     "`$ref`; flagd selects by text",
-    "too-many-problems": "a list without end helps nobody",
+    "too-many-problems": "the number of problems that are listed is limited",
 }
 """What is reported of documents although flagd's schemas accept it: code to reason. Rules have a list of
 their own.

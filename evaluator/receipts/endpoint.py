@@ -34,13 +34,13 @@ class Endpoint:
         while True:
             try:
                 await self._report()
-                _log.warning("receipts are not sent: %s does not take them", self._name)
+                _log.warning("receipts are not sent: %s does not accept them", self._name)
             except SourceFault as fault:
                 _log.warning("receipts are not sent: %s", fault.message)
             await asyncio.sleep(_AGAIN)
 
     async def _report(self) -> None:
-        """Until the server turns out not to take receipts. Raises SourceFault."""
+        """Until the server turns out not to accept receipts. Raises SourceFault."""
         channel = await self._connector.connect()
         ask = partial(self._connector.ask, channel)
         try:

@@ -188,15 +188,15 @@ class Condition:
 
     def _swaps(self) -> Iterator[Metric]:
         swaps = self._store.swaps
-        yield counter("flagstaff_swaps", "Times that something else was served.", value=swaps.count)
+        yield counter("flagstaff_swaps", "Changes of what is served.", value=swaps.count)
         yield counter(
             "flagstaff_swap_seconds",
-            "Time on the serving loop that swaps took, with telling every subscriber.",
+            "Time on the serving loop that swaps took, subscribers' notification included.",
             value=swaps.seconds,
         )
         yield gauge(
             "flagstaff_last_swap_duration_seconds",
-            "The same of the last one.",
+            "Time on the serving loop that the last swap took.",
             value=swaps.last,
         )
 
@@ -213,7 +213,7 @@ class Condition:
             )
         yield gauge(
             "http_server_active_requests",
-            "Requests in work: streams, as every other request is answered at once.",
+            "Open requests: streams, since every other request is answered at once.",
             value=sum(streams.values()),
         )
 

@@ -84,7 +84,7 @@ _LISTENING: Final = (
 _FLAGS: Final = (
     Option(name="uri", short="f", kind=Kind.STRINGS, field="-", help="where flags come from; repeat, a later one " "wins"),
     Option(name="sources", short="s", kind=Kind.SOURCES, field="-", help="the same as a JSON array of objects, with all " "their fields"),
-    Option(name="context-value", short="X", kind=Kind.PAIRS, field="context_values", help="laid over every evaluation " "context"),
+    Option(name="context-value", short="X", kind=Kind.PAIRS, field="context_values", help="key=value, merged into every evaluation context"),
     Option(name="context-from-header", short="H", kind=Kind.PAIRS, help="context key by request header"),
     Option(
         name="selector-fallback-key", field="-", choices=("source",), help="key of a selector that names " "none",
@@ -146,8 +146,8 @@ _OURS: Final = (
     Option(name="management-server-key-path", flagd=False, kind=Kind.PATH, field="-", help="its key"),
     Option(name="client-ca-path", flagd=False, kind=Kind.PATH, field="-", help="authority of client certificates, which every " "TLS port but management then asks for"),
     Option(name="state-dir", flagd=False, kind=Kind.PATH, help="keep the last good flags here, and start from " "them"),
-    Option(name="receipts", flagd=False, kind=Kind.CHOICE, choices=("on", "off"), help="tell gRPC sources that take receipts what is " "served of them"),
-    Option(name="receipts-to", flagd=False, kind=Kind.SOURCES, help="gRPC server that is told what is served of the file, as a URI or a JSON object of --sources"),
+    Option(name="receipts", flagd=False, kind=Kind.CHOICE, choices=("on", "off"), help="send receipts, which say what is served, to gRPC sources that accept them"),
+    Option(name="receipts-to", flagd=False, kind=Kind.SOURCES, help="gRPC server that receipts for a file source are sent to, as a URI or a JSON object of --sources"),
     Option(name="bucketing", flagd=False, kind=Kind.CHOICE, choices=("v2", "v3"), help="generation of fractional for sets that do not " "pin their own"),
     Option(name="show-bucketing", flagd=False, kind=Kind.SWITCH, help="name that generation in every answer's " "metadata"),
     Option(name="log-level", flagd=False, kind=Kind.CHOICE, choices=("debug", "info", "warning", "error"), help="least level that is " "logged"),

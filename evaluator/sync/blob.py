@@ -102,7 +102,7 @@ def open_store(config: SourceConfig) -> Any:
     given = dict(parse_qsl(parts.query))
     unknown = sorted(given.keys() - (_S3_OPTIONS if config.provider is Provider.S3 else set()))
     if unknown:
-        raise InvalidSourceError(f"the source {config.name}: {unknown[0]} is no option of it")
+        raise InvalidSourceError(f"the source {config.name}: {unknown[0]} is not an option of this source")
     client: ClientConfig = {"timeout": f"{config.timeout:g}s", "connect_timeout": "5s"}
     # When to try again is decided by whoever follows.
     retry: Any = {"max_retries": 0}
@@ -151,4 +151,4 @@ def _fault(name: str, error: Exception) -> SourceFault:
     status = _STATUS.search(str(error))
     if status is not None:
         return SourceFault("Refused", f"{name}: the store answered {status[1]}")
-    return SourceFault("Unreachable", f"{name}: the store could not be asked")
+    return SourceFault("Unreachable", f"{name}: the store cannot be reached")

@@ -65,7 +65,7 @@ class Connector:
             )
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                raise NotOffered("it does not take receipts") from None
+                raise NotOffered("it does not accept receipts") from None
             raise AskFailed(self.fault(error).message) from None
         except SourceFault as fault:
             raise AskFailed(fault.message) from None

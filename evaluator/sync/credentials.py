@@ -43,7 +43,7 @@ def read_secret(path: Path) -> str:
     try:
         text = durable.read_file(path, _MAX_SECRET).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
-        cause = getattr(error, "strerror", None) or "it is no text"
+        cause = getattr(error, "strerror", None) or "it is not text"
         raise SourceFault("Credentials", f"{path} cannot be read: {cause}") from None
     if not text or len(text) > _MAX_SECRET or any(sign in text for sign in "\r\n\0"):
         raise SourceFault("Credentials", f"{path} is not one line of text")

@@ -160,7 +160,7 @@ class FileSource:
         return not renamed and abs(self._clock() - modified / 1e9) < _FRESH
 
     def _changing(self) -> SourceFault:
-        return SourceFault("Changing", f"{self.name}: it changes faster than it can be read")
+        return SourceFault("Changing", f"{self.name}: it changes too often to be read consistently")
 
     def _now(self) -> Mark:
         """Raises OSError where nothing is there."""

@@ -79,7 +79,7 @@ class Followers:
         try:
             removed = await asyncio.to_thread(sweep, folder, self._last_good, self._clock())
         except OSError as error:
-            log.warning("%s: what sources left there stays: %s", folder, error.strerror)
+            log.warning("%s: files of earlier sources cannot be removed: %s", folder, error.strerror)
             return
         if removed:
-            log.info("%s: removed %d files of sources that are not followed any more", folder, removed)
+            log.info("%s: removed %d files of sources that are no longer configured", folder, removed)

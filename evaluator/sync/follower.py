@@ -78,7 +78,7 @@ class Follower:
         try:
             saved = await self._exchange.read(self._keeper.load)
         except OSError as error:
-            self._log.error("the last good set cannot be read: %s", error)
+            self._log.error("the last good flag set cannot be read: %s", error)
             return
         if saved is None:
             return
@@ -86,14 +86,14 @@ class Follower:
         content = Content(saved.flag_set, context=saved.context)
         at, fault = saved.saved_at.timestamp(), Fault(_NOT_READ, _UNREAD)
         await self._exchange.apply(Report(name, at, content, fault, from_disk=True))
-        self._log.info("the last good set of %s is served", saved.saved_at.isoformat())
+        self._log.info("serving the last good flag set of %s", saved.saved_at.isoformat())
 
     async def run(self) -> None:
         """Follow until cancelled."""
         clock = asyncio.get_running_loop().time
         while True:
             began, answered = clock(), False
-            fault = SourceFault("Ended", "it ended without a reason")
+            fault = SourceFault("Ended", "the source ended without a reason")
             try:
                 async with aclosing(self._source.deliveries()) as deliveries:
                     async for heard in deliveries:

@@ -74,7 +74,7 @@ class GrpcSource:
                     yield each
         except grpc.aio.AioRpcError as error:
             if listened and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise SourceFault(RENEWAL, f"{self.name}: the stream has had its time") from None
+                raise SourceFault(RENEWAL, f"{self.name}: the stream reached its maximum age") from None
             raise self._connector.fault(error) from None
         finally:
             await channel.close(None)

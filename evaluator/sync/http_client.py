@@ -166,7 +166,7 @@ def _read(request: Request, response: urllib3.BaseHTTPResponse, until: float) ->
     if request.url.startswith("https:") and any(
         (step.redirect_location or "").startswith("http:") for step in history
     ):
-        raise SourceFault("Redirected", "it leads from https to http, where anyone may answer")
+        raise SourceFault("Redirected", "it redirects from https to http, which is not followed")
     body = bytearray()
     length = response.headers.get("Content-Length", "")
     while not (length.isdigit() and int(length) > request.limit):

@@ -105,7 +105,7 @@ class Keeper:
                 told = self._tell(str(error), told)
             else:
                 if told is not None:
-                    log.info("%s: its last good set is saved again", self._source)
+                    log.info("%s: its last good flag set is saved again", self._source)
                 told = None
                 self._backoff.reset()
             if self._newest is saved:
@@ -114,7 +114,7 @@ class Keeper:
     def _tell(self, cause: str, told: str | None) -> str:
         if cause != told:
             log.warning(
-                "%s: its last good set is not saved in %s: %s",
+                "%s: its last good flag set cannot be saved in %s: %s",
                 self._source,
                 self._last_good.path,
                 cause,

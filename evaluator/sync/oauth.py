@@ -72,7 +72,7 @@ class Tokens:
         }
         answer = await client.request(Request(self._oauth.token_url, headers, _LIMIT, form))
         if answer.status != 200:
-            raise SourceFault("Unauthorized", f"the token was refused with {answer.status}")
+            raise SourceFault("Unauthorized", f"the token request was refused with status {answer.status}")
         token, seconds = _parsed(answer.body)
         self._token = token
         self._until = self._clock() + max(0.0, seconds - _EARLY)
@@ -89,4 +89,4 @@ def _parsed(body: bytes) -> tuple[str, float]:
             if not isinstance(seconds, int):
                 return token, 3_600.0
             return token, float(max(0, min(seconds, _LONGEST)))
-    raise SourceFault("Unauthorized", "the token's answer has no access_token")
+    raise SourceFault("Unauthorized", "the token response has no access_token")

@@ -49,7 +49,7 @@ def delivered(peer: str, message: sync_pb2.SyncFlagsResponse) -> Delivery:
     try:
         context = MessageToDict(message.sync_context) if message.HasField("sync_context") else EMPTY
     except (ValueError, RecursionError):
-        raise SourceFault("Invalid", f"{peer}: its context values are no JSON") from None
+        raise SourceFault("Invalid", f"{peer}: its context values are not JSON") from None
     content = message.flag_configuration.encode()
     return Delivery(((f"grpc://{peer}/flags.json", content),), context)
 

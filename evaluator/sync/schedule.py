@@ -52,7 +52,7 @@ def _next(expression: str, moment: datetime) -> datetime:
     except CronSimError as error:
         raise InvalidSourceError(f"cron {expression!r}: {error}") from None
     except StopIteration:
-        raise InvalidSourceError(f"cron {expression!r}: that never comes") from None
+        raise InvalidSourceError(f"cron {expression!r}: this never occurs") from None
 
 
 def fnv32a(content: bytes) -> int:

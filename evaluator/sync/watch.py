@@ -72,7 +72,7 @@ class Watch:
             await asyncio.to_thread(self._arm)
         except (OSError, ImportError) as error:
             if not self._refused:
-                log.warning("%s: it is not watched, only looked at: %s", self._path, error)
+                log.warning("%s: cannot be watched, so it is read at every interval: %s", self._path, error)
             self._refused = True
             return
         if self._notify is not None:

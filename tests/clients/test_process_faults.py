@@ -64,7 +64,7 @@ def test_flags_are_served_from_a_full_disk_and_saved_once_there_is_room(
             assert seen.sees(2)
             disk.empty(running.process)
             since = Stopwatch()
-            running.said("its last good set is saved again")
+            running.said("its last good flag set is saved again")
             record_property("recovery", f"disk full: saved again in {since.seconds} s")
         assert (seen.seen, kept(state)) == ([1, 2], 2)
     (tmp_path / "flags.json").unlink()

@@ -274,7 +274,7 @@ def test_a_definition_without_room_for_our_status_is_not_fought(
         within(lambda: [each["reason"] for each in spine.events("broken")] == ["InvalidFlags"])  # fmt: skip
         spine.poke_and_wait("flagset")
         assert "conditions" not in spine.get("featureflag").get("status", {})
-        assert process.said().count("has no room for our status") == 1
+        assert process.said().count("has no status field for our status") == 1
 
 
 def test_sources_of_one_repository_do_not_hold_up_each_other(spine: Spine) -> None:

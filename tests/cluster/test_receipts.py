@@ -57,7 +57,7 @@ def test_nobody_is_no_success_unless_that_is_enough(spine: Spine) -> None:
     assert (code, "no evaluator that sends receipts is subscribed" in text) == (1, True)
     assert wait(spine, "flagset/flags", commit, "--allow-none")[0] == 0
     code, text = wait(spine, "ffc/missing", commit, "--timeout", "1s")
-    assert (code, "there is no such FeatureFlagConfiguration yet" in text) == (1, True)
+    assert (code, "the FeatureFlagConfiguration does not exist yet" in text) == (1, True)
 
 
 def test_the_fleet_is_shown_by_the_cluster_and_by_a_proxy(

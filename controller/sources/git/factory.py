@@ -84,7 +84,7 @@ class GitFactory:
         location = parse_location(spec.git.url)
         if location.path is not None and not self._allow_local:
             message = (
-                "a file:// URL names a folder of the controller's own machine, which is not read;"
+                "a file:// URL names a folder on the controller's machine, which it does not read;"
                 " write https://, http:// or ssh://"
             )
             raise Stalled("URLInvalid", message)
@@ -128,7 +128,7 @@ class GitFactory:
             name, content = await self._content(git.secret_ref, namespace)
             credentials = credentials_from(name, content, transport)
         elif transport is Transport.SSH:
-            message = "ssh needs a Secret with 'identity' and 'known_hosts': write spec.git.secretRef"
+            message = "ssh needs a Secret with 'identity' and 'known_hosts'; name it in spec.git.secretRef"
             raise Stalled("AuthenticationFailed", message)
         if git.proxy_secret_ref is not None:
             name, content = await self._content(git.proxy_secret_ref, namespace)
@@ -139,7 +139,7 @@ class GitFactory:
         name = f"{namespace}/{reference.name}"
         content = await self._secret(namespace, reference.name)
         if content is None:
-            raise Failed(MISSING, f"Secret {name} does not exist; the source is read once it does")
+            raise Failed(MISSING, f"Secret {name} does not exist; create it, or correct spec.git.secretRef")
         return name, content
 
     def _uses(self, key: ObjectKey, mirror: Path | None) -> None:

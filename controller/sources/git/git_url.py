@@ -117,11 +117,11 @@ def parse_location(text: str) -> Location:
     all else.
     """
     if not text or text != text.strip() or any(ord(c) < 0x20 or ord(c) == 0x7F for c in text):
-        raise _invalid("it is empty, or has white space or control characters around or in it")
+        raise _invalid("it is empty, or contains white space or control characters")
     if text.startswith("-"):
-        raise _invalid("a location cannot start with a dash; for such a folder write ./-name")
+        raise _invalid("it starts with a dash; for a folder with such a name write ./-name")
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*::", text):
-        raise _invalid("Git's remote helpers are not run")
+        raise _invalid("Git's remote helpers (name::address) are not supported")
     if scheme := _SCHEME.match(text):
         return _from_url(scheme[1].lower(), text)
     if (scp := _SCP.fullmatch(text)) is not None:
@@ -130,7 +130,7 @@ def parse_location(text: str) -> Location:
 
 
 def _invalid(why: str) -> Stalled:
-    return Stalled("URLInvalid", f"this is no place of a repository: {why} (expected {_ACCEPTED})")
+    return Stalled("URLInvalid", f"not a valid repository location: {why} (expected {_ACCEPTED})")
 
 
 def _local(path: Path, shown: str) -> Location:
@@ -142,18 +142,18 @@ def _from_url(scheme: str, text: str) -> Location:
         parts = urlsplit(text)
         port = parts.port
     except ValueError:
-        raise _invalid("its host or port cannot be read") from None
+        raise _invalid("its host or port is malformed") from None
     if parts.fragment:
-        raise _invalid("a fragment (#…) means nothing here; a reference is given apart")
+        raise _invalid("it has a fragment (#…); name a branch, tag or commit with the reference instead")
     if scheme == "file":
         return _from_file_url(parts)
     if scheme not in set(Transport):
-        raise _invalid(f"{scheme}:// is not spoken here")
+        raise _invalid(f"{scheme}:// is not supported")
     host = parts.hostname or ""
     if not _HOST.fullmatch(host) or host.startswith("-"):
-        raise _invalid("its host is missing or not a host's name")
+        raise _invalid("its host name is missing or malformed")
     if not parts.path.strip("/"):
-        raise _invalid("it names a host and no repository")
+        raise _invalid("it names a host but no repository")
     address = (f"[{host}]" if ":" in host else host) + (f":{port}" if port is not None else "")
     username, password = unquote(parts.username or ""), unquote(parts.password or "")
     if scheme == "ssh":
@@ -176,14 +176,14 @@ def _from_ssh_url(parts: SplitResult, address: str, username: str, password: str
     if password or parts.query:
         raise _invalid("ssh takes neither a password nor a query in its URL; use a key")
     if username.startswith("-") or re.search(r"[\s@/:]", username):
-        raise _invalid("its user is not a user's name")
+        raise _invalid("its user name is malformed")
     url = f"ssh://{username + '@' if username else ''}{address}{parts.path}"
     return Location(Transport.SSH, url, url)
 
 
 def _from_file_url(parts: SplitResult) -> Location:
     if parts.netloc not in {"", "localhost"} or parts.query:
-        raise _invalid("a file:// URL has three slashes and a path: file:///srv/flags.git")
+        raise _invalid("a file:// URL needs three slashes and a path, such as file:///srv/flags.git")
     path = unquote(parts.path)
     if "\0" in path or not path.strip("/"):
         raise _invalid("it names no folder")
@@ -195,6 +195,6 @@ def _from_scp(scp: re.Match[str]) -> Location:
     if user.startswith("-") or host.startswith("-") or path.startswith("-"):
         raise _invalid("its user, host and path cannot start with a dash")
     if not _HOST.fullmatch(host.strip("[]")):
-        raise _invalid("its host is not a host's name")
+        raise _invalid("its host name is malformed")
     url = f"{user + '@' if user else ''}{host}:{path}"
     return Location(Transport.SSH, url, url)

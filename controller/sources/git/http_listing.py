@@ -105,7 +105,7 @@ def parse_advertisement(content: bytes, *, narrowed: bool) -> References:
     head = None
     lines = _lines(content)
     if next(lines, b"") != f"# service={_SERVICE}\n".encode() or next(lines, None) is not None:
-        raise ValueError("not the answer of a Git server")
+        raise ValueError("the response is not that of a Git server")
     for number, line in enumerate(each for each in lines if each is not None):
         said, _, capabilities = line.rstrip(b"\n").partition(b"\0")
         value, _, name = said.decode("utf-8", "replace").partition(" ")
@@ -128,11 +128,11 @@ def _lines(content: bytes) -> Iterator[bytes | None]:
     while at < len(content):
         size = int(content[at : at + 4], 16)
         if size in {1, 2, 3} or at + max(size, 4) > len(content):
-            raise ValueError("a packet line is cut")
+            raise ValueError("a packet line is truncated")
         yield content[at + 4 : at + size] if size else None
         at += max(size, 4)
     if not content.endswith(b"0000"):
-        raise ValueError("the end is missing")
+        raise ValueError("the response is truncated")
 
 
 def _head(capabilities: str) -> str | None:

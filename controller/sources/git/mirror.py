@@ -138,7 +138,9 @@ class Mirror:
         except Failed as overdue:
             if overdue.reason != "Timeout":
                 raise
-            raise Failed("Timeout", f"{self.program.location.shown}: its mirror is busy") from overdue
+            raise Failed(
+                "Timeout", f"{self.program.location.shown}: another fetch still uses its mirror"
+            ) from overdue
         return lock
 
     def _lock(self) -> int | None:

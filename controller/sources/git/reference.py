@@ -47,12 +47,12 @@ class Reference:
     def __post_init__(self) -> None:
         for kind, value in (("branch", self.branch), ("tag", self.tag), ("name", self.name)):
             if value is not None and (not value or _BAD_NAME.search(value)):
-                raise Stalled("InvalidReference", f"{value!r} cannot be a {kind} in Git")
+                raise Stalled("InvalidReference", f"{value!r} is not a valid {kind} name in Git")
         if self.name is not None and not self.name.startswith("refs/"):
-            message = f"a reference's full name starts with refs/, and {self.name!r} does not"
+            message = f"{self.name!r} is not a full reference name; it must start with refs/"
             raise Stalled("InvalidReference", message)
         if self.commit is not None and not _COMMIT.fullmatch(self.commit):
-            message = f"a commit is 40 hexadecimal digits, and {self.commit!r} is not"
+            message = f"{self.commit!r} is not a commit id; write all 40 hexadecimal digits"
             raise Stalled("InvalidReference", message)
         if self.semver is not None:
             _range(self.semver)
@@ -68,7 +68,7 @@ class Reference:
         if not colon:
             return cls(branch=kind)
         if kind not in KINDS:
-            message = f"{kind!r} is no kind of reference; write one of " + ", ".join(
+            message = f"{kind!r} is not a kind of reference; write one of " + ", ".join(
                 f"{known}:…" for known in KINDS
             )
             raise Stalled("InvalidReference", message)
@@ -118,7 +118,9 @@ def choose(refs: Mapping[str, str], head: str | None, reference: Reference) -> R
 
 def _revision(name: str, oid: str) -> Revision:
     if not _COMMIT.fullmatch(oid):
-        message = f"only repositories with SHA-1 ids are read, and {oid!r} is none"
+        message = (
+            f"the repository does not use SHA-1 object ids ({oid!r}); only SHA-1 repositories are supported"
+        )
         raise Stalled("UnsupportedObjectFormat", message)
     return Revision(name, f"sha1:{oid}")
 
@@ -150,7 +152,7 @@ def _default(refs: Mapping[str, str], head: str | None) -> Revision:
     if head is None and "HEAD" in refs:
         return _revision("", refs["HEAD"])
     branches = _listed(_under(refs, HEADS), "branches")
-    why = f"HEAD stands for {head!r}, which does not exist" if head else "HEAD stands for no branch"
+    why = f"HEAD points to {head!r}, which does not exist" if head else "HEAD points to no branch"
     raise Failed("ReferenceNotFound", f"{why}; name a branch; {branches}")
 
 
@@ -163,7 +165,7 @@ def _highest(refs: Mapping[str, str], text: str) -> Revision:
         if (version := _version(tag)) is not None and wanted.match(version)
     ]
     if not found:
-        message = f"no tag is in the range {text!r}; {_listed(tags, 'tags')}"
+        message = f"no tag matches the version range {text!r}; {_listed(tags, 'tags')}"
         raise Failed("ReferenceNotFound", message)
     _, tag = max(found)
     return _revision(tag, refs[TAGS + tag])
@@ -187,7 +189,7 @@ def _range(text: str) -> semantic_version.NpmSpec:
     try:
         return semantic_version.NpmSpec(plain)
     except ValueError:
-        message = f"{text!r} is no range of versions; write for example '>=1.0 <2', '1.x' or '^2.1'"
+        message = f"{text!r} is not a version range; write for example '>=1.0 <2', '1.x' or '^2.1'"
         raise Stalled("InvalidReference", message) from None
 
 

@@ -54,7 +54,7 @@ def with_proxy(
     """
     secret = _Secret(name, content)
     if transport not in {Transport.HTTP, Transport.HTTPS}:
-        raise secret.invalid(f"a proxy is used for http and https alone, not for {transport}")
+        raise secret.invalid(f"a proxy can be used with http and https only, not with {transport}")
     address = secret.required("address", "for a proxy")
     try:
         parts = urlsplit(address)
@@ -63,7 +63,7 @@ def with_proxy(
         parts, known = urlsplit(""), False
     if not known or len(address) > _LONGEST_PROXY or parts.query or parts.fragment:
         schemes = ", ".join(f"{scheme}://" for scheme in _PROXIES)
-        raise secret.invalid(f"'address' is no URL of a proxy: one of {schemes} with a host")
+        raise secret.invalid(f"'address' is not a proxy URL; write one of {schemes} with a host")
     if parts.username is not None:
         raise secret.invalid("'address' holds a username: write 'username' and 'password' instead")
     username, password = secret.line("username"), secret.line("password")
@@ -79,7 +79,7 @@ def _http(secret: _Secret) -> Credentials:
     username, password = secret.line("username"), secret.line("password")
     bearer = secret.line("bearerToken")
     if bearer and (username or password):
-        raise secret.invalid("has both 'bearerToken' and 'username' or 'password': leave one of them out")
+        raise secret.invalid("has both 'bearerToken' and 'username' or 'password'; remove one of them")
     if bool(username) != bool(password):
         has, lacks = ("username", "password") if username else ("password", "username")
         raise secret.invalid(f"has {has!r} without {lacks!r}")
@@ -104,7 +104,7 @@ def _ssh(secret: _Secret) -> Credentials:
     password = secret.line("password")
     locked = _locked(secret, identity)
     if locked and not password:
-        raise secret.invalid("'identity' is a key with a password, and there is none: add 'password'")
+        raise secret.invalid("'identity' is an encrypted key; add its passphrase as 'password'")
     return Credentials(ssh_key=identity, known_hosts=known_hosts, key_password=password if locked else "")
 
 
@@ -112,7 +112,7 @@ def _locked(secret: _Secret, identity: str) -> bool:
     """Whether a password protects the private key."""
     block = _PEM.search(identity)
     if block is None or "PRIVATE KEY" not in block[1]:
-        raise secret.invalid("'identity' is no private key in OpenSSH's or PEM form")
+        raise secret.invalid("'identity' is not a private key in OpenSSH or PEM format")
     if "ENCRYPTED" in block[1] or "Proc-Type: 4,ENCRYPTED" in block[2]:
         return True
     if block[1] != "OPENSSH PRIVATE KEY":
@@ -120,7 +120,7 @@ def _locked(secret: _Secret, identity: str) -> bool:
     try:
         return not base64.b64decode(block[2]).startswith(_OPENSSH)
     except binascii.Error:
-        raise secret.invalid("'identity' is damaged: what it holds is not Base64") from None
+        raise secret.invalid("'identity' is damaged: its content is not Base64") from None
 
 
 class _Secret:
@@ -144,14 +144,14 @@ class _Secret:
         except UnicodeDecodeError:
             raise self.invalid(f"{key!r} is not UTF-8 text") from None
         if "\0" in text:
-            raise self.invalid(f"{key!r} holds a NUL character")
+            raise self.invalid(f"{key!r} contains a NUL character")
         return text.replace("\r\n", "\n")
 
     def line(self, key: str) -> str:
         """One line; what an editor or `echo` put at its end is no part of it."""
         text = self.text(key).removesuffix("\n")
         if not text.isprintable():
-            raise self.invalid(f"{key!r} has a line break or a control character in it")
+            raise self.invalid(f"{key!r} contains a line break or a control character")
         return text
 
     def required(self, key: str, purpose: str) -> str:
@@ -159,11 +159,11 @@ class _Secret:
         if text := self.text(key).strip():
             return text
         has = ", ".join(map(repr, sorted(self._content)[:10])) or "no key at all"
-        raise self.invalid(f"lacks {key!r}, needed {purpose}; it has {has}")
+        raise self.invalid(f"key {key!r} is missing, which is required {purpose}; the Secret has {has}")
 
     def pem(self, key: str, kind: str) -> str:
         """Blocks of PEM, one of them at least of `kind`; empty where there is none."""
         text = self.text(key).strip()
         if text and not any(kind in block[1] for block in _PEM.finditer(text)):
-            raise self.invalid(f"{key!r} holds no {kind.lower()} in PEM form")
+            raise self.invalid(f"{key!r} contains no {kind.lower()} in PEM format")
         return text

@@ -131,7 +131,7 @@ class _Writing:
             raise _limit(f"{'/'.join(parts)}: more than {self.limits.depth} folders deep")
         shown = "/".join(parts) or "/"
         if _bounded(self.repository, oid, self.limits, f"the folder {shown}") != ObjectType.TREE:
-            message = f"{shown}: listed as a folder, and is none"
+            message = f"{shown}: listed as a folder, but is not one"
             raise ValueError(message)
         made = False
         for entry in cast("pygit2.Tree", self.repository[oid]):
@@ -151,7 +151,7 @@ class _Writing:
         raw = raw or b""
         if raw.lower() in {b"", b".", b"..", b".git"} or b"/" in raw or b"\0" in raw:
             shown = "/".join((*parts, raw.decode("utf-8", "backslashreplace")))
-            raise Stalled("UnsafePath", f"{shown}: no file may be called that")
+            raise Stalled("UnsafePath", f"{shown}: a file cannot have this name")
         try:
             return (*parts, raw.decode("utf-8"))
         except UnicodeDecodeError:
@@ -190,7 +190,7 @@ class _Writing:
         if self.written > self.limits.total_bytes:
             raise _limit(f"{shown}: with it the tree has more than {self.limits.total_bytes} bytes")
         if kind != ObjectType.BLOB:
-            message = f"{shown}: listed as a file, and is none"
+            message = f"{shown}: listed as a file, but is not one"
             raise ValueError(message)
         _, content = self.repository.odb.read(oid)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW

@@ -135,4 +135,4 @@ async def _wake(woken: asyncio.Event, places: tuple[Path, ...], *, recursive: bo
                 woken.set()
     except (OSError, RuntimeError) as error:
         # Gone again, or the system has no more watches to give: the interval still holds.
-        log.warning("%s is not watched, only looked at every interval: %s", places[0], error)
+        log.warning("%s cannot be watched, so it is read at every interval: %s", places[0], error)

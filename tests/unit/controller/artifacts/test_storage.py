@@ -71,7 +71,7 @@ def test_old_archives_go_by_number(tmp_path: Path) -> None:
     storage = Storage(tmp_path, retain=2)
     stored = [put(storage, bytes([number])) for number in range(4)]
     assert files(tmp_path) == {"index.json", stored[2].path, stored[3].path}
-    with pytest.raises(Failed, match="not stored any more"):
+    with pytest.raises(Failed, match="no longer in storage"):
         storage.open(stored[0])
 
 

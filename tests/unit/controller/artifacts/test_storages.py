@@ -95,7 +95,7 @@ def test_one_that_was_damaged_is_set_aside_by_a_check(storages: Storages, tmp_pa
     path = put(storages)
     storages.read(path)
     (tmp_path / path).write_bytes(b"damaged")
-    with pytest.raises(Failed, match="does not hold what was stored"):
+    with pytest.raises(Failed, match="the stored artifact is damaged"):
         storages.check(path)
     assert storages.find(path) is None
     storages.check(path)
@@ -173,7 +173,7 @@ def test_a_folder_that_is_lost_is_made_again(storages: Storages, tmp_path: Path)
 def test_an_archive_that_was_damaged_is_not_served(storages: Storages, tmp_path: Path) -> None:
     path = put(storages)
     (tmp_path / path).write_bytes(b"damaged")
-    with pytest.raises(Failed, match="does not hold what was stored"):
+    with pytest.raises(Failed, match="the stored artifact is damaged"):
         storages.read(path)
     assert storages.read(path) is None
 

@@ -59,7 +59,7 @@ def test_without_a_cluster_it_ends_with_3(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*words, "--kubeconfig", str(tmp_path / "none")]) == 3
-    assert "no cluster" in capsys.readouterr().err
+    assert "cannot find a cluster" in capsys.readouterr().err
 
 
 def test_each_flag_set_has_a_line_and_those_who_lag_one_beneath() -> None:
@@ -152,7 +152,7 @@ def test_without_any_cluster_one_line_says_what_to_set(
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     assert main(words) == 3
     assert capsys.readouterr().err.splitlines() == [
-        f"flagstaff {words[0]}: no cluster: there is no kubeconfig ({tmp_path / 'none'}), and this is no pod; "
+        f"flagstaff {words[0]}: cannot find a cluster: no kubeconfig found ({tmp_path / 'none'}), and not running in a pod; "
         "set KUBECONFIG or --kubeconfig"
     ]
 

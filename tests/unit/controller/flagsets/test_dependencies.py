@@ -67,10 +67,9 @@ def test_a_source_that_failed_and_has_an_artifact_will_do() -> None:
         (
             {"artifact": {"url": "x"}},
             Failed,
-            "FlagSource flags tells an artifact that cannot be read: "
-            "status.artifact.revision: Field required",
+            "FlagSource flags has an artifact that cannot be used: status.artifact.revision: Field required",
         ),
-        ({"artifact": "odd"}, Failed, "FlagSource flags tells an artifact that cannot be read: "),
+        ({"artifact": "odd"}, Failed, "FlagSource flags has an artifact that cannot be used: "),
     ],
 )
 def test_until_there_is_an_artifact_it_is_said_why(status: Any, kind: type[Setback], message: str) -> None:
@@ -107,7 +106,7 @@ def test_a_kind_of_another_group_is_another_kind(version: str, fits: bool) -> No
     if fits:
         assert look(flag_set(sourceRef=reference), found).url == "http://x/y"
     else:
-        with pytest.raises(Stalled, match=r"a Bucket is of source\.toolkit\.fluxcd\.io"):
+        with pytest.raises(Stalled, match=r"a Bucket belongs to the API group source\.toolkit\.fluxcd\.io"):
             look(flag_set(sourceRef=reference), found)
 
 

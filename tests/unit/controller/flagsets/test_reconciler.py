@@ -589,7 +589,7 @@ async def test_a_hand_s_edit_is_overwritten_and_its_author_named(world: World) -
     assert (seen.writes, world.defaults()) == ([APPLY], {"a": "off", "b": "off"})
     assert seen.said == [
         "DriftCorrected: FeatureFlagConfiguration checkout was changed by kubectl-edit; "
-        "restored to what the source says"
+        "restored to the source's state"
     ]
     assert not seen.status_written
 
@@ -625,7 +625,7 @@ async def test_who_overwrites_without_end_is_answered_with_pauses_and_named_once
     assert 10 <= len(written) <= 20
     said = [news for each in seen for news in each.said]
     assert [each.partition(":")[0] for each in said] == ["DriftCorrected"] * 3 + ["DriftContested"]
-    assert "was changed by other-operator again and again" in said[-1]
+    assert "was changed by other-operator repeatedly" in said[-1]
     assert said[-1].endswith(disputed(seen[-1]) or "nothing is told")
     assert sum(each.status_written for each in seen) == 1
 
@@ -890,7 +890,7 @@ async def test_an_edit_while_nobody_watched_is_overwritten_by_a_good_revision(wo
     assert (seen.writes, world.defaults()["a"]) == ([APPLY], "off")
     assert seen.said == [
         "DriftCorrected: FeatureFlagConfiguration checkout was changed by kubectl-edit; "
-        "restored to what the source says"
+        "restored to the source's state"
     ]
     assert len(seen.status["history"]) == 1
 
@@ -985,7 +985,7 @@ async def test_a_flag_set_that_goes_while_it_is_looked_at_writes_nothing(how: st
         world.flag_set()
     if how == "going":
         world.cluster.objects.learn(replace(resource, deleting=True))
-    with pytest.raises(Waiting, match="the FlagSet is going"):
+    with pytest.raises(Waiting, match="the FlagSet is being deleted"):
         await world.reconciler.reconcile(resource, world.now)
     assert world.cluster.taken() == []
 

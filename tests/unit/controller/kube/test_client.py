@@ -95,7 +95,7 @@ async def test_another_owner_is_named_at_once() -> None:
 @pytest.mark.parametrize("read", ["get", "uid", "everywhere", "present"])
 async def test_what_is_no_object_is_a_failure_of_the_api_server(page: bytes, read: str) -> None:
     async with answering(found=page) as (cluster, _):
-        with pytest.raises(Failed, match="is no object"):
+        with pytest.raises(Failed, match="is not an object"):
             await getattr(cluster, read)(*(LIST if read in {"everywhere", "present"} else OBJECT))
 
 

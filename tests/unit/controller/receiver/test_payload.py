@@ -143,9 +143,9 @@ def test_a_ping_is_answered(sender: Sender, events: tuple[str, ...]) -> None:
     ("sender", "payload", "words"),
     [
         pytest.param("github", b"payload=%7B%7D", "content type", id="a form"),
-        pytest.param("github", b"[]", "no JSON object", id="a list"),
-        pytest.param("github", b"[" * 100_000, "no JSON object", id="deep"),
-        pytest.param("github", b"\xff\xfe", "no JSON object", id="no text"),
+        pytest.param("github", b"[]", "not a JSON object", id="a list"),
+        pytest.param("github", b"[" * 100_000, "not a JSON object", id="deep"),
+        pytest.param("github", b"\xff\xfe", "not a JSON object", id="no text"),
         pytest.param("github", {"ref": "refs/heads/main"}, "names no repository", id="no repository"),
         pytest.param("github", {"repository": "https://x/y"}, "names no repository", id="no object"),
         pytest.param("github", {"repository": {"clone_url": "x" * 3000}}, "names no repository", id="an endless " "address"),

@@ -87,7 +87,7 @@ async def test_a_look_that_fails_in_an_unforeseen_way_is_told_and_not_the_last(
         for each in tasks:
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    assert "flagsources were not compared" in caplog.text
+    assert "comparing flagsources with the cluster failed" in caplog.text
     assert "an unexpected error" in caplog.text
 
 

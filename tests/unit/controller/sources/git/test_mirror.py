@@ -220,7 +220,7 @@ def test_a_mirror_that_stays_busy_fails_and_its_holders_death_frees_it(
     holder = context.Process(target=hold, args=(a_mirror(tmp_path, server), held))
     holder.start()
     assert held.wait(30)
-    with pytest.raises(Failed, match="busy"):
+    with pytest.raises(Failed, match="another fetch still uses its mirror"):
         written(a_mirror(tmp_path, server, timeout=0.1), tip(repository), tmp_path / "1")
     holder.kill()
     holder.join()

@@ -39,23 +39,23 @@ def test_a_reference_is_read_as_people_write_it(text: str | None, reference: Ref
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("head:main", "'head' is no kind of reference; write one of branch:…, tag:…"),
-        ("", "cannot be a branch"),
-        ("branch:", "cannot be a branch"),
-        ("--upload-pack=touch x", "cannot be a branch"),
-        ("tag:-x", "cannot be a tag"),
-        ("branch:a..b", "cannot be a branch"),
-        ("branch:a b", "cannot be a branch"),
-        ("branch:a\nb", "cannot be a branch"),
-        ("branch:+a:b", "cannot be a branch"),
-        ("branch:a*", "cannot be a branch"),
-        ("branch:a.lock", "cannot be a branch"),
-        ("name:main", "starts with refs/"),
-        ("name:refs/heads/x/", "cannot be a name"),
+        ("head:main", "'head' is not a kind of reference; write one of branch:…, tag:…"),
+        ("", "not a valid branch name"),
+        ("branch:", "not a valid branch name"),
+        ("--upload-pack=touch x", "not a valid branch name"),
+        ("tag:-x", "not a valid tag name"),
+        ("branch:a..b", "not a valid branch name"),
+        ("branch:a b", "not a valid branch name"),
+        ("branch:a\nb", "not a valid branch name"),
+        ("branch:+a:b", "not a valid branch name"),
+        ("branch:a*", "not a valid branch name"),
+        ("branch:a.lock", "not a valid branch name"),
+        ("name:main", "must start with refs/"),
+        ("name:refs/heads/x/", "not a valid name name"),
         ("commit:abc", "40 hexadecimal digits"),
         (f"commit:{A}0", "40 hexadecimal digits"),
-        ("semver:main", "no range of versions"),
-        ("semver:>=1.0 &&", "no range of versions"),
+        ("semver:main", "not a version range"),
+        ("semver:>=1.0 &&", "not a version range"),
     ],
 )
 def test_what_can_name_nothing_stalls(text: str, says: str) -> None:
@@ -88,8 +88,8 @@ def test_a_detached_head_is_a_bare_commit() -> None:
 @pytest.mark.parametrize(
     ("head", "says"),
     [
-        ("refs/heads/main", "HEAD stands for 'refs/heads/main', which does not exist"),
-        (None, "HEAD stands for no branch; name a branch; branches: dev"),
+        ("refs/heads/main", "HEAD points to 'refs/heads/main', which does not exist"),
+        (None, "HEAD points to no branch; name a branch; branches: dev"),
     ],
 )
 def test_a_head_that_leads_nowhere_fails_and_lists_branches(head: str | None, says: str) -> None:
@@ -117,7 +117,7 @@ def test_the_highest_version_in_the_range_is_chosen(semver: str, tag: str) -> No
 
 @pytest.mark.parametrize("semver", [">=3", "1.0.x", "<0.1.0"])
 def test_a_range_without_a_tag_fails_and_lists_tags(semver: str) -> None:
-    with pytest.raises(Failed, match=r"no tag is in the range .*; tags: 0\.2\.0, non-semver-tag"):
+    with pytest.raises(Failed, match=r"no tag matches the version range .*; tags: 0\.2\.0, non-semver-tag"):
         choose(tags(*FLUX), None, Reference(semver=semver))
 
 

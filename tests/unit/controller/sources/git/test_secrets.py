@@ -90,7 +90,7 @@ KINDS_OF_KEY = {
 def test_a_key_with_a_password_needs_it(tmp_path: Path, options: tuple[str, ...]) -> None:
     key = made_key(tmp_path, *options, "-N", LOCK)
     content = {"identity": key, "known_hosts": HOSTS.encode()}
-    with pytest.raises(Stalled, match=r"'identity' is a key with a password.*add 'password'"):
+    with pytest.raises(Stalled, match=r"'identity' is an encrypted key; add its passphrase as 'password'"):
         ssh(content)
     found = ssh(content | {"password": LOCK.encode() + b"\n"})
     assert found is not None
@@ -113,18 +113,18 @@ REFUSED: dict[str, tuple[Callable[[Mapping[str, bytes]], Credentials | None], di
     ),
     "no username": (http, {"password": b"x"}, "'password' without 'username'"),
     "no password": (http, {"username": b"x"}, "'username' without 'password'"),
-    "two lines": (http, {"bearerToken": b"x\ny"}, "'bearerToken' has a line break"),
+    "two lines": (http, {"bearerToken": b"x\ny"}, "'bearerToken' contains a line break"),
     "not text": (http, {"bearerToken": b"\xff"}, "'bearerToken' is not UTF-8"),
-    "a NUL": (http, {"ca.crt": b"x\0"}, "'ca.crt' holds a NUL"),
+    "a NUL": (http, {"ca.crt": b"x\0"}, "'ca.crt' contains a NUL"),
     "too long": (http, {"ca.crt": b"x" * 70_000}, "'ca.crt' is longer than 65536"),
-    "no PEM": (http, {"ca.crt": b"x"}, "'ca.crt' holds no certificate in PEM"),
-    "a key as CA": (http, {"ca.crt": KEY}, "'ca.crt' holds no certificate in PEM"),
+    "no PEM": (http, {"ca.crt": b"x"}, "'ca.crt' contains no certificate in PEM"),
+    "a key as CA": (http, {"ca.crt": KEY}, "'ca.crt' contains no certificate in PEM"),
     "no key": (http, {"tls.crt": CERTIFICATE}, "'tls.crt' without 'tls.key'"),
     "no certificate": (http, {"tls.key": KEY}, "'tls.key' without 'tls.crt'"),
-    "no identity": (ssh, {"known_hosts": b"x"}, "lacks 'identity'.*it has 'known_hosts'"),
-    "no known_hosts": (ssh, {"identity": b"x"}, "lacks 'known_hosts'"),
-    "no ssh at all": (ssh, {}, "lacks 'identity'.*no key at all"),
-    "no private key": (ssh, {"identity": b"x", "known_hosts": b"x"}, "'identity' is no private"),
+    "no identity": (ssh, {"known_hosts": b"x"}, "'identity' is missing.*has 'known_hosts'"),
+    "no known_hosts": (ssh, {"identity": b"x"}, "'known_hosts' is missing"),
+    "no ssh at all": (ssh, {}, "'identity' is missing.*no key at all"),
+    "no private key": (ssh, {"identity": b"x", "known_hosts": b"x"}, "'identity' is not a private key"),
     "a damaged key": (
         ssh,
         {
@@ -133,11 +133,11 @@ REFUSED: dict[str, tuple[Callable[[Mapping[str, bytes]], Credentials | None], di
         },
         "'identity' is damaged",
     ),
-    "no address": (proxy, {"username": b"x"}, "lacks 'address', needed for a proxy"),
-    "another proxy": (proxy, {"address": b"ftp://h"}, "'address' is no URL of a proxy"),
-    "no host": (proxy, {"address": b"http://"}, "'address' is no URL of a proxy"),
-    "no URL": (proxy, {"address": b"http://[h"}, "'address' is no URL of a proxy"),
-    "a long address": (proxy, {"address": b"http://h/" + b"x" * 2048}, "'address' is no URL"),
+    "no address": (proxy, {"username": b"x"}, "'address' is missing, which is required for a proxy"),
+    "another proxy": (proxy, {"address": b"ftp://h"}, "'address' is not a proxy URL"),
+    "no host": (proxy, {"address": b"http://"}, "'address' is not a proxy URL"),
+    "no URL": (proxy, {"address": b"http://[h"}, "'address' is not a proxy URL"),
+    "a long address": (proxy, {"address": b"http://h/" + b"x" * 2048}, "'address' is not a proxy URL"),
     "a login in it": (proxy, {"address": b"http://x:x@h"}, "'address' holds a username"),
     "half a login": (
         proxy,
@@ -159,7 +159,7 @@ def test_what_is_wrong_is_told_by_secret_and_key(
 
 @pytest.mark.parametrize("transport", [Transport.SSH, Transport.FILE])
 def test_a_proxy_is_for_http_alone(transport: Transport) -> None:
-    with pytest.raises(Stalled, match="for http and https alone"):
+    with pytest.raises(Stalled, match="with http and https only"):
         with_proxy(None, NAME, {"address": b"http://h"}, transport)
 
 

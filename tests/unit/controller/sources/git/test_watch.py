@@ -134,7 +134,7 @@ async def test_without_a_watch_the_interval_holds_and_the_log_says_so(
     async with watching(repository.path, interval=0.01) as changes:
         await anext(changes)
         await anext(changes)
-    assert "only looked at every interval: no more watches" in caplog.text
+    assert "read at every interval: no more watches" in caplog.text
 
 
 async def test_a_remote_is_looked_at_at_once_and_every_interval() -> None:
