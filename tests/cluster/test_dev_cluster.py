@@ -4,6 +4,7 @@ of it down.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shlex
@@ -56,7 +57,7 @@ def test_dev_cluster_is_ready_does_what_it_says_and_goes(cluster: Plane, tmp_pat
         if process.stdout is not None:
             process.stdout.close()
     assert code == 0
-    assert not [each for each in children if Path(f"/proc/{each}").exists()]
+    wait_until_gone(children)
 
 
 def test_a_dev_cluster_that_is_killed_leaves_nothing_running(cluster: Plane, tmp_path: Path) -> None:
@@ -69,10 +70,7 @@ def test_a_dev_cluster_that_is_killed_leaves_nothing_running(cluster: Plane, tmp
         process.kill()
         process.communicate()
     assert len(children) > 6
-    until = time.monotonic() + PATIENCE
-    while left := [each for each in children if Path(f"/proc/{each}").exists()]:
-        assert time.monotonic() < until, left
-        time.sleep(0.1)
+    wait_until_gone(children)
 
 
 def dev_cluster(folder: Path) -> subprocess.Popen[str]:
@@ -107,10 +105,20 @@ def wait_for(command: str, text: str) -> None:
         time.sleep(0.2)
 
 
+def wait_until_gone(processes: list[int]) -> None:
+    """A helper ends when the pipe from its killed controller does, a moment after it."""
+    until = time.monotonic() + PATIENCE
+    while left := [each for each in processes if Path(f"/proc/{each}").exists()]:
+        assert time.monotonic() < until, left
+        time.sleep(0.1)
+
+
 def below(process: int) -> list[int]:
     """All processes that this one started, and those that they did."""
     found: list[int] = []
     for task in Path(f"/proc/{process}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += [int(child), *below(int(child))]
+        # A thread, or a whole process, may end while it is looked at.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for child in (task / "children").read_text().split():
+                found += [int(child), *below(int(child))]
     return found
