@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import os
 import socket
-from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
+
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from controller.flagsets.provenance import ProvenanceDetail
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE: Final = "flagstaff-system"
+PREFIX: Final = "FLAGSTAFF_"
 
 
 class InvalidSettingError(ValueError):
@@ -30,51 +30,6 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerSettings:
-    """One controller process. Names of variables are FLAGSTAFF_ and the field's name in upper case."""
-
-    kubeconfig: str = ""
-    """A kubeconfig's path; empty: $KUBECONFIG, or the pod's service account."""
-    namespaces: tuple[str, ...] = ()
-    """Namespaces to work in, parted by commas; none: all of them."""
-    storage_path: Path = Path("/data")
-    """Where artifacts and mirrors of repositories are kept. Safe to lose."""
-    host: str = "0.0.0.0"  # noqa: S104 - its ports are reached from other pods
-    """Address that all ports listen on."""
-    artifact_port: int = 9090
-    """The artifact server; 0 takes a free port, here and below."""
-    artifact_address: str = ""
-    """host:port under which others reach the artifact server; empty: the Service's, in our namespace."""
-    artifact_tokens_file: str = ""
-    """A file with the bearer tokens that the artifact server accepts, one a line; empty: it asks for none."""
-    receiver_port: int = 9292
-    """Webhooks."""
-    management_port: int = 8014
-    """Health, readiness, metrics."""
-    leader_election: bool = True
-    """Ask for the Lease before working."""
-    lease_name: str = "flagstaff-controller"
-    namespace: str = DEFAULT_NAMESPACE
-    """Our own: of the Lease and of the Services. FLAGSTAFF_NAMESPACE, or the service account's."""
-    identity: str = ""
-    """Our name among replicas: POD_NAME, or the host's name and the process' number."""
-    workers: int = 8
-    """Reconciles at a time, by kind and namespace; of all namespaces together twice as many."""
-    allow_local: bool = False
-    """Whether a FlagSource may name a folder of this machine (file://). Never on a cluster that is shared."""
-    pod: str = ""
-    """The Pod that we run in, POD_NAME: the leader's bears a label. Empty outside of one."""
-    artifact_hosts: tuple[str, ...] = (".svc", ".svc.cluster.local")
-    """Hosts that other sources' artifacts are downloaded from, parted by commas: a name, name:port, or
-    .ending.
-    """
-    provenance: ProvenanceDetail = ProvenanceDetail.FULL
-    """`commit`: metadata, status and Events name revisions and times, and no author of a commit."""
-    log_format: LogFormat = LogFormat.CONSOLE
-    """Of the log on standard error: one line an event."""
-
-
 class AuthMode(StrEnum):
     """What a proxy does about subscribers that the cluster does not vouch for."""
 
@@ -83,119 +38,179 @@ class AuthMode(StrEnum):
     ENFORCE = "enforce"
 
 
-@dataclass(frozen=True, slots=True)
-class ProxySettings:
-    """One proxy process. Names of variables are FLAGSTAFF_ and the field's name in upper case."""
-
-    kubeconfig: str = ""
-    """A kubeconfig's path; empty: $KUBECONFIG, or the pod's service account."""
-    namespaces: tuple[str, ...] = ()
-    """Namespaces whose flags are served, parted by commas; none: all of them."""
-    host: str = "0.0.0.0"  # noqa: S104 - its ports are reached from other pods
-    sync_port: int = 8015
-    """flagd.sync.v1, sync.v1 and receipts; 0 takes a free port, here and below."""
-    management_port: int = 8014
-    """Health, readiness, metrics."""
-    tls_cert: str = ""
-    """PEM file with the certificate of the sync port, re-read when it changes; empty: plain text."""
-    tls_key: str = ""
-    tls_client_ca: str = ""
-    """PEM file with the CAs that clients' certificates must come from; empty: none are asked for."""
-    auth: AuthMode = AuthMode.WARN
-    auth_audiences: tuple[str, ...] = ("flagstaff-proxy",)
-    """Audiences of which bearer tokens must name one, parted by commas: no API server takes such a token.
-    None: the API server's own.
-    """
-    context: Mapping[str, Any] = field(default_factory=dict)
-    """A JSON object that in-process providers lay over each evaluation context."""
-    max_streams: int = 20_000
-    """Open streams of all subscribers together."""
-    max_streams_per_host: int = 20_000
-    """And from one address: lower it where every subscriber has its own."""
-    stream_seconds: int = 0
-    """A stream ends after so long, and its client opens another; 0: never, or after an hour with `enforce`,
-    as tokens expire.
-    """
-    drain_delay: int = 3
-    """Seconds from no longer being ready to sending subscribers elsewhere: so long it takes until no new ones
-    come.
-    """
-    drain_seconds: int = 10
-    """Over how long subscribers are sent elsewhere."""
-    namespace: str = DEFAULT_NAMESPACE
-    """Our own."""
-    identity: str = ""
-    """Our name among replicas: POD_NAME, or the host's name."""
-    log_format: LogFormat = LogFormat.CONSOLE
-    """Of the log on standard error: one line an event."""
+def _names(value: Any) -> Any:
+    return [each.strip() for each in value.split(",") if each.strip()] if isinstance(value, str) else value
 
 
-S = TypeVar("S", bound=ControllerSettings | ProxySettings)
-_OF_THE_POD: Final = frozenset({"identity", "pod"})
-"""Told by POD_NAME."""
-_BOUNDS: Final = {"workers": (1, 256)}
-_PORTS: Final = (0, 65_535)
-_NUMBERS: Final = (0, 10_000_000)
-
-
-def from_env(kind: type[S], environ: Mapping[str, str]) -> S:
-    """Settings of `environ`, defaults for what it does not set. Raises InvalidSettingError."""
-    found: dict[str, Any] = {}
-    for each in fields(kind):
-        name = f"FLAGSTAFF_{each.name.upper()}"
-        if each.name not in _OF_THE_POD and name in environ:
-            found[each.name] = value_of(kind, each.name, environ[name], f"{name} is")
-    found["namespace"] = found.get("namespace") or _own_namespace()
-    pod = environ.get("POD_NAME", "")
-    found["identity"] = pod or socket.gethostname()
-    if kind is ControllerSettings:
-        # Two on one machine must not take each other's Lease for their own.
-        found |= {"identity": pod or f"{socket.gethostname()}-{os.getpid()}", "pod": pod}
-    return kind(**found)
-
-
-def value_of(kind: type[S], field_name: str, text: str, told: str) -> Any:
-    """The value of one setting as its text says; `told` begins the error. Raises InvalidSettingError."""
-    default = getattr(kind(), field_name)
-    if isinstance(default, StrEnum):
-        return type(default)(_one_of(text, told, tuple(type(default))))
-    if isinstance(default, bool):
-        return _one_of(text.lower(), told, ("true", "false")) == "true"
-    if isinstance(default, int):
-        usual = _PORTS if field_name.endswith("_port") else _NUMBERS
-        return _number(text, told, _BOUNDS.get(field_name, usual))
-    if isinstance(default, tuple):
-        return tuple(name.strip() for name in text.split(",") if name.strip())
-    if isinstance(default, str | Path):
-        return type(default)(text)
-    return _object(text, told)
-
-
-def _own_namespace() -> str:
+def _object(value: Any) -> Any:
     try:
-        return NAMESPACE_FILE.read_text(encoding="utf-8").strip() or DEFAULT_NAMESPACE
+        found = json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError("must be a JSON object")  # noqa: TRY004 - pydantic turns only this one into its own
+    return found
+
+
+def _own_namespace(value: Any = None) -> Any:
+    try:
+        return value or NAMESPACE_FILE.read_text(encoding="utf-8").strip() or DEFAULT_NAMESPACE
     except OSError:
         return DEFAULT_NAMESPACE
 
 
-def _one_of(text: str, told: str, known: tuple[str, ...]) -> str:
-    if text not in known:
-        raise InvalidSettingError(f"{told} {text!r}: must be one of {', '.join(known)}")
-    return text
+def _pod() -> str:
+    return os.environ.get("POD_NAME", "")
 
 
-def _number(text: str, told: str, bounds: tuple[int, int]) -> int:
-    lowest, highest = bounds
-    if not (text.isascii() and text.isdigit() and lowest <= int(text) <= highest):
-        raise InvalidSettingError(f"{told} {text!r}: must be a whole number from {lowest} to {highest}")
-    return int(text)
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
+Port = Annotated[int, Field(ge=0, le=65_535)]
+Count = Annotated[int, Field(ge=0, le=10_000_000)]
+Namespace = Annotated[str, BeforeValidator(_own_namespace)]
 
 
-def _object(text: str, told: str) -> dict[str, Any]:
+class ControllerSettings(BaseSettings):
+    """One controller process. Each field is an option of `flagstaff controller` and a variable FLAGSTAFF_<NAME>."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
+
+    kubeconfig: str = Field(
+        default="", description="path of a kubeconfig (default $KUBECONFIG, or the pod's account)"
+    )
+    namespaces: Names = Field(
+        default=(), description="namespaces to work in, separated by commas (default all)"
+    )
+    storage_path: Path = Field(
+        default=Path("/data"), description="folder for artifacts and mirrors; safe to lose"
+    )
+    host: str = Field(default="0.0.0.0", description="address that all ports listen on")  # noqa: S104 - other pods call it
+    artifact_port: Port = Field(default=9090, description="port of the artifact server; 0 takes a free port")
+    artifact_address: str = Field(
+        default="",
+        description="host:port under which others reach the artifact server (default: the Service's)",
+    )
+    artifact_tokens_file: str = Field(
+        default="",
+        description="file of bearer tokens that the artifact server accepts, one per line (default: none needed)",
+    )
+    artifact_hosts: Names = Field(
+        default=(".svc", ".svc.cluster.local"),
+        description="hosts that Flux's artifacts may come from, separated by commas: a name, name:port or .ending",
+    )
+    receiver_port: Port = Field(default=9292, description="port for webhooks; 0 takes a free port")
+    management_port: Port = Field(
+        default=8014, description="port for health, readiness and metrics; 0 takes a free port"
+    )
+    leader_election: bool = Field(
+        default=True, description="work without a Lease; only where there is one replica"
+    )
+    lease_name: str = Field(default="flagstaff-controller", description="Lease that replicas compete for")
+    namespace: Namespace = Field(
+        default_factory=_own_namespace,
+        description="the controller's own namespace, which holds the Lease (default: the pod's)",
+    )
+    identity: str = Field(
+        # Two on one machine must not take each other's Lease for their own.
+        default_factory=lambda: _pod() or f"{socket.gethostname()}-{os.getpid()}",
+        description="this replica's name (default $POD_NAME, or host name and process id)",
+    )
+    workers: int = Field(
+        default=8,
+        ge=1,
+        le=256,
+        description="reconciles at the same time, for each kind and namespace; for each kind, twice as many",
+    )
+    allow_local: bool = Field(
+        default=False, description="allow file:// URLs in FlagSources; unsafe where tenants share a cluster"
+    )
+    pod: str = Field(default_factory=_pod)
+    """The Pod that we run in: the leader's gets a label. Empty outside of one."""
+    provenance: ProvenanceDetail = Field(
+        default=ProvenanceDetail.FULL,
+        description="full or commit: commit names no author of a commit anywhere",
+    )
+    log_format: LogFormat = Field(
+        default=LogFormat.CONSOLE, description="form of the log on standard error: console or json"
+    )
+
+
+class ProxySettings(BaseSettings):
+    """One proxy process. Each field is an option of `flagstaff proxy` and a variable FLAGSTAFF_<NAME>."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
+
+    kubeconfig: str = Field(
+        default="", description="path of a kubeconfig (default $KUBECONFIG, or the pod's account)"
+    )
+    namespaces: Names = Field(
+        default=(), description="namespaces whose flags are served, separated by commas (default all)"
+    )
+    host: str = Field(default="0.0.0.0", description="address that all ports listen on")  # noqa: S104 - other pods call it
+    sync_port: Port = Field(
+        default=8015, description="port for flagd.sync.v1 and receipts; 0 takes a free port"
+    )
+    management_port: Port = Field(
+        default=8014, description="port for health, readiness and metrics; 0 takes a free port"
+    )
+    tls_cert: str = Field(
+        default="",
+        description="PEM certificate of the sync port, read again when it changes (default: plain text)",
+    )
+    tls_key: str = Field(default="", description="private key of --tls-cert")
+    tls_client_ca: str = Field(
+        default="", description="CAs that must have issued clients' certificates (default: none needed)"
+    )
+    auth: AuthMode = Field(
+        default=AuthMode.WARN,
+        description="what to do with subscribers that may not read: off, warn or enforce",
+    )
+    auth_audiences: Names = Field(
+        default=("flagstaff-proxy",),
+        description="audiences, separated by commas, one of which a token must name; empty: the API server's own",
+    )
+    context: Annotated[dict[str, Any], NoDecode, BeforeValidator(_object)] = Field(
+        default_factory=dict,
+        description="JSON object that in-process providers merge into every evaluation context",
+    )
+    max_streams: Count = Field(default=20_000, description="most open streams")
+    max_streams_per_host: Count = Field(
+        default=20_000,
+        description="most open streams from one address; lower it where every subscriber has its own",
+    )
+    stream_seconds: Count = Field(
+        default=0,
+        description="seconds after which a stream ends; 0: never, or 3600 with --auth enforce, as tokens expire",
+    )
+    drain_delay: Count = Field(
+        default=3, description="at shutdown, seconds between not ready and disconnecting subscribers"
+    )
+    drain_seconds: Count = Field(
+        10, description="at shutdown, seconds over which subscribers are disconnected"
+    )
+    namespace: Namespace = Field(
+        default_factory=_own_namespace, description="the proxy's own namespace (default: the pod's)"
+    )
+    identity: str = Field(
+        default_factory=lambda: _pod() or socket.gethostname(),
+        description="this replica's name (default $POD_NAME, or the host name)",
+    )
+    log_format: LogFormat = Field(
+        default=LogFormat.CONSOLE, description="form of the log on standard error: console or json"
+    )
+
+
+S = TypeVar("S", bound=ControllerSettings | ProxySettings)
+
+
+def settings_of(kind: type[S], **given: Any) -> S:
+    """`given`, of the command line, over the environment (FLAGSTAFF_…). Raises InvalidSettingError, which names
+    the option or the variable.
+    """
     try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        values = None
-    if not isinstance(values, dict):
-        raise InvalidSettingError(f"{told} {text[:100]!r}: must be a JSON object")
-    return values
+        return kind(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = str(first["loc"][0])
+        name = f"--{field.replace('_', '-')}" if field in given else PREFIX + field.upper()
+        must = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+        raise InvalidSettingError(f"{name} is {str(first['input'])[:100]!r}: {must}") from None

@@ -4,14 +4,16 @@ serves.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import stat
 import threading
-from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from cachetools import LRUCache
 
 from controller.api.meta import ObjectKey
 from controller.artifacts.durable import as_failed
@@ -56,7 +58,7 @@ class Storages:
         self._leaving: dict[ObjectKey, Future[None]] = {}
         self._lock = threading.Lock()
         self._remover = ThreadPoolExecutor(1, "remove-artifacts")
-        self._recent = _Recent(cached_bytes)
+        self._recent: LRUCache[str, bytes] = LRUCache(cached_bytes, getsizeof=len)
 
     def of(self, key: ObjectKey) -> Storage:
         """The store of one source, as it is on the disk now: one that was lost is made anew. Blocks. Raises
@@ -148,8 +150,8 @@ class Storages:
             if artifact is None:
                 return None
             content = storage.open(artifact)
-            with self._lock:
-                self._recent.put(path, content)
+            with self._lock, contextlib.suppress(ValueError):  # larger than the whole cache
+                self._recent[path] = content
         return content, digest
 
     def close(self) -> None:
@@ -172,24 +174,3 @@ class Storages:
         except OSError:
             # Others live in the namespace.
             return
-
-
-class _Recent:
-    """What was read last, as far as it fits."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
-        self._size = 0
-        self._content: OrderedDict[str, bytes] = OrderedDict()
-
-    def get(self, path: str) -> bytes | None:
-        if path in self._content:
-            self._content.move_to_end(path)
-        return self._content.get(path)
-
-    def put(self, path: str, content: bytes) -> None:
-        self._size += len(content) - len(self._content.pop(path, b""))
-        self._content[path] = content
-        while self._size > self._most:
-            _, gone = self._content.popitem(last=False)
-            self._size -= len(gone)

@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else list(argv)
     asked = next((word for word in arguments if not word.startswith("-")), None)
     for verb, summary in VERBS.items():
-        sub = verbs.add_parser(verb, help=summary, description=summary.capitalize() + ".")
+        sub = verbs.add_parser(verb, help=summary, description=summary[0].upper() + summary[1:] + ".")
         if verb == asked:
             importlib.import_module(module_of(verb)).configure(sub)
     options = parser.parse_args(arguments)

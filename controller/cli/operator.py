@@ -7,10 +7,9 @@ FLAGSTAFF_NAMESPACES.
 
 from __future__ import annotations
 
-import os
 from functools import partial
 
-from controller.settings import ControllerSettings, from_env
+from controller.settings import ControllerSettings, settings_of
 from controller.wiring.operator import join_kopf
 
-join_kopf(from_env(ControllerSettings, os.environ), partial(print, flush=True))
+join_kopf(settings_of(ControllerSettings), partial(print, flush=True))

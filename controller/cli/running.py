@@ -3,51 +3,52 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from controller.settings import (
-    ControllerSettings,
-    InvalidSettingError,
-    ProxySettings,
-    from_env,
-    value_of,
-)
+from controller.settings import ControllerSettings, InvalidSettingError, ProxySettings, settings_of
 from evaluator import logs
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine
+
+    from pydantic.fields import FieldInfo
 
 S = TypeVar("S", bound=ControllerSettings | ProxySettings)
 
 
 def configure(
-    parser: argparse.ArgumentParser,
-    options: Sequence[tuple[str, str]],
-    run: Callable[[argparse.Namespace], int],
+    parser: argparse.ArgumentParser, kind: type[S], run: Callable[[argparse.Namespace], int]
 ) -> None:
-    """Declare `options`, each a name and what it says, and what all these verbs take."""
-    for name, what in options:
-        parser.add_argument(name, default=None, metavar="X", help=what)
+    """Declare an option for each field of `kind` that is described, and what all these verbs take."""
+    for name, field in kind.model_fields.items():
+        if field.description is None:
+            continue
+        option = name.replace("_", "-")
+        if field.annotation is bool:
+            # The command line can only change the default.
+            flag, action = (
+                ("--no-" + option, "store_false") if field.default else ("--" + option, "store_true")
+            )
+            parser.add_argument(flag, dest=name, action=action, default=None, help=field.description)
+        else:
+            parser.add_argument("--" + option, metavar="X", help=_described(field))
     parser.add_argument("--verbose", action="store_true", help="log at level DEBUG")
     parser.set_defaults(run=run)
 
 
-def settings_of(kind: type[S], options: argparse.Namespace) -> S:
+def _described(field: FieldInfo) -> str:
+    shown = ",".join(field.default) if isinstance(field.default, tuple) else str(field.default)
+    if field.default_factory is not None or not shown:
+        return str(field.description)
+    return f"{field.description} (default {shown})"
+
+
+def settings(kind: type[S], options: argparse.Namespace) -> S:
     """The environment's settings under what the command line says. Raises InvalidSettingError."""
-    given: dict[str, Any] = {
-        each.name: text if isinstance(text, bool) else _value(kind, each.name, text)
-        for each in fields(kind)
-        if (text := getattr(options, each.name, None)) is not None
-    }
-    return replace(from_env(kind, os.environ), **given)
-
-
-def _value(kind: type[S], field_name: str, text: str) -> Any:
-    return value_of(kind, field_name, text, f"--{field_name.replace('_', '-')} is")
+    given = {name: getattr(options, name, None) for name in kind.model_fields}
+    return settings_of(kind, **{name: value for name, value in given.items() if value is not None})
 
 
 def run(

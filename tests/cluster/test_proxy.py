@@ -15,7 +15,7 @@ from openfeature.contrib.provider.flagd import FlagdProvider
 from openfeature.contrib.provider.flagd.config import ResolverType
 from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2, sync_pb2_grpc
 
-from controller.settings import ProxySettings, from_env
+from controller.settings import ProxySettings, settings_of
 from tests.clients.evaluator import evaluator
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
@@ -239,7 +239,9 @@ def test_the_proxys_account_may_do_nothing_else(cluster: Plane) -> None:
         assert cluster.kubectl("auth", "can-i", verb, what, account, "-A", check=False).strip() == "no"
 
 
-def test_what_is_deployed_is_taken_by_the_api_server_and_by_the_program(cluster: Plane) -> None:
+def test_what_is_deployed_is_taken_by_the_api_server_and_by_the_program(
+    cluster: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
     deploy = ROOT / "deploy"
     cluster.kubectl("apply", "--server-side", "--dry-run=server", "-f", str(deploy / "proxy.yaml"))
     patched = cluster.kubectl(
@@ -249,7 +251,9 @@ def test_what_is_deployed_is_taken_by_the_api_server_and_by_the_program(cluster:
     start = patched.index("{")
     deployment = json.JSONDecoder().raw_decode(patched[start:])[0]
     [container] = deployment["spec"]["template"]["spec"]["containers"]
-    settings = from_env(ProxySettings, {each["name"]: each.get("value", "x") for each in container["env"]})
+    for each in container["env"]:
+        monkeypatch.setenv(each["name"], each.get("value", "x"))
+    settings = settings_of(ProxySettings)
     mounts = {each["mountPath"] for each in container["volumeMounts"]}
     assert (container["args"], settings.auth) == (["proxy"], "enforce")
     assert {str(Path(settings.tls_cert).parent)} <= mounts

@@ -195,8 +195,8 @@ async def test_what_went_while_no_watch_told_of_it_is_forgotten(
     api, key = Api(spare), ObjectKey("FlagSet", spare_namespace, "flags")
     api.apply(spare_namespace, flag_set())
     settings = ControllerSettings(
-        str(spare.kubeconfig), (spare_namespace,), tmp_path, "127.0.0.1", 0, "", "", 0, 0,
-        leader_election=False,
+        kubeconfig=str(spare.kubeconfig), namespaces=(spare_namespace,), storage_path=tmp_path, host="127.0.0.1",
+        artifact_port=0, receiver_port=0, management_port=0, leader_election=False,
     )  # fmt: skip
     objects = Cache(indexes_of(STAGES))
     # Nothing is watched here: what is known, was listed.

@@ -11,13 +11,13 @@ import pytest
 
 from controller.flagsets.provenance import ProvenanceDetail
 from controller.settings import (
+    DEFAULT_NAMESPACE,
     AuthMode,
     ControllerSettings,
     InvalidSettingError,
     LogFormat,
     ProxySettings,
-    from_env,
-    value_of,
+    settings_of,
 )
 
 TEXTS: dict[str, tuple[str, str, Any]] = {
@@ -34,23 +34,21 @@ TEXTS: dict[str, tuple[str, str, Any]] = {
 
 
 @pytest.mark.parametrize(("name", "text", "value"), TEXTS.values(), ids=TEXTS)
-def test_the_environment_sets_what_it_names(name: str, text: str, value: Any) -> None:
-    found = from_env(ControllerSettings, {f"FLAGSTAFF_{name.upper()}": text})
+def test_the_environment_sets_what_it_names(
+    name: str, text: str, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"FLAGSTAFF_{name.upper()}", text)
+    found = settings_of(ControllerSettings)
     assert getattr(found, name) == value
 
 
 WRONG = {
-    "a port too high": (
-        ControllerSettings,
-        "artifact_port",
-        "65536",
-        "whole number from 0 to 65535",
-    ),
-    "no port": (ControllerSettings, "receiver_port", "-1", "from 0 to 65535"),
-    "no worker": (ControllerSettings, "workers", "0", "from 1 to 256"),
-    "neither yes nor no": (ControllerSettings, "allow_local", "1", "one of true, false"),
-    "an unknown word": (ProxySettings, "auth", "maybe", "one of off, warn, enforce"),
-    "an unknown form": (ControllerSettings, "log_format", "xml", "one of console, json"),
+    "a port too high": (ControllerSettings, "artifact_port", "65536", "less than or equal to 65535"),
+    "no port": (ControllerSettings, "receiver_port", "-1", "greater than or equal to 0"),
+    "no worker": (ControllerSettings, "workers", "0", "greater than or equal to 1"),
+    "neither yes nor no": (ControllerSettings, "allow_local", "perhaps", "a valid boolean"),
+    "an unknown word": (ProxySettings, "auth", "maybe", "'off', 'warn' or 'enforce'"),
+    "an unknown form": (ControllerSettings, "log_format", "xml", "'console' or 'json'"),
     "no object": (ProxySettings, "context", "[1]", "a JSON object"),
     "not even JSON": (ProxySettings, "context", "[" * 100_000, "a JSON object"),
 }
@@ -60,18 +58,29 @@ WRONG = {
 def test_what_cannot_be_meant_is_told_with_its_name(
     kind: type[ControllerSettings] | type[ProxySettings], name: str, text: str, must: str
 ) -> None:
-    with pytest.raises(InvalidSettingError, match=rf"^--x is .*: must be .*{must}"):
-        value_of(kind, name, text, "--x is")
+    with pytest.raises(InvalidSettingError, match=rf"^--{name.replace('_', '-')} is .*: must be .*{must}"):
+        settings_of(kind, **{name: text})
 
 
-def test_a_pod_s_name_is_ours_and_without_one_no_two_processes_share_theirs() -> None:
-    within = from_env(ControllerSettings, {"POD_NAME": "controller-0"})
+def test_a_pod_s_name_is_ours_and_without_one_no_two_processes_share_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("POD_NAME", "controller-0")
+    within = settings_of(ControllerSettings)
     assert (within.identity, within.pod) == ("controller-0", "controller-0")
-    outside = from_env(ControllerSettings, {})
+    monkeypatch.delenv("POD_NAME")
+    outside = settings_of(ControllerSettings)
     assert (outside.identity, outside.pod) == (f"{socket.gethostname()}-{os.getpid()}", "")
 
 
-def test_a_proxy_s_settings_are_read_in_the_same_way() -> None:
-    found = from_env(ProxySettings, {"FLAGSTAFF_AUTH": "enforce", "FLAGSTAFF_CONTEXT": '{"a": 1}'})
+def test_an_empty_namespace_is_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAGSTAFF_NAMESPACE", "")
+    assert settings_of(ControllerSettings).namespace == DEFAULT_NAMESPACE
+
+
+def test_a_proxy_s_settings_are_read_in_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLAGSTAFF_AUTH", "enforce")
+    monkeypatch.setenv("FLAGSTAFF_CONTEXT", '{"a": 1}')
+    found = settings_of(ProxySettings)
     assert (found.auth, found.context) == (AuthMode.ENFORCE, {"a": 1})
     assert found.identity == socket.gethostname()

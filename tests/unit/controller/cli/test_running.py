@@ -14,7 +14,7 @@ from controller.settings import ControllerSettings, InvalidSettingError
 
 def parsed(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    running.configure(parser, [("--workers", "how many"), ("--kubeconfig", "where")], lambda _: 0)
+    running.configure(parser, ControllerSettings, lambda _: 0)
     return parser.parse_args(words)
 
 
@@ -23,14 +23,14 @@ def ended(error: Exception | None, *words: str) -> int:
         if error is not None:
             raise error
 
-    read = partial(running.settings_of, ControllerSettings)
+    read = partial(running.settings, ControllerSettings)
     return running.run("verb", parsed(*words), read, work)
 
 
 def test_the_command_line_goes_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLAGSTAFF_WORKERS", "3")
     monkeypatch.setenv("FLAGSTAFF_HOST", "127.0.0.1")
-    settings = running.settings_of(ControllerSettings, parsed("--workers", "5"))
+    settings = running.settings(ControllerSettings, parsed("--workers", "5"))
     assert (settings.workers, settings.host) == (5, "127.0.0.1")
 
 

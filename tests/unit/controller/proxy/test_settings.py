@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from controller.cli import proxy as cli
-from controller.settings import AuthMode, InvalidSettingError, ProxySettings, from_env
+from controller.settings import AuthMode, InvalidSettingError, ProxySettings, settings_of
 
 PAGE = Path(__file__).parents[4] / "docs" / "proxy.md"
 
@@ -32,9 +31,11 @@ def parser() -> argparse.ArgumentParser:
     ],
 )
 def test_a_setting_is_read_alike_from_the_environment_and_the_command_line(
-    name: str, text: str, value: object
+    name: str, text: str, value: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    by_environment = from_env(ProxySettings, {f"FLAGSTAFF_{name.upper()}": text})
+    with monkeypatch.context() as patched:
+        patched.setenv(f"FLAGSTAFF_{name.upper()}", text)
+        by_environment = settings_of(ProxySettings)
     options = parser().parse_args([f"--{name.replace('_', '-')}", text])
     assert getattr(by_environment, name) == getattr(cli.settings_of(options), name) == value
 
@@ -50,9 +51,10 @@ def test_a_setting_is_read_alike_from_the_environment_and_the_command_line(
         ("DRAIN_DELAY", "1.5"),
     ],
 )
-def test_what_cannot_be_used_is_named(name: str, text: str) -> None:
+def test_what_cannot_be_used_is_named(name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"FLAGSTAFF_{name}", text)
     with pytest.raises(InvalidSettingError, match=f"FLAGSTAFF_{name} is "):
-        from_env(ProxySettings, {f"FLAGSTAFF_{name}": text})
+        settings_of(ProxySettings)
 
 
 @pytest.mark.parametrize("words", [["--tls-cert", "c"], ["--tls-key", "k"], ["--tls-client-ca", "c"]])
@@ -64,5 +66,5 @@ def test_half_a_certificate_ends_the_start(words: list[str], capsys: pytest.Capt
 def test_every_setting_has_an_option_and_stands_on_the_page() -> None:
     options = parser().format_help()
     page = PAGE.read_text(encoding="utf-8")
-    names = [f"--{each.name.replace('_', '-')}" for each in fields(ProxySettings)]
+    names = [f"--{name.replace('_', '-')}" for name in ProxySettings.model_fields]
     assert [each for each in names if each not in options or f"`{each}`" not in page] == []
