@@ -1,5 +1,5 @@
-"""What a source lists and could not deliver, such as symlinks: carried in the archive itself, so that whoever
-reads it knows that files are missing, after a restart too.
+"""What a source lists and does not deliver, such as symlinks and files that are too large: carried in the
+archive itself, so that whoever reads it knows that files are missing, after a restart too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 
 NAME: Final = ".flagstaff-skipped.json"
 """A file of this name is no part of a source's own content."""
+TOO_LARGE: Final = "too large"
+"""How the reason of a file begins that exceeds the limit for one file."""
+
+
+def too_large(name: str, size: int, most: int) -> str:
+    """The entry of a file of `size` bytes, where one may have `most`."""
+    return f"{name}: {TOO_LARGE}, {size} bytes of {most} that one file may have"
 
 
 def write_skipped(folder: Path, skipped: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Definitions that a tree lists and that nobody read, such as symlinks and submodules. Pure.
+"""Definitions that a tree lists and that nobody read: symlinks, submodules, files that are too large. Pure.
 
 A layer that lacks one of its files would silently lose that file's flags, so it is an error that holds the
 whole set, as a file that cannot be parsed does.
@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from controller.artifacts.skipped import TOO_LARGE
 from controller.flagsets.layers import PathRefused, fixed_prefix, normalise, select
 from evaluator.flags.problems import Problem, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-_ADVICE: Final = "replace it with a regular file"
+_NOT_A_FILE: Final = ("not-a-file", "replace it with a regular file")
+_TOO_LARGE: Final = ("too-large", "split it")
 
 
 def unread(skipped: Iterable[str], names: Iterable[str], paths: Sequence[str]) -> list[Problem]:
@@ -30,10 +32,15 @@ def unread(skipped: Iterable[str], names: Iterable[str], paths: Sequence[str]) -
     meant = {name for path in paths for name in _meant(listed, path)}
     through = [f"{_prefix(path)}/" for path in paths]
     return [
-        Problem(name, 0, 0, Severity.ERROR, "not-a-file", f"{reason}; {_ADVICE}")
+        _problem(name, reason)
         for name, reason in sorted(reasons.items())
         if name in meant or any(prefix.startswith(f"{name}/") for prefix in through)
     ]
+
+
+def _problem(name: str, reason: str) -> Problem:
+    code, advice = _TOO_LARGE if reason.startswith(TOO_LARGE) else _NOT_A_FILE
+    return Problem(name, 0, 0, Severity.ERROR, code, f"{reason}; {advice}")
 
 
 def _parted(skipped: str) -> tuple[str, str]:

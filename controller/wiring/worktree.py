@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from controller.artifacts.skipped import too_large
 from controller.flagsets.compose import Composition, Provenance, compose
 from controller.flagsets.layers import PathRefused, fixed_prefix, normalise, select
 from controller.runtime.setbacks import Failed, Stalled
@@ -68,7 +69,7 @@ def compose_working_tree(folder: Path, options: LocalOptions) -> Composition:
 def read_working_tree(root: Path, paths: Sequence[str]) -> WorkingTree:
     """The files below `root` that `paths` mean; where one means none, also the names of other files.
 
-    Raises Stalled where they are too many or too large, or a path leaves the tree; Failed where one cannot
+    Raises Stalled where they are too many or too large in all, or a path leaves the tree; Failed where one cannot
     be read.
     """
     skipped: list[str] = []
@@ -82,7 +83,7 @@ def read_working_tree(root: Path, paths: Sequence[str]) -> WorkingTree:
         meant, all_found = _meant(files, paths)
         if not all_found:
             files |= dict.fromkeys(islice(_walk(root, "", []), _HINTS), b"")
-        _read(root, meant, files)
+        skipped += _read(root, meant, files)
     except OSError as error:
         raise Failed("Unreadable", f"{error.filename or root}: {error.strerror or error}") from error
     return WorkingTree(files, tuple(dict.fromkeys(skipped)))
@@ -131,18 +132,25 @@ def _meant(names: Collection[str], paths: Sequence[str]) -> tuple[set[str], bool
     return meant, all_found
 
 
-def _read(root: Path, names: Iterable[str], files: dict[str, bytes]) -> None:
+def _read(root: Path, names: Iterable[str], files: dict[str, bytes]) -> list[str]:
+    """Read `names` into `files`; those that are too large, as `WorkingTree.skipped`."""
     total = 0
+    skipped = []
     for name in names:
-        files[name] = _content(root / name)
-        total += len(files[name])
+        size, content = _content(root / name)
+        total += size
         if total > _LIMITS.total_bytes:
             raise Stalled("LimitExceeded", f"the files have more than {_LIMITS.total_bytes >> 20} MiB in all")
+        if size > _LIMITS.file_bytes:
+            skipped.append(too_large(name, size, _LIMITS.file_bytes))
+        else:
+            files[name] = content
+    return skipped
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path) -> tuple[int, bytes]:
+    """(bytes of the file, as much of them as one more than the limit)."""
     with path.open("rb") as file:
         content = file.read(_LIMITS.file_bytes + 1)
-    if len(content) > _LIMITS.file_bytes:
-        raise Stalled("LimitExceeded", f"{path} is larger than {_LIMITS.file_bytes >> 20} MiB; split it")
-    return content
+    size = len(content)
+    return (size if size <= _LIMITS.file_bytes else max(size, path.stat().st_size)), content

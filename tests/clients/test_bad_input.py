@@ -160,19 +160,21 @@ def test_a_commit_without_a_definition_keeps_the_last_good_and_names_the_path(
     assert said["held"] == ["banner"]
 
 
-def test_a_file_of_100_megabytes_is_refused_before_it_is_read(repository: Repository) -> None:
+def test_a_file_of_100_megabytes_is_not_read_and_holds_the_whole_set(repository: Repository) -> None:
     with up(repository, "--interval", "0.2") as running:
         port = running.ready()["ofrep"]
         with (repository.path / "huge.json").open("wb") as file:
             file.truncate(100 * 1024**2)
         repository.git("-c", "core.compression=0", "add", "huge.json")
-        repository.commit("huge")
-        message = running.source("down")["message"]
+        said = running.revision(repository.commit("huge"))
         assert served(port) == "Welcome"
         repository.git("rm", "-q", "huge.json")
         running.revision(repository.commit("smaller", flags__json=BETTER))
         assert served(port) == "Hooray"
-    assert message == "huge.json: 104857600 bytes, more than 16777216 for one file"
+    assert said["held"] == ["banner"]
+    assert [(problem["file"], problem["code"], problem["message"]) for problem in said["problems"]] == [
+        ("huge.json", "too-large", "too large, 104857600 bytes of 16777216 that one file may have; split it")
+    ]
 
 
 def test_each_commit_that_is_too_large_is_reported(repository: Repository) -> None:
@@ -180,7 +182,7 @@ def test_each_commit_that_is_too_large_is_reported(repository: Repository) -> No
         running.ready()
         for name in ("one.json", "two.json"):
             with (repository.path / name).open("wb") as file:
-                file.truncate(17 * 1024**2)
+                file.truncate(129 * 1024**2)
             repository.commit(name)
             assert running.source("down")["message"].startswith(name)
             repository.git("rm", "-q", "--cached", name)

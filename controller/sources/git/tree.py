@@ -14,6 +14,7 @@ import pygit2
 from pygit2.enums import FileMode, ObjectType
 
 from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
+from controller.artifacts.skipped import too_large
 from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.git.repository import open_repository
 from controller.sources.provider import Fetched, Revision
@@ -31,12 +32,14 @@ _SHOWN_SUBJECT: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class TreeLimits:
-    """How much of a tree is read before it is refused."""
+    """How much of a tree is read."""
 
     entries: int = 10_000
     """Files, folders and whatever else a tree lists."""
     file_bytes: int = 16 * 1024**2
+    """A larger file is skipped; all other limits refuse the whole tree."""
     total_bytes: int = 128 * 1024**2
+    """Of all files, those that are skipped for their size too: they are in the copy of a remote."""
     depth: int = 64
     """Folders within folders."""
     listing_bytes: int = 16 * 1024**2
@@ -124,7 +127,7 @@ class _Writing:
     prefixes: tuple[tuple[str, ...], ...]
     skipped: list[str] = field(default_factory=list)
     entries: int = 0
-    written: int = 0
+    size: int = 0
 
     def folder(self, oid: pygit2.Oid, parts: tuple[str, ...]) -> None:
         if len(parts) > self.limits.depth:
@@ -184,11 +187,12 @@ class _Writing:
     def _file(self, oid: pygit2.Oid, child: tuple[str, ...]) -> None:
         shown = "/".join(child)
         kind, size = self.repository.odb.read_header(oid)
-        if size > self.limits.file_bytes:
-            raise _limit(f"{shown}: {size} bytes, more than {self.limits.file_bytes} for one file")
-        self.written += size
-        if self.written > self.limits.total_bytes:
+        self.size += size
+        if self.size > self.limits.total_bytes:
             raise _limit(f"{shown}: with it the tree has more than {self.limits.total_bytes} bytes")
+        if size > self.limits.file_bytes:
+            self.skipped.append(too_large(shown, size, self.limits.file_bytes))
+            return
         if kind != ObjectType.BLOB:
             message = f"{shown}: listed as a file, but is not one"
             raise ValueError(message)

@@ -117,6 +117,15 @@ def test_a_symlink_of_the_working_tree_is_refused_as_in_a_commit(
     )
 
 
+def test_a_file_of_the_working_tree_that_is_too_large_is_refused_as_in_a_commit(
+    edited: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (edited.path / "huge.json").open("wb") as file:
+        file.truncate(17 * 1024**2)
+    assert main(["eval", str(edited.path), "banner"]) == 1
+    assert "huge.json: error: too large, 17825792 bytes of 16777216" in capsys.readouterr().err
+
+
 def test_a_folder_with_layers_says_which_to_pass(
     repository: Repository, capsys: pytest.CaptureFixture[str]
 ) -> None:

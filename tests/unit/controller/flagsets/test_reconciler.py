@@ -149,17 +149,22 @@ async def test_an_empty_flag_set_is_a_flag_set(world: World) -> None:
 # -- files that the source could not deliver -------------------------------------------------------------------------
 
 
-async def test_a_symlink_among_the_definitions_holds_the_set_with_its_line_in_status(world: World) -> None:
-    skipped = json.dumps(["more.json: symlink, not followed"])
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [
+        ("symlink, not followed", "replace it with a regular file"),
+        ("too large, 20 bytes of 10 that one file may have", "split it"),
+    ],
+)
+async def test_a_definition_that_was_not_read_holds_the_set_with_its_line_in_status(
+    world: World, reason: str, advice: str
+) -> None:
+    skipped = json.dumps([f"more.json: {reason}"])
     world.commit("r2", document(a=flag("on")), **{".flagstaff-skipped__json": skipped})
     seen = await world.look()
     assert (seen.reason, world.defaults()) == ("BuildFailed", {"a": "off", "b": "off"})
     assert seen.status["problems"] == [
-        {
-            "severity": "error",
-            "file": "more.json",
-            "message": "symlink, not followed; replace it with a regular file",
-        }
+        {"severity": "error", "file": "more.json", "message": f"{reason}; {advice}"}
     ]
 
 

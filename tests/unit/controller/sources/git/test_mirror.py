@@ -175,8 +175,8 @@ def test_a_mirror_of_what_is_too_large_is_removed_and_not_fetched_again_until_a_
     revision = Revision("main", f"sha1:{tip(repository)}")
     asked = []
     for _ in range(2):
-        with pytest.raises(Stalled, match="more than 0 for one file"):
-            asyncio.run(mirror.write(Reference(), revision, tmp_path / "1", TreeLimits(file_bytes=0), ()))
+        with pytest.raises(Stalled, match="more than 0 bytes"):
+            asyncio.run(mirror.write(Reference(), revision, tmp_path / "1", TreeLimits(total_bytes=0), ()))
         asked.append(len(server.paths))
     assert not mirror.path.exists()
     assert asked[0] == asked[1]

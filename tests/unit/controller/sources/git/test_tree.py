@@ -130,7 +130,6 @@ def test_a_name_that_leaves_the_folder_is_refused(
     ("limits", "says"),
     [
         (TreeLimits(entries=3), "more than 3 files and folders"),
-        (TreeLimits(file_bytes=99), "deep/er/big.json: 100 bytes, more than 99 for one file"),
         (TreeLimits(total_bytes=101), "deep/er/big.json: with it the tree has more than 101"),
         (TreeLimits(depth=1), "deep/er: more than 1 folders deep"),
         (TreeLimits(listing_bytes=10), "the commit takes"),
@@ -147,6 +146,19 @@ def test_a_tree_past_a_limit_stalls_and_says_where(
     assert setback.value.reason == "LimitExceeded"
     (into.parent / "whole").mkdir()
     write(repository.path, oid, into.parent / "whole", limits_within)
+
+
+def test_a_file_past_its_limit_is_skipped_and_counts_towards_the_total(
+    repository: Repository, into: Path
+) -> None:
+    repository.write("deep/big.json", "x" * 100)
+    oid = repository.commit(a__json="1")
+    fetched = write(repository.path, oid, into, TreeLimits(file_bytes=99, total_bytes=101))
+    assert fetched.skipped == ("deep/big.json: too large, 100 bytes of 99 that one file may have",)
+    assert below(into) == {"a.json": "1"}
+    (into / "a.json").unlink()
+    with pytest.raises(Stalled, match="more than 100 bytes"):
+        write(repository.path, oid, into, TreeLimits(file_bytes=99, total_bytes=100))
 
 
 def test_folders_that_share_their_listing_are_counted_each_time(bare: pygit2.Repository, into: Path) -> None:
