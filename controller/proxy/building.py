@@ -10,19 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import orjson
 
-from controller.api.configuration import MissingShardsError, flag_document
+from controller.api.configuration import MissingShardsError
 from controller.api.fields import InvalidSpecError
-from evaluator.flags.accept import Refused, accept
+from controller.delivery.delivered import delivered
 from evaluator.flags.canonical import canonical
 from evaluator.flags.effective import NO_PROGRESS, Progress
 from evaluator.flags.model import DIGEST_KEY, LEFT_OUT_KEY, REVISION_KEY
-from evaluator.flags.operators import DEPTH
-from evaluator.flags.parse import parse
-from evaluator.flags.text import Bounds
 from evaluator.http.messages import Code
 from evaluator.wire.encoding import encode
 from evaluator.wire.servicer import Missing
@@ -31,12 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.api.meta import Resource
-
-_FILE: Final = "flags.json"
-_BOUNDS: Final = Bounds(document_bytes=256 * 1024 * 1024, flags=1_000_000, nodes=50_000_000)
-"""Of 256 shards; what one object may hold, the API server bounds."""
-_KEPT_BOUNDS: Final = replace(_BOUNDS, depth=2 * DEPTH + 16)
-"""Held rules are expanded, hence deeper than any that a person writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,28 +76,23 @@ def build(
     anything was.
     """
     try:
-        document = flag_document(resource, shard)
+        found = delivered(resource, shard, progress, previous)
     except MissingShardsError as missing:
         return Unfit("ShardsMissing", str(missing))
     except InvalidSpecError as error:
         return Unfit("InvalidSpec", str(error))
-    parsed = parse(document.content, file=_FILE, bounds=_BOUNDS)
-    before = None
-    if parsed.errors and previous is not None:
-        before = parse(previous, file=_FILE, bounds=_KEPT_BOUNDS).flag_set
-    judged = accept(parsed, before, progress=progress)
-    if isinstance(judged, Refused):
-        return Unfit("InvalidFlags", judged.cause)
-    metadata = MappingProxyType({**judged.flag_set.metadata, DIGEST_KEY: judged.digest})
-    flag_set = replace(judged.flag_set, metadata=metadata)
+    if not found.digest:
+        return Unfit("InvalidFlags", found.cause)
+    metadata = MappingProxyType({**found.flag_set.metadata, DIGEST_KEY: found.digest})
+    flag_set = replace(found.flag_set, metadata=metadata)
     return Built(
-        document=_marked(encode(flag_set), judged.missing),
-        good=canonical(judged.desired, provenance=True),
-        digest=judged.digest,
+        document=_marked(encode(flag_set), found.missing),
+        good=canonical(found.desired, provenance=True),
+        digest=found.digest,
         revision=str(flag_set.metadata.get(REVISION_KEY, "")),
         flags=len(flag_set.flags),
-        held=judged.held,
-        left_out=judged.missing,
+        held=found.held,
+        left_out=found.missing,
     )
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.meta import about
+from controller.delivery.delivered import no_progress
 from controller.proxy.building import Built, Unfit, build
 from evaluator.flags.model import REVISION_KEY
 from evaluator.http.messages import Code
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from controller.api.meta import Resource
     from controller.delivery.claims import Place
     from controller.proxy.catalog import Catalog, Seen
+    from evaluator.flags.effective import Progress
     from evaluator.wire.servicer import Make, Payload, Tell
 
 _log = logging.getLogger(__name__)
@@ -61,15 +63,17 @@ class Contents:
         catalog: Catalog,
         context: Mapping[str, Any],
         watchers: Callable[[Place], Iterable[tuple[Make, Tell]]],
+        progress: Callable[[Resource], Progress] = no_progress,
     ) -> None:
         """`context` is what in-process providers lay over each evaluation context; `watchers` are who is told
-        what is built of an object.
+        what is built of an object; `progress` is an object's rollouts and overrides, as in its status.
         """
         self.built = 0
         """How many contents were built."""
         self._catalog = catalog
         self._context = context
         self._watchers = watchers
+        self._progress = progress
         self._delivered: dict[Place, Delivered] = {}
         self._waiting: dict[Place, None] = {}
         """Whose content is to be built in the thread, in turn."""
@@ -131,7 +135,8 @@ class Contents:
             return parts[name].resource() if name in parts else None
 
         try:
-            return build(seen.resource(), shard, None if before is None else before.good)
+            resource = seen.resource()
+            return build(resource, shard, None if before is None else before.good, self._progress(resource))
         except Exception:  # noqa: BLE001 - logged; what is delivered stays
             _log.exception("it cannot be built", extra=_about(seen))
             return UNBUILDABLE
