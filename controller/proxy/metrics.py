@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from controller.proxy.guard import Guard
-    from controller.proxy.topics import Deliveries
+    from controller.proxy.access.authorizer import Guard
+    from controller.proxy.streams.deliveries import Deliveries
     from evaluator.wire.hub import Hub
 
 

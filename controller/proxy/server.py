@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from controller.proxy.access.authorizer import ENFORCE, Guard
+from controller.proxy.access.notices import Notices
 from controller.proxy.catalog import Catalog
-from controller.proxy.following import Following
-from controller.proxy.guard import ENFORCE, Guard
-from controller.proxy.notices import Notices
-from controller.proxy.seats import Seats
-from controller.proxy.topics import Deliveries
+from controller.proxy.receipts.service import Following
+from controller.proxy.streams.deliveries import Deliveries
+from controller.proxy.streams.limits import Seats
 from evaluator.http.messages import Code
 from evaluator.http.routes import Routes, merged
 from evaluator.wire.hub import Hub
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Mapping
 
-    from controller.proxy.access import Access
-    from controller.proxy.members import Pods
+    from controller.proxy.access.access import Access
+    from controller.proxy.receipts.members import Pods
     from evaluator.http.messages import Call, MessageStream
 
 ENFORCED_STREAM_SECONDS = 3600

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from controller.delivery.claims import Change
     from controller.proxy.catalog import Catalog
-    from controller.proxy.topics import Deliveries
+    from controller.proxy.streams.deliveries import Deliveries
 
 _log = logging.getLogger(__name__)
 

@@ -16,12 +16,12 @@ from controller.api.kinds import DELIVERED, POD
 from controller.kube.client import Cluster
 from controller.kube.reflector import Reflector, View
 from controller.kube.reviews import ClusterReviews
-from controller.proxy import fleet
-from controller.proxy.access import VERDICT_SECONDS, Access
+from controller.proxy.access.access import VERDICT_SECONDS, Access
 from controller.proxy.metrics import Metrics
-from controller.proxy.pods import PodWatch
-from controller.proxy.receipt_metrics import ReceiptMetrics
-from controller.proxy.recording import Recorder
+from controller.proxy.receipts import fleet
+from controller.proxy.receipts.metrics import ReceiptMetrics
+from controller.proxy.receipts.pods import PodWatch
+from controller.proxy.receipts.recording import Recorder
 from controller.proxy.server import Options, Proxy
 from controller.proxy.watch import Intake
 from controller.runtime import management

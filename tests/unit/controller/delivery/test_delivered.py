@@ -13,7 +13,7 @@ from controller.api.fields import InvalidSpecError
 from controller.api.meta import Resource
 from controller.configurations.validation import ConfigurationReconciler
 from controller.delivery.delivered import delivered, no_progress
-from controller.proxy.building import Built, build
+from controller.proxy.streams.building import Built, build
 from controller.runtime.cache import Cache
 from evaluator.flags.effective import NO_PROGRESS, Progress
 from evaluator.flags.parse import parse

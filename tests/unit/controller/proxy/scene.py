@@ -15,8 +15,8 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 from controller.api import shard
 from controller.api.configuration import FLAG_KIND, KIND
 from controller.delivery.claims import KINDS
-from controller.proxy.access import Access, User
-from controller.proxy.pods import PodWatch
+from controller.proxy.access.access import Access, User
+from controller.proxy.receipts.pods import PodWatch
 from controller.proxy.server import Options, Proxy
 from controller.proxy.watch import Intake
 from controller.runtime.setbacks import Failed

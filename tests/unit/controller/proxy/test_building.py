@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from controller.api.meta import Resource
-from controller.proxy.building import Built, build
+from controller.proxy.streams.building import Built, build
 from evaluator.flags.model import LEFT_OUT_KEY, Flag
 from evaluator.sync.accept import Accepted, accept
 from evaluator.sync.source import Delivery

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from controller.delivery.members import count
-from controller.proxy.members import FORGOTTEN, REMEMBERED, SILENT, Membership
-from controller.proxy.standing import Identity, Report
-from controller.proxy.tally import told
+from controller.proxy.receipts.members import FORGOTTEN, REMEMBERED, SILENT, Membership
+from controller.proxy.receipts.standing import Identity, Report
+from controller.proxy.receipts.status import told
 
 DIGEST, OLD = "sha256:new", "sha256:old"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.proxy.metrics import Metrics
-from controller.proxy.receipt_metrics import ReceiptMetrics
+from controller.proxy.receipts.metrics import ReceiptMetrics
 
 from .scene import FEATURE_FLAG, Scene, flags
 

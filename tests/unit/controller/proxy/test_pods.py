@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from controller.proxy import pods as module
-from controller.proxy.pods import PodWatch
+from controller.proxy.receipts import pods as module
+from controller.proxy.receipts.pods import PodWatch
 
 if TYPE_CHECKING:
     import pytest

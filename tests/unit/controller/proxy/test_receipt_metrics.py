@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.api.meta import ObjectKey, Resource
-from controller.proxy import receipt_metrics as module
-from controller.proxy.receipt_metrics import ReceiptMetrics
-from controller.proxy.receipts import Content, Place, Receipts
+from controller.proxy.receipts import metrics as module
+from controller.proxy.receipts.metrics import ReceiptMetrics
+from controller.proxy.receipts.receipts import Content, Place, Receipts
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import REPORT
 from evaluator.wire.delivery_pb2 import Member, ReportRequest

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from controller.api.meta import ObjectKey, Resource
-from controller.proxy import receipts as module
-from controller.proxy.members import REMEMBERED
-from controller.proxy.receipts import Content, Place, Receipts
+from controller.proxy.receipts import receipts as module
+from controller.proxy.receipts.members import REMEMBERED
+from controller.proxy.receipts.receipts import Content, Place, Receipts
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import LEAVE, MARK, REPORT
 from evaluator.wire.delivery_pb2 import LeaveRequest, Member, ReportRequest, ReportResponse

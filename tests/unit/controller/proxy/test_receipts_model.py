@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from controller.api.receipt import FlagReceiptStatus
 from controller.delivery.members import Count, count
-from controller.proxy.members import FORGOTTEN, SILENT, Membership
-from controller.proxy.standing import Identity, Report
-from controller.proxy.tally import told
+from controller.proxy.receipts.members import FORGOTTEN, SILENT, Membership
+from controller.proxy.receipts.standing import Identity, Report
+from controller.proxy.receipts.status import told
 
 PROXIES = 3
 MEMBERS = 5

@@ -14,9 +14,9 @@ import pytest
 
 from controller.api.meta import ObjectKey, Resource
 from controller.api.receipt import receipt_name
-from controller.proxy import recording
-from controller.proxy.receipts import Content, Receipts
-from controller.proxy.recording import Recorder
+from controller.proxy.receipts import recording
+from controller.proxy.receipts.receipts import Content, Receipts
+from controller.proxy.receipts.recording import Recorder
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.setbacks import Failed
 
@@ -25,7 +25,7 @@ from .test_receipts import OWNER, PLACE, World, report
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from controller.proxy.receipts import Flock, Place
+    from controller.proxy.receipts.receipts import Flock, Place
 
 
 @dataclass

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.meta import about
 from controller.delivery.delivered import no_progress
-from controller.proxy.building import Built, Unfit, build
+from controller.proxy.streams.building import Built, Unfit, build
 from evaluator.flags.model import REVISION_KEY
 from evaluator.http.messages import Code
 from evaluator.wire.servicer import Missing

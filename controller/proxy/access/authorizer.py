@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from controller.proxy.access import bearer
-from controller.proxy.seats import Seats, host_of
-from controller.proxy.selector import Identified, InvalidSelectorError, Named, Topic, parse
+from controller.proxy.access.access import bearer
+from controller.proxy.streams.limits import Seats, host_of
+from controller.proxy.streams.selector import Identified, InvalidSelectorError, Named, Topic, parse
 from controller.runtime.setbacks import Failed
 from evaluator.http.messages import Code, RpcError, header
 from evaluator.wire.messages import SELECTOR_HEADER, read_request
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable
 
     from controller.delivery.claims import Place
-    from controller.proxy.access import Access, User
+    from controller.proxy.access.access import Access, User
     from controller.proxy.catalog import Catalog
     from evaluator.http.messages import Call, MessageStream
     from evaluator.http.routes import StreamHandler

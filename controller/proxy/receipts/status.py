@@ -14,11 +14,11 @@ from controller.api.receipt import (
     ServedGroup,
     pack,
 )
-from controller.proxy.standing import Group
+from controller.proxy.receipts.standing import Group
 
 if TYPE_CHECKING:
-    from controller.proxy.members import Membership
-    from controller.proxy.standing import Standing
+    from controller.proxy.receipts.members import Membership
+    from controller.proxy.receipts.standing import Standing
 
 
 _KINDS: Final = tuple(product((False, True), repeat=2))

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from controller.proxy.access import User
+from controller.proxy.access.access import User
 from evaluator.http.messages import Call, Code
 from evaluator.wire.messages import GET_METADATA
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.meta import Resource
-    from controller.proxy.receipts import Place, Receipts
+    from controller.proxy.receipts.receipts import Place, Receipts
     from controller.runtime.queue import KeyedQueue
 
 _log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.receipt import OBSERVED_AT
-from controller.proxy.access import (
+from controller.proxy.access.access import (
     KNOWN_REFUSED,
     REFUSED_SECONDS,
     TOKEN_SECONDS,
@@ -22,7 +22,7 @@ from evaluator.wire.delivery_pb2 import LeaveRequest, Member, ReportRequest
 from .scene import Scene, flags
 
 if TYPE_CHECKING:
-    from controller.proxy.receipts import Receipts
+    from controller.proxy.receipts.receipts import Receipts
 
 PLACE = ("shop", "flags")
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from google.protobuf.message import DecodeError
 
-from controller.proxy.members import Membership
-from controller.proxy.seats import host_of
-from controller.proxy.standing import Identity, Report
-from controller.proxy.tally import moment, told
+from controller.proxy.receipts.members import Membership
+from controller.proxy.receipts.standing import Identity, Report
+from controller.proxy.receipts.status import moment, told
+from controller.proxy.streams.limits import host_of
 from evaluator.http.messages import Code, RpcError, header
 from evaluator.http.routes import Routes
 from evaluator.wire.delivery import LEAVE, MARK, REPORT, MemberText
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from controller.api.meta import Resource
     from controller.api.receipt import FlagReceiptStatus
-    from controller.proxy.members import Pods
-    from controller.proxy.standing import Standing
+    from controller.proxy.receipts.members import Pods
+    from controller.proxy.receipts.standing import Standing
     from evaluator.http.messages import Call
 
 _log = logging.getLogger(__name__)

@@ -8,21 +8,21 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from controller.api.receipt import OBSERVED_AT
-from controller.proxy.guard import ENFORCE, OFF
-from controller.proxy.receipts import Content, Receipts
-from controller.proxy.selector import Named
-from controller.proxy.topics import UnreviewedError
+from controller.proxy.access.authorizer import ENFORCE, OFF
+from controller.proxy.receipts.receipts import Content, Receipts
+from controller.proxy.streams.deliveries import UnreviewedError
+from controller.proxy.streams.selector import Named
 from evaluator.http.messages import Code, RpcError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from controller.delivery.claims import Place
-    from controller.proxy.access import Access, Caller
-    from controller.proxy.guard import Guard
-    from controller.proxy.members import Pods
-    from controller.proxy.selector import Topic
-    from controller.proxy.topics import Deliveries
+    from controller.proxy.access.access import Access, Caller
+    from controller.proxy.access.authorizer import Guard
+    from controller.proxy.receipts.members import Pods
+    from controller.proxy.streams.deliveries import Deliveries
+    from controller.proxy.streams.selector import Topic
     from evaluator.http.messages import Call
 
 _PENDING: Final = (Code.UNAVAILABLE, "it is being asked whose token this is; try again")

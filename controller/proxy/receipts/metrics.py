@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-    from controller.proxy.receipts import Counts, Receipts
+    from controller.proxy.receipts.receipts import Counts, Receipts
 
 MOST_SETS: Final = 500
 """Flag sets that have series of their own: those with laggards first, then those that most follow."""

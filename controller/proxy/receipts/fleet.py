@@ -10,7 +10,7 @@ from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 
 if TYPE_CHECKING:
-    from controller.proxy.receipts import Receipts
+    from controller.proxy.receipts.receipts import Receipts
     from evaluator.http.messages import Request
 
 

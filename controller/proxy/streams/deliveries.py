@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from controller.proxy.contents import NOT_SYNCED, Contents
-from controller.proxy.selector import Identified, InvalidSelectorError, Named, parse
+from controller.proxy.streams.contents import NOT_SYNCED, Contents
+from controller.proxy.streams.selector import Identified, InvalidSelectorError, Named, parse
 from evaluator.http.messages import Code, RpcError
 from evaluator.wire.servicer import Missing
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from controller.delivery.claims import Change, Place
     from controller.proxy.catalog import Catalog
-    from controller.proxy.contents import Delivered
-    from controller.proxy.selector import Topic
+    from controller.proxy.streams.contents import Delivered
+    from controller.proxy.streams.selector import Topic
     from evaluator.http.messages import Call
     from evaluator.wire.servicer import Make, Tell
 
