@@ -1,15 +1,13 @@
-"""Receipts joined to the rest of a proxy: which flag set they are about, who may send them, and which streams
-send none.
-"""
+"""Which flag set a receipt is about, who sends it, and what is expected of its sender; and which streams are open."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from controller.api.receipt import OBSERVED_AT
-from controller.proxy.access.authorizer import ENFORCE, OFF
-from controller.proxy.receipts.receipts import Content, Receipts
+from controller.proxy.access.authorizer import ENFORCE, OFF, Subscription
+from controller.proxy.receipts.receipts import Expected
 from controller.proxy.streams.deliveries import UnreviewedError
 from controller.proxy.streams.selector import Named
 from evaluator.http.messages import Code, RpcError
@@ -18,9 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from controller.delivery.claims import Place
-    from controller.proxy.access.access import Access, Caller
-    from controller.proxy.access.authorizer import Guard
-    from controller.proxy.receipts.members import Pods
+    from controller.proxy.access.access import Access
+    from controller.proxy.access.authorizer import Authorizer
+    from controller.proxy.access.users import Caller
+    from controller.proxy.receipts.receipts import Receipts
     from controller.proxy.streams.deliveries import Deliveries
     from controller.proxy.streams.selector import Topic
     from evaluator.http.messages import Call
@@ -29,59 +28,24 @@ _PENDING: Final = (Code.UNAVAILABLE, "it is being asked whose token this is; try
 _MODE_REFUSAL: Final = "receipts need a bearer token of a pod that may get this FeatureFlagConfiguration"
 
 
-class Following:
-    """Implements `Visits` around the guard's."""
+class ReceiptService:
+    """Answers what `Receipts` must know of a call and of an object."""
 
-    def __init__(
-        self,
-        deliveries: Deliveries,
-        access: Access,
-        guard: Guard,
-        pods: Pods,
-        clock: Callable[[], float],
-    ) -> None:
-        """`clock` is Unix seconds."""
+    def __init__(self, deliveries: Deliveries, access: Access, mode: str) -> None:
+        """`mode` is the Authorizer's."""
         self._deliveries = deliveries
         self._access = access
-        self._guard = guard
-        self._ends: dict[object, Callable[[], None]] = {}
-        self.receipts = Receipts(
-            place=self.place,
-            content=self.content,
-            caller=self.caller,
-            pods=pods,
-            clock=clock,
-            most_per_host=guard.seats.most_per_host,
-        )
-
-    # -- streams -------------------------------------------------------------------------------------------------------
-
-    def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
-        """A stream is about to start; the guard may refuse it."""
-        visit = self._guard.entered(call, topic, lasting=lasting)
-        place = self._place_of(topic) if lasting else None
-        if place is not None:
-            self._ends[visit] = self.receipts.followed(place, call)
-        return visit
-
-    def left(self, visit: object) -> None:
-        """It has ended."""
-        self._guard.left(visit)
-        end = self._ends.pop(visit, None)
-        if end is not None:
-            end()
-
-    # -- receipts ------------------------------------------------------------------------------------------------------
+        self._mode = mode
 
     def place(self, selector: str, call: Call) -> Place | None:
-        """Which object a selector means to a caller. Raises RpcError for a caller who may not read it."""
-        enforced = self._guard.mode == ENFORCE
-        # First: whose view of flagSetIds it has can be told only of one who is known.
+        """Where the object is that a selector means to a caller. Raises RpcError for a caller who may not read it."""
+        enforced = self._mode == ENFORCE
+        # At first: which object a flagSetId means depends on who the caller is.
         if enforced and not self.caller(call).pod:
             raise RpcError(Code.PERMISSION_DENIED, _MODE_REFUSAL)
         topic = cast("Topic", self._deliveries.topic(selector, call))
         try:
-            place = self._deliveries.place_told(topic)
+            place = self._deliveries.place_sent(topic)
         except UnreviewedError as error:
             raise RpcError(*_PENDING) from error
         if place is not None and enforced:
@@ -93,37 +57,59 @@ class Following:
         return place
 
     def caller(self, call: Call) -> Caller:
-        """Who calls. Raises RpcError UNAVAILABLE while it is asked whose token it bears: taken for a claim
-        meanwhile, a report of a member that is vouched for would be lost. Where `off` looks at nothing,
-        nobody need be able to say.
+        """Who calls. Raises RpcError UNAVAILABLE while the token is reviewed: counted without a review, the report of
+        a verified member would be lost. With OFF no review is waited for.
         """
         who = self._access.caller(call)
-        if self._guard.mode != OFF and self._access.undecided(call):
+        if self._mode != OFF and self._access.undecided(call):
             raise RpcError(*_PENDING)
         return who
 
-    def content(self, place: Place) -> Content | None:
-        """What is delivered there, as it is known now."""
-        seen, delivered = (
-            self._deliveries.catalog.served(place),
-            self._deliveries.contents.of(place),
-        )
-        if seen is None:
+    def expected(self, place: Place) -> Expected | None:
+        """What is delivered there now."""
+        served, content = self._deliveries.catalog.served(place), self._deliveries.contents.of(place)
+        if served is None:
             return None
-        built = None if delivered is None else delivered.built
-        return Content(
-            owner=seen.meta,
+        built = None if content is None else content.built
+        return Expected(
+            owner=served,
             digest="" if built is None else built.digest,
-            observed_at=_moment(seen.meta.annotations.get(OBSERVED_AT)),
+            observed_at=_unix_seconds(served.annotations.get(OBSERVED_AT)),
         )
 
-    def _place_of(self, topic: Any) -> Place | None:
+
+class OpenStreams:
+    """Implements `Visits` of the sync service: the Authorizer and the Receipts are told of each stream."""
+
+    def __init__(self, authorizer: Authorizer, deliveries: Deliveries, receipts: Receipts) -> None:
+        self._authorizer = authorizer
+        self._deliveries = deliveries
+        self._receipts = receipts
+        self._ends: dict[Subscription, Callable[[], None]] = {}
+
+    def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
+        """A stream is about to start. Raises RpcError where there are too many."""
+        subscription = self._authorizer.entered(call, topic, lasting=lasting)
+        place = self._place(cast("Topic", topic)) if lasting else None
+        if place is not None:
+            self._ends[subscription] = self._receipts.followed(place, call)
+        return subscription
+
+    def left(self, visit: object) -> None:
+        """A stream has ended."""
+        subscription = cast("Subscription", visit)
+        self._authorizer.left(subscription)
+        end = self._ends.pop(subscription, None)
+        if end is not None:
+            end()
+
+    def _place(self, topic: Topic) -> Place | None:
         if isinstance(topic, Named):
             return topic.namespace, topic.name
         return self._deliveries.place_of(topic)
 
 
-def _moment(text: str | None) -> float | None:
+def _unix_seconds(text: str | None) -> float | None:
     """RFC 3339 as Unix seconds; None for what is none."""
     try:
         return None if text is None else datetime.fromisoformat(text).timestamp()

@@ -1,9 +1,9 @@
-"""From an object to the document that is delivered, once for each content. No I/O; takes long for a large
-set, and a thread may do it.
+"""Encodes the flags of an object as the document that streams are sent. No I/O; a large set takes long, so a thread
+may do it.
 
-What is bad never replaces what is good: a document that cannot be read leaves everything as it was, a flag
-with an error stays at its last good definition while its siblings move on, and a set whose shards are not all
-there stays at the previous whole one.
+Bad content never replaces good content: where a document cannot be read the previous one stays, a flag with an
+error stays at its last good definition while its siblings move on, and a set whose shards are not all there stays
+at the previous whole one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class EncodedFlagSet:
     """A flag set as it is delivered."""
 
     document: bytes
@@ -52,7 +52,7 @@ class Built:
 
 
 @dataclass(frozen=True, slots=True)
-class Unfit:
+class Undeliverable:
     """The object cannot be delivered as it is."""
 
     reason: str
@@ -61,7 +61,7 @@ class Unfit:
 
     @property
     def missing(self) -> Missing:
-        """What whoever asks is told while there is nothing earlier to serve."""
+        """What subscribers are told while there is nothing earlier to serve."""
         code = Code.UNAVAILABLE if self.reason == "ShardsMissing" else Code.FAILED_PRECONDITION
         return Missing(code, f"{self.reason}: {self.message}"[:500])
 
@@ -71,21 +71,21 @@ def build(
     shard: Callable[[str], Resource | None],
     previous: bytes | None,
     progress: Progress = NO_PROGRESS,
-) -> Built | Unfit:
-    """What is delivered of `resource`; `previous` is `Built.good` of what was delivered before it, if
+) -> EncodedFlagSet | Undeliverable:
+    """What is delivered of `resource`; `previous` is `EncodedFlagSet.good` of what was delivered before it, if
     anything was.
     """
     try:
         found = delivered(resource, shard, progress, previous)
     except MissingShardsError as missing:
-        return Unfit("ShardsMissing", str(missing))
+        return Undeliverable("ShardsMissing", str(missing))
     except InvalidSpecError as error:
-        return Unfit("InvalidSpec", str(error))
+        return Undeliverable("InvalidSpec", str(error))
     if not found.digest:
-        return Unfit("InvalidFlags", found.cause)
+        return Undeliverable("InvalidFlags", found.cause)
     metadata = MappingProxyType({**found.flag_set.metadata, DIGEST_KEY: found.digest})
     flag_set = replace(found.flag_set, metadata=metadata)
-    return Built(
+    return EncodedFlagSet(
         document=_marked(encode(flag_set), found.missing),
         good=canonical(found.desired, provenance=True),
         digest=found.digest,

@@ -1,8 +1,7 @@
-"""What each object's content was built to: once for all who subscribe, and what is large in its turn in a
-thread.
+"""The content of each object, read and encoded once for all who subscribe; a large one in a thread, one at a time.
 
-What was built stays until the object goes, so that a subscriber who comes back finds the last good set even
-if the object has become bad meanwhile.
+It is kept until the object goes, so that a subscriber who comes back finds the last good set even if the object
+has become bad meanwhile.
 """
 
 from __future__ import annotations
@@ -15,17 +14,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.meta import about
 from controller.delivery.delivered import no_progress
-from controller.proxy.streams.building import Built, Unfit, build
+from controller.proxy.encoded import decoded, spec_bytes
+from controller.proxy.streams.building import EncodedFlagSet, Undeliverable, build
 from evaluator.flags.model import REVISION_KEY
 from evaluator.http.messages import Code
 from evaluator.wire.servicer import Missing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
     from controller.api.meta import Resource
     from controller.delivery.claims import Place
-    from controller.proxy.catalog import Catalog, Seen
+    from controller.proxy.catalog import Catalog
     from evaluator.flags.effective import Progress
     from evaluator.wire.servicer import Make, Payload, Tell
 
@@ -34,25 +34,32 @@ _log = logging.getLogger(__name__)
 LARGE: Final = 16_384
 """Bytes of a spec from which on it is built in a thread; up to here it takes about two milliseconds."""
 NOT_SYNCED: Final = Missing(Code.UNAVAILABLE, "this proxy does not know yet which objects there are")
-UNBUILDABLE: Final = Unfit("InternalError", "the flag set cannot be encoded; the proxy's log has more")
+UNBUILDABLE: Final = Undeliverable(
+    "InternalError", "the flag set cannot be encoded; the proxy's log has more"
+)
 
 
 @dataclass(slots=True)
-class Delivered:
+class Content:
     """What is delivered of one object."""
 
-    number: int
-    """The content that was looked at last."""
-    built: Built | None = None
+    version: Hashable = None
+    """The catalog's version of the content that was built last; None: none was yet."""
+    built: EncodedFlagSet | None = None
     """The last good one."""
-    unfit: Unfit | None = None
+    undeliverable: Undeliverable | None = None
     """Why the newest content is not delivered."""
     payloads: dict[Make, Payload] = field(default_factory=dict)
 
     @property
+    def known(self) -> bool:
+        """Whether there is an answer: a flag set, or why there is none."""
+        return self.version is not None
+
+    @property
     def missing(self) -> Missing:
-        """What whoever asks is told where nothing was built."""
-        return NOT_SYNCED if self.unfit is None else self.unfit.missing
+        """What subscribers are told where nothing was built."""
+        return NOT_SYNCED if self.undeliverable is None else self.undeliverable.missing
 
 
 class Contents:
@@ -62,21 +69,21 @@ class Contents:
         self,
         catalog: Catalog,
         context: Mapping[str, Any],
-        watchers: Callable[[Place], Iterable[tuple[Make, Tell]]],
+        sinks: Callable[[Place], Iterable[tuple[Make, Tell]]],
         progress: Callable[[Resource], Progress] = no_progress,
     ) -> None:
-        """`context` is what in-process providers lay over each evaluation context; `watchers` are who is told
-        what is built of an object; `progress` is an object's rollouts and overrides, as in its status.
+        """`context` is what in-process providers lay over each evaluation context; `sinks` are those of the
+        object's subscribers; `progress` is an object's rollouts and overrides, as in its status.
         """
         self.built = 0
         """How many contents were built."""
         self._catalog = catalog
         self._context = context
-        self._watchers = watchers
+        self._sinks = sinks
         self._progress = progress
-        self._delivered: dict[Place, Delivered] = {}
+        self._contents: dict[Place, Content] = {}
         self._waiting: dict[Place, None] = {}
-        """Whose content is to be built in the thread, in turn."""
+        """The objects whose content is to be built in the thread, in order."""
         self._building: asyncio.Task[None] | None = None
 
     @property
@@ -84,17 +91,17 @@ class Contents:
         """Whether a large set is being built."""
         return self._building is not None
 
-    def all(self) -> Iterator[tuple[Place, Delivered]]:
+    def all(self) -> Iterator[tuple[Place, Content]]:
         """All of them."""
-        yield from tuple(self._delivered.items())
+        yield from tuple(self._contents.items())
 
-    def of(self, place: Place) -> Delivered | None:
+    def of(self, place: Place) -> Content | None:
         """What is delivered of the object there, if anybody ever asked for it."""
-        return self._delivered.get(place)
+        return self._contents.get(place)
 
     def forget(self, place: Place) -> None:
         """The object there has gone."""
-        self._delivered.pop(place, None)
+        self._contents.pop(place, None)
         self._waiting.pop(place, None)
 
     def close(self) -> None:
@@ -103,103 +110,111 @@ class Contents:
         if self._building is not None:
             self._building.cancel()
 
-    def newest(self, place: Place) -> Delivered:
-        """What is delivered there, up to date if that is quick; otherwise it is made so soon, and
-        told then.
+    def newest(self, place: Place) -> Content:
+        """What is delivered there. It is up to date if the object is small; a large one is built in the thread, and
+        its subscribers are told afterwards.
         """
-        seen = self._catalog.served(place)
-        found = self._delivered.get(place)
-        if seen is None or (found is not None and found.number == seen.number):
-            return found or Delivered(0)
-        found = self._delivered.setdefault(place, Delivered(0))
-        if len(seen.spec) <= LARGE and not seen.shards:
-            self._take(found, seen, self._build(seen, found.built, {}))
+        served = self._catalog.served(place)
+        if served is None:
+            return self._contents.get(place) or Content()
+        content = self._contents.setdefault(place, Content())
+        version = self._catalog.version(place)
+        if content.version == version:
+            return content
+        if spec_bytes(served) <= LARGE and not self._catalog.shards(place):
+            self._take(content, version, served, self._build(served, content.built, {}))
             self._tell_all(place)
         else:
             self._waiting[place] = None
             if self._building is None:
                 self._building = asyncio.get_running_loop().create_task(self._build_waiting())
-        return found
+        return content
 
-    def payload(self, found: Delivered, make: Make) -> Payload | Missing:
+    def payload(self, content: Content, make: Make) -> Payload | Missing:
         """What is delivered, as `make` encodes it, or why nothing is."""
-        if found.built is None:
-            return found.missing
-        payload = found.payloads.get(make)
+        if content.built is None:
+            return content.missing
+        payload = content.payloads.get(make)
         if payload is None:
-            payload = found.payloads[make] = make(found.built.document, self._context)
+            payload = content.payloads[make] = make(content.built.document, self._context)
         return payload
 
-    def _build(self, seen: Seen, before: Built | None, parts: Mapping[str, Seen]) -> Built | Unfit:
+    def _build(
+        self, served: Resource, before: EncodedFlagSet | None, shards: Mapping[str, Resource | None]
+    ) -> EncodedFlagSet | Undeliverable:
         def shard(name: str) -> Resource | None:
-            return parts[name].resource() if name in parts else None
+            found = shards.get(name)
+            return None if found is None else decoded(found)
 
+        previous = None if before is None else before.good
         try:
-            resource = seen.resource()
-            return build(resource, shard, None if before is None else before.good, self._progress(resource))
+            return build(decoded(served), shard, previous, self._progress(served))
         except Exception:  # noqa: BLE001 - logged; what is delivered stays
-            _log.exception("it cannot be built", extra=_about(seen))
+            _log.exception("it cannot be built", extra=_about(served))
             return UNBUILDABLE
 
     async def _build_waiting(self) -> None:
-        """One set after another, each the newest by its turn, until none is waited for."""
+        """One set after another, each as it is when its turn comes, until none is waited for."""
         try:
             while self._waiting:
                 place = next(iter(self._waiting))
                 del self._waiting[place]
-                seen, found = self._catalog.served(place), self._delivered.get(place)
-                if seen is None or found is None or seen.number == found.number:
+                served, content = self._catalog.served(place), self._contents.get(place)
+                version = self._catalog.version(place)
+                if served is None or content is None or version == content.version:
                     continue
-                parts = {
-                    name: part
-                    for name in seen.shards
-                    if (part := self._catalog.shard((place[0], name))) is not None
-                }
-                makes = {make for make, _ in self._watchers(place)}
+                shards = self._catalog.shards(place)
+                makes = {make for make, _ in self._sinks(place)}
                 built, payloads = await asyncio.to_thread(
-                    partial(self._make_aside, seen, found.built, parts, makes)
+                    partial(self._build_with_payloads, served, content.built, shards, makes)
                 )
                 # Another object of that name may have come meanwhile.
-                if self._delivered.get(place) is found:
-                    self._take(found, seen, built)
-                    found.payloads.update(payloads)
+                if self._contents.get(place) is content:
+                    self._take(content, version, served, built)
+                    content.payloads.update(payloads)
                     self._tell_all(place)
                     self.newest(place)
         finally:
             self._building = None
 
-    def _make_aside(
-        self, seen: Seen, before: Built | None, parts: Mapping[str, Seen], makes: Iterable[Make]
-    ) -> tuple[Built | Unfit, dict[Make, Payload]]:
-        built = self._build(seen, before, parts)
-        if isinstance(built, Unfit):
+    def _build_with_payloads(
+        self,
+        served: Resource,
+        before: EncodedFlagSet | None,
+        shards: Mapping[str, Resource | None],
+        makes: Iterable[Make],
+    ) -> tuple[EncodedFlagSet | Undeliverable, dict[Make, Payload]]:
+        built = self._build(served, before, shards)
+        if isinstance(built, Undeliverable):
             return built, {}
         return built, {make: make(built.document, self._context) for make in makes}
 
-    def _take(self, found: Delivered, seen: Seen, built: Built | Unfit) -> None:
-        found.number = seen.number
+    def _take(
+        self, content: Content, version: Hashable, served: Resource, built: EncodedFlagSet | Undeliverable
+    ) -> None:
+        content.version = version
         self.built += 1
-        if isinstance(built, Unfit):
-            found.unfit = built
+        if isinstance(built, Undeliverable):
+            content.undeliverable = built
             level = logging.INFO if built.reason == "ShardsMissing" else logging.WARNING
-            kept = "the previous set stays" if found.built else "nothing is delivered"
-            _log.log(level, "%s: %s; %s", built.reason, built.message, kept, extra=_about(seen))
+            kept = "the previous set stays" if content.built else "nothing is delivered"
+            _log.log(level, "%s: %s; %s", built.reason, built.message, kept, extra=_about(served))
             return
-        found.unfit = None
-        if found.built is None or found.built.document != built.document:
-            found.payloads.clear()
-        found.built = built
+        content.undeliverable = None
+        if content.built is None or content.built.document != built.document:
+            content.payloads.clear()
+        content.built = built
         if built.held or built.left_out:
             _log.warning(
                 "%d flags with errors stay at their last good definition, %d have none here and are left out",
-                len(built.held), len(built.left_out), extra=_about(seen),
+                len(built.held), len(built.left_out), extra=_about(served),
             )  # fmt: skip
 
     def _tell_all(self, place: Place) -> None:
-        found = self._delivered[place]
-        for make, tell in self._watchers(place):
-            tell(self.payload(found, make))
+        content = self._contents[place]
+        for make, tell in self._sinks(place):
+            tell(self.payload(content, make))
 
 
-def _about(seen: Seen) -> dict[str, str]:
-    return about(seen.meta.key, seen.meta.annotations.get(REVISION_KEY, ""))
+def _about(served: Resource) -> dict[str, str]:
+    return about(served.key, served.annotations.get(REVISION_KEY, ""))

@@ -13,7 +13,7 @@ from controller.api.fields import InvalidSpecError
 from controller.api.meta import Resource
 from controller.configurations.validation import ConfigurationReconciler
 from controller.delivery.delivered import delivered, no_progress
-from controller.proxy.streams.building import Built, build
+from controller.proxy.streams.building import EncodedFlagSet, build
 from controller.runtime.cache import Cache
 from evaluator.flags.effective import NO_PROGRESS, Progress
 from evaluator.flags.parse import parse
@@ -42,7 +42,7 @@ async def test_proxy_and_status_digest_a_set_under_rollout_alike() -> None:
     before = parse(json.dumps({"flags": {"a": OFF}}).encode(), file="flags.json").flag_set
     progress = Progress({"a": before.flags["a"]})
     built = build(resource, nothing, None, progress)
-    assert isinstance(built, Built)
+    assert isinstance(built, EncodedFlagSet)
     assert built.digest == await digest_in_status(resource, progress)
     assert built.digest != await digest_in_status(resource, NO_PROGRESS)
 
