@@ -7,33 +7,26 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import shard
-from controller.api.configuration import MissingShardsError, flag_document
+from controller.api.configuration import MissingShardsError
 from controller.api.fields import InvalidSpecError
 from controller.api.meta import ObjectKey
+from controller.delivery.delivered import delivered, no_progress
 from controller.delivery.problems import first_problem, problem_list
 from controller.runtime.setbacks import Stalled, Waiting
 from controller.runtime.settle import Outcome
-from evaluator.flags.canonical import digest
 from evaluator.flags.model import REVISION_KEY
-from evaluator.flags.parse import parse
-from evaluator.flags.problems import Problem, Severity
+from evaluator.flags.problems import Severity
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from controller.api.meta import Resource
+    from controller.delivery.delivered import Delivered
     from controller.runtime.cache import Cache
-    from evaluator.flags.model import FlagSet
+    from evaluator.flags.effective import Progress
 
 _FORMS: Final = ("flagSpec", "shards", "featureFlagSpec")
-
-
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    flag_set: FlagSet
-    digest: str
-    """Empty where the document cannot be read."""
-    problems: tuple[Problem, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +34,8 @@ class ConfigurationReconciler:
     """Judges; changes nothing."""
 
     objects: Cache
+    progress: Callable[[Resource], Progress] = no_progress
+    """Rollouts and overrides of an object: what is served is digested, as at the proxy."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Outcome:
         """Parse as an evaluator would. Raises Stalled for errors, Waiting for shards that are to come."""
@@ -69,24 +64,21 @@ class ConfigurationReconciler:
     def forget(self, key: ObjectKey) -> None:
         """Nothing was kept."""
 
-    def _judge(self, resource: Resource) -> _Verdict:
+    def _judge(self, resource: Resource) -> Delivered:
         def part(name: str) -> Resource | None:
             return self.objects.get(ObjectKey(shard.KIND, resource.namespace, name))
 
-        document = flag_document(resource, part)
+        found = delivered(resource, part, self.progress(resource))
         # JSON within an object has no lines that anybody knows: a problem's place is its path.
-        parsed = parse(document.content, file="flags.json")
         form = next((f"spec.{name}" for name in _FORMS if resource.spec.get(name) is not None), "")
-        problems = [
+        problems = (
             replace(each, file=f"{form}{each.path.removeprefix('$')}", line=0, column=0, path="")
-            for each in parsed.problems
-        ]
-        problems += [Problem(form, 0, 0, Severity.WARNING, "historic", each) for each in document.warnings]
-        content = "" if parsed.whole_bad else digest(parsed.flag_set)
-        return _Verdict(parsed.flag_set, content, tuple(problems))
+            for each in found.problems
+        )
+        return replace(found, problems=tuple(problems))
 
 
-def _status(verdict: _Verdict) -> dict[str, Any]:
+def _status(verdict: Delivered) -> dict[str, Any]:
     flag_set = verdict.flag_set
     entries = problem_list(verdict.problems)
     status: dict[str, Any] = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.configuration import PLURAL
 from controller.api.meta import OPENFEATURE_GROUP
-from controller.proxy.access import User, as_extra
+from controller.proxy.access.users import User, as_extra
 from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _ACCESS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 @dataclass(frozen=True, slots=True)
 class ClusterReviews:
-    """Implements `controller.proxy.access.Reviews`."""
+    """Implements `controller.proxy.access.users.Reviews`."""
 
     cluster: Cluster
     audiences: tuple[str, ...] = ()

@@ -1,12 +1,11 @@
-"""What Prometheus reads of a proxy; `flagstaff_proxy_streams` is what replicas are scaled by. Labels are
-ours, or name objects that are served.
+"""Metrics of a proxy; replicas are scaled by `flagstaff_proxy_streams`. Labels are constants of ours, or names of
+objects that are served.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -15,9 +14,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from controller.proxy.guard import Guard
-    from controller.proxy.topics import Deliveries
-    from evaluator.wire.hub import Hub
+    from controller.proxy.server import Proxy
 
 
 class View(Protocol):
@@ -31,51 +28,44 @@ class View(Protocol):
         """Seconds since what is known was last confirmed; None: never."""
 
 
-class Metrics(Collector):
+class ProxyMetrics(Collector):
     """Read off the parts at each scrape."""
 
     def __init__(
-        self, hub: Hub, deliveries: Deliveries, guard: Guard, views: Sequence[tuple[str, View]]
+        self, proxy: Proxy, views: Sequence[tuple[str, View]], connections: Callable[[], int]
     ) -> None:
-        self._hub = hub
-        self._deliveries = deliveries
-        self._guard = guard
+        """`views` are the watches by the kind's plural; `connections` says how many the sync port has."""
+        self._hub = proxy.hub
+        self._deliveries = proxy.deliveries
+        self._authorizer = proxy.authorizer
         self._views = views
-        """Watches by the kind's plural."""
-        self.connections: Callable[[], int] = lambda: 0
-        """How many connections the sync port has."""
-        self.registry = CollectorRegistry(auto_describe=False)
-        self.registry.register(self)
-
-    def text(self) -> bytes:
-        """Everything, in Prometheus' text format 0.0.4."""
-        return generate_latest(self.registry)
+        self._connections = connections
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry at each scrape."""
-        hub, guard, deliveries = self._hub, self._guard, self._deliveries
-        for name, told, value in (
+        hub, authorizer, deliveries = self._hub, self._authorizer, self._deliveries
+        for name, text, value in (
             ("streams", "Open streams of flag sets.", hub.streams),
             ("topics", "Flag sets that somebody subscribes to, by form of message.", hub.topics),
-            ("hosts", "Addresses that streams come from.", guard.seats.hosts),
-            ("streams_waiting", "Streams whose token is being reviewed.", guard.waiting.taken),
-            ("connections", "Open connections of the sync port.", self.connections()),
+            ("hosts", "Addresses that streams come from.", authorizer.limits.hosts),
+            ("streams_waiting", "Streams whose token is being reviewed.", authorizer.waiting.taken),
+            ("connections", "Open connections of the sync port.", self._connections()),
             ("objects", "Objects that are known.", len(deliveries.catalog)),
         ):
-            yield GaugeMetricFamily(f"flagstaff_proxy_{name}", told, value=float(value))
-        for name, told, value in (
+            yield GaugeMetricFamily(f"flagstaff_proxy_{name}", text, value=float(value))
+        for name, text, value in (
             ("messages_sent", "Flag sets sent to streams.", hub.sent),
             ("messages_skipped", "Flag sets that were not sent because a newer one replaced them.", hub.skipped),
             ("builds", "Flag sets that were read and encoded.", deliveries.contents.built),
-            ("streams_refused", "Streams beyond the limits.", guard.seats.refused + guard.waiting.refused),
+            ("streams_refused", "Streams beyond the limits.", authorizer.limits.refused + authorizer.waiting.refused),
         ):  # fmt: skip
-            yield CounterMetricFamily(f"flagstaff_proxy_{name}", told, value=float(value))
-        looks = CounterMetricFamily(
+            yield CounterMetricFamily(f"flagstaff_proxy_{name}", text, value=float(value))
+        reviews = CounterMetricFamily(
             "flagstaff_proxy_auth", "Streams by the result of the review of their token.", labels=("result",)
         )  # fmt: skip
-        for result, count in guard.looks.items():
-            looks.add_metric((result,), count)
-        yield looks
+        for result, count in authorizer.results.items():
+            reviews.add_metric((result,), count)
+        yield reviews
         yield from self._of_watches()
         yield from self._of_sets()
 
@@ -116,8 +106,8 @@ class Metrics(Collector):
             labels=("kind", *labels, "reason"),
         )
         for place, each in self._deliveries.contents.all():
-            if each.unfit is not None:
-                unfit.add_metric((*place, each.unfit.reason), 1.0)
+            if each.undeliverable is not None:
+                unfit.add_metric((*place, each.undeliverable.reason), 1.0)
             if each.built is not None and each.built.held:
                 held.add_metric(place, len(each.built.held))
             if each.built is not None and each.built.left_out:

@@ -1,16 +1,20 @@
-"""A proxy's parts joined: what is watched becomes what is served. Opens no port, and knows no Kubernetes."""
+"""Joins the parts of a proxy, from the catalog to the routes. Opens no port, and knows no Kubernetes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from controller.proxy.access.authorizer import ENFORCE, Authorizer
+from controller.proxy.access.notices import Notices
+from controller.proxy.access.views import Views
 from controller.proxy.catalog import Catalog
-from controller.proxy.following import Following
-from controller.proxy.guard import ENFORCE, Guard
-from controller.proxy.notices import Notices
-from controller.proxy.seats import Seats
-from controller.proxy.topics import Deliveries
+from controller.proxy.receipts.receipts import Receipts
+from controller.proxy.receipts.service import OpenStreams, ReceiptService
+from controller.proxy.streams.contents import Contents
+from controller.proxy.streams.deliveries import Deliveries
+from controller.proxy.streams.limits import StreamLimits
+from controller.proxy.streams.topics import Topics
 from evaluator.http.messages import Code
 from evaluator.http.routes import Routes, merged
 from evaluator.wire.hub import Hub
@@ -21,12 +25,13 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Mapping
 
-    from controller.proxy.access import Access
-    from controller.proxy.members import Pods
+    from controller.delivery.claims import Place
+    from controller.proxy.access.access import Access
+    from controller.proxy.receipts.members import Pods
     from evaluator.http.messages import Call, MessageStream
 
 ENFORCED_STREAM_SECONDS = 3600
-"""Tokens live about as long: a stream that its token has outlived is opened anew, with the next."""
+"""Tokens live about as long: a client then opens another stream, with its newest token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,57 +48,65 @@ class Options:
     """A stream ends after so long; 0: never, or after ENFORCED_STREAM_SECONDS with `enforce`."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReceiptPorts:
+    """What `Receipts` need of the process: see there."""
+
+    pods: Pods
+    clock: Callable[[], float]
+    changed: Callable[[Place], None] = lambda _place: None
+    served_after: Callable[[float], None] = lambda _seconds: None
+
+
 class Proxy:
     """What one process serves, on the loop that it is made on."""
 
     def __init__(
-        self,
-        options: Options,
-        access: Access,
-        loop: asyncio.AbstractEventLoop,
-        pods: Pods,
-        clock: Callable[[], float],
+        self, options: Options, access: Access, ports: ReceiptPorts, loop: asyncio.AbstractEventLoop
     ) -> None:
-        """`clock` is Unix seconds."""
+        enforced = options.auth == ENFORCE
+        limits = StreamLimits(options.max_streams, options.max_streams_per_host)
         self.access = access
         self.catalog = Catalog()
         self.notices = Notices(self.catalog)
-        self.guard = Guard(
-            options.auth,
-            access,
-            self.catalog,
-            self.notices,
-            Seats(options.max_streams, options.max_streams_per_host),
+        self.views = Views(access, enforced=enforced)
+        self.authorizer = Authorizer(options.auth, access, self.views, self.catalog, self.notices, limits)
+        topics = Topics(self.catalog)
+        contents = Contents(self.catalog, options.context, topics.sinks)
+        self.deliveries = Deliveries(self.catalog, topics, contents, self.views, options.context)
+        self.receipt_service = ReceiptService(self.deliveries, access, options.auth)
+        self.receipts = Receipts(
+            place=self.receipt_service.place,
+            expected=self.receipt_service.expected,
+            caller=self.receipt_service.caller,
+            pods=ports.pods,
+            clock=ports.clock,
+            changed=ports.changed,
+            served_after=ports.served_after,
+            most_per_host=options.max_streams_per_host,
         )
-        self.deliveries = Deliveries(
-            self.catalog,
-            options.context,
-            reader=self.guard.reader,
-            readable=self.guard.readable,
-        )
-        self.guard.changed = self.deliveries.reviewed
         self.hub = Hub(loop)
-        aging = ENFORCED_STREAM_SECONDS if options.auth == ENFORCE else 0
         self.service = SyncService(
             self.deliveries,
             self.hub,
             loop,
-            deadline_seconds=options.stream_seconds or aging,
+            deadline_seconds=options.stream_seconds or (ENFORCED_STREAM_SECONDS if enforced else 0),
+            visits=OpenStreams(self.authorizer, self.deliveries, self.receipts),
         )
-        self.following = Following(self.deliveries, access, self.guard, pods, clock)
-        self.service.visits = self.following
 
     def routes(self) -> Routes:
-        """flagd.sync.v1, sync.v1 and flagstaff.delivery.v1, for those who may."""
-        streams = {method.path: self.guard.stream(method, self.service.handler(method)) for method in METHODS}
+        """flagd.sync.v1, sync.v1 and flagstaff.delivery.v1, for authorized callers."""
+        streams = {
+            method.path: self.authorizer.stream(method, self.service.handler(method)) for method in METHODS
+        }
         # A stream of one message: a token may have to be reviewed first.
-        sync = Routes(streams={**streams, GET_METADATA: self.guard.known(self._metadata)})
-        return merged(sync, self.following.receipts.routes())
+        sync = Routes(streams={**streams, GET_METADATA: self.authorizer.known(self._metadata)})
+        return merged(sync, self.receipts.routes())
 
     async def end_revoked(self) -> None:
-        """End the streams of those who may no longer read what they were sent."""
+        """End the streams whose reader may no longer read what they were sent."""
         self.deliveries.reviewed()
-        revoked = await self.guard.revoked()
+        revoked = await self.authorizer.revoked()
         if revoked:
             self.service.end_those(
                 lambda visit: (getattr(visit, "reader", ""), getattr(visit, "topic", None)) in revoked,
@@ -103,7 +116,8 @@ class Proxy:
 
     def close(self) -> None:
         """Ask and tell nothing more; streams are ended by `service`."""
-        self.guard.close()
+        self.authorizer.close()
+        self.views.close()
         self.access.close()
         self.deliveries.close()
 

@@ -1,8 +1,7 @@
-"""What the watches tell, taken in: one watch for each kind, whoever subscribes.
+"""Takes in what the watches send: one watch for each kind, however many subscribe.
 
-Objects are learnt as they are told. Nothing is delivered until every kind was listed once, since a
-FeatureFlag is served only where there is no FeatureFlagConfiguration, and nothing can be called missing
-before.
+Nothing is delivered until every kind was listed once: a FeatureFlag is served only where there is no
+FeatureFlagConfiguration, and before that no object can be called missing.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 from controller.delivery.claims import KINDS, UNCHANGED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
     from controller.delivery.claims import Change
     from controller.proxy.catalog import Catalog
-    from controller.proxy.topics import Deliveries
+    from controller.proxy.streams.deliveries import Deliveries
 
 _log = logging.getLogger(__name__)
 
 
-class Intake:
-    """Brings what is watched into the catalog, and what that changes to the subscribers."""
+class CatalogSink:
+    """Implements the Reflector's `Sink`: objects go into the catalog, and changes to the subscribers."""
 
     def __init__(
         self,
@@ -32,14 +31,10 @@ class Intake:
         deliveries: Deliveries,
         *,
         namespaces: Collection[str] = (),
-        noticed: Callable[[Change], None] = lambda _: None,
     ) -> None:
-        """`namespaces` are watched one by one; none: all together. `noticed` is told of each change, after
-        the subscribers.
-        """
+        """`namespaces` are watched one by one; none: all together."""
         self._catalog = catalog
         self._deliveries = deliveries
-        self._noticed = noticed
         self._unlisted = set(itertools.product(KINDS, namespaces or ("",)))
 
     @property
@@ -67,7 +62,5 @@ class Intake:
             self._deliveries.ready()
 
     def _tell(self, change: Change) -> None:
-        if change != UNCHANGED:
-            if self._deliveries.synced:
-                self._deliveries.changed(change)
-            self._noticed(change)
+        if change != UNCHANGED and self._deliveries.synced:
+            self._deliveries.changed(change)

@@ -58,6 +58,9 @@ class Cache:
     def __iter__(self) -> Iterator[Resource]:
         return iter([each for kind in self._kinds for each in self.of_kind(kind)])
 
+    def __len__(self) -> int:
+        return sum(len(objects) for namespaces in self._kinds.values() for objects in namespaces.values())
+
     def get(self, key: ObjectKey) -> Resource | None:
         """The object as last seen, or None."""
         return self._kinds.get(key.kind, {}).get(key.namespace, {}).get(key)
@@ -81,11 +84,17 @@ class Cache:
             return False
         if known is not None and known.uid == resource.uid and _older(resource, known):
             return False
-        self._kinds.setdefault(resource.key.kind, {}).setdefault(resource.namespace, {})[resource.key] = (
-            resource
-        )
-        self._changed(Change(known, resource))
+        self.put(resource)
         return True
+
+    def put(self, resource: Resource) -> None:
+        """Take `resource` in, whatever was known of it: of a watch that alone tells of an object, in order. Also
+        after a restore of etcd, when versions begin anew, and where an object that was gone is there again.
+        """
+        known = self.get(resource.key)
+        objects = self._kinds.setdefault(resource.key.kind, {}).setdefault(resource.namespace, {})
+        objects[resource.key] = resource
+        self._changed(Change(known, resource))
 
     def forget(self, key: ObjectKey) -> None:
         """The object is gone."""

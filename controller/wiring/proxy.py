@@ -1,4 +1,4 @@
-"""A proxy as a process: watches, ports and parts joined."""
+"""A proxy as a process: opens its ports, watches the cluster, and drains its streams at the end."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ import secrets
 import signal
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client import CollectorRegistry, generate_latest
 
 from controller.api.kinds import DELIVERED, POD
 from controller.kube.client import Cluster
-from controller.kube.reflector import Reflector, View
+from controller.kube.reflector import Reflector, Sink, View
 from controller.kube.reviews import ClusterReviews
-from controller.proxy import fleet
-from controller.proxy.access import VERDICT_SECONDS, Access
-from controller.proxy.metrics import Metrics
-from controller.proxy.pods import PodWatch
-from controller.proxy.receipt_metrics import ReceiptMetrics
-from controller.proxy.recording import Recorder
-from controller.proxy.server import Options, Proxy
-from controller.proxy.watch import Intake
+from controller.proxy.access.access import VERDICT_SECONDS, Access
+from controller.proxy.metrics import ProxyMetrics
+from controller.proxy.receipts import fleet
+from controller.proxy.receipts.metrics import ReceiptMetrics, served_after
+from controller.proxy.receipts.pods import PodSink, PodUids
+from controller.proxy.receipts.recording import Recorder
+from controller.proxy.receipts.schedule import Schedule
+from controller.proxy.server import Options, Proxy, ReceiptPorts
+from controller.proxy.watch import CatalogSink
 from controller.runtime import management
 from controller.runtime.clock import now
 from controller.runtime.lasting import forever
@@ -36,7 +40,7 @@ from evaluator.http.server.tls import TlsFiles
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from controller.delivery.claims import Place
+    from controller.api.kinds import ResourceType
     from controller.settings import ProxySettings
 
 log = logging.getLogger(__name__)
@@ -56,8 +60,8 @@ class ProxyProcess:
     cluster: Cluster
     proxy: Proxy
     reflectors: list[Reflector]
-    intake: Intake
-    metrics: Metrics
+    sink: CatalogSink
+    registry: CollectorRegistry
     sync: Listener
     pods: list[Reflector]
     recorder: Recorder
@@ -71,7 +75,7 @@ class ProxyProcess:
         """
         ages = [age for each in self.reflectors if (age := each.age()) is not None]
         return {
-            "ready": self.intake.synced and not self.draining,
+            "ready": self.sink.synced and not self.draining,
             "draining": self.draining,
             "ageSeconds": round(max(ages), 1) if ages else None,
             "streams": self.proxy.hub.streams,
@@ -113,7 +117,7 @@ class ProxyProcess:
 
     async def _notice(self) -> None:
         await asyncio.sleep(_NOTICE_SECONDS)
-        if self.intake.synced:
+        if self.sink.synced:
             for resource, news in self.proxy.notices.take():
                 await self.cluster.say(resource, news)
 
@@ -134,9 +138,9 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
         stack.push_async_callback(cluster.close)
         process = _joined(settings, cluster, loop)
         stack.callback(process.proxy.close)
-        managed = management.routes(process.readiness, process.metrics.text)
+        managed = management.routes(process.readiness, partial(generate_latest, process.registry))
         manager = Listener(
-            merged(managed, fleet.routes(process.proxy.following.receipts)),
+            merged(managed, fleet.routes(process.proxy.receipts)),
             Limits(),
             name="management",
         )
@@ -147,51 +151,43 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
 
 
 def _joined(settings: ProxySettings, cluster: Cluster, loop: asyncio.AbstractEventLoop) -> ProxyProcess:
-    reviews = ClusterReviews(cluster, settings.auth_audiences)
-    access = Access(reviews, clock=loop.time, unix_time=_unix_time)
-    options = Options(
+    namespaces = tuple(settings.namespaces or ("",))
+    registry = CollectorRegistry(auto_describe=False)
+    schedule = Schedule(KeyedQueue(loop.time, random.random), loop.time)
+    pods = PodUids(namespaces)
+    proxy = Proxy(
+        _options(settings),
+        Access(ClusterReviews(cluster, settings.auth_audiences), clock=loop.time, unix_time=_unix_time),
+        ReceiptPorts(pods, _unix_time, schedule.changed, served_after(registry).observe),
+        loop,
+    )
+    sink = CatalogSink(proxy.catalog, proxy.deliveries, namespaces=settings.namespaces)
+    pod_sink = PodSink(pods, proxy.receipts.pod_gone)
+    reflectors = [_reflector(cluster, type_, each, sink) for type_ in DELIVERED for each in namespaces]
+    pod_reflectors = [_reflector(cluster, POD, each, pod_sink) for each in namespaces]
+    # Another process of the same pod is another proxy: what the first one knew goes with its Lease.
+    identity = f"{settings.identity}-{secrets.token_hex(3)}"
+    recorder = Recorder(proxy.receipts, cluster, identity, settings.namespace, now, schedule)
+    sync = Listener(proxy.routes(), LIMITS, name="sync")
+    views = [(each.view.type.plural, each) for each in reflectors]
+    registry.register(ProxyMetrics(proxy, views, lambda: sync.connections))
+    registry.register(ReceiptMetrics(proxy.receipts, lambda: recorder.writes))
+    return ProxyProcess(settings, cluster, proxy, reflectors, sink, registry, sync, pod_reflectors, recorder)
+
+
+def _options(settings: ProxySettings) -> Options:
+    return Options(
         context=settings.context,
         auth=settings.auth,
         max_streams=settings.max_streams,
         max_streams_per_host=settings.max_streams_per_host,
         stream_seconds=settings.stream_seconds,
     )
-    pods = PodWatch(namespaces=frozenset(settings.namespaces or ("",)))
-    proxy = Proxy(options, access, loop, pods, _unix_time)
-    receipts = proxy.following.receipts
-    pods.gone = receipts.pod_gone
-    intake = Intake(proxy.catalog, proxy.deliveries, namespaces=settings.namespaces)
-    reflectors = [
-        Reflector(
-            cluster.api,
-            View(type_, namespace),
-            intake,
-            clock=loop.time,
-            random=random.random,
-        )
-        for type_ in DELIVERED
-        for namespace in settings.namespaces or ("",)
-    ]
-    views = [(each.view.type.plural, each) for each in reflectors]
-    metrics = Metrics(proxy.hub, proxy.deliveries, proxy.guard, views)
-    sync = Listener(proxy.routes(), LIMITS, name="sync")
-    metrics.connections = lambda: sync.connections
-    watches = [
-        Reflector(
-            cluster.api,
-            View(POD, namespace),
-            pods,
-            clock=loop.time,
-            random=random.random,
-        )
-        for namespace in settings.namespaces or ("",)
-    ]
-    # Another process of the same pod is another proxy: what the first one knew goes with its Lease.
-    identity = f"{settings.identity}-{secrets.token_hex(3)}"
-    queue: KeyedQueue[Place] = KeyedQueue(loop.time, random.random)
-    recorder = Recorder(receipts, cluster, identity, settings.namespace, now, queue)
-    ReceiptMetrics(receipts, lambda: recorder.writes, metrics.registry)
-    return ProxyProcess(settings, cluster, proxy, reflectors, intake, metrics, sync, watches, recorder)
+
+
+def _reflector(cluster: Cluster, type_: ResourceType, namespace: str, sink: Sink) -> Reflector:
+    clock = asyncio.get_running_loop().time
+    return Reflector(cluster.api, View(type_, namespace), sink, clock=clock, random=random.random)
 
 
 def _unix_time() -> float:

@@ -128,7 +128,7 @@ class _Key:
 class SyncService:
     """All sync streams of one process."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a process that it joins, each named at the call
         self,
         backend: Backend,
         hub: Hub,
@@ -137,18 +137,19 @@ class SyncService:
         deadline_seconds: float = 0.0,
         metadata: bool = True,
         ended: Callable[[str, float], None] = lambda _reason, _seconds: None,
+        visits: Visits | None = None,
     ) -> None:
         """deadline_seconds: streams end with DEADLINE_EXCEEDED then; 0: never. metadata: whether GetMetadata
         is answered.
 
-        ended: told of each SyncFlags stream that ended why, in flagd's words, and how long it was open.
+        ended: told of each SyncFlags stream that ended why, in flagd's words, and how long it was open. visits: told
+        of every stream.
         """
         self.hub = hub
         self.timers = timers
         self.streams = 0
         """Open SyncFlags streams."""
-        self.visits: Visits = _Unwatched()
-        """Told of every stream; set before there is one."""
+        self.visits: Visits = visits or _Unwatched()
         self._backend = backend
         self._metadata = metadata
         self._ended = ended

@@ -15,10 +15,11 @@ from openfeature.schemas.protobuf.flagd.sync.v1 import sync_pb2
 from controller.api import shard
 from controller.api.configuration import FLAG_KIND, KIND
 from controller.delivery.claims import KINDS
-from controller.proxy.access import Access, User
-from controller.proxy.pods import PodWatch
-from controller.proxy.server import Options, Proxy
-from controller.proxy.watch import Intake
+from controller.proxy.access.access import Access
+from controller.proxy.access.users import User
+from controller.proxy.receipts.pods import PodUids
+from controller.proxy.server import Options, Proxy, ReceiptPorts
+from controller.proxy.watch import CatalogSink
 from controller.runtime.setbacks import Failed
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.messages import OLD_SERVICE, SERVICE
@@ -87,15 +88,14 @@ class Scene:
         self.now = 1_000.0
         self.access = Access(self.reviews, clock=lambda: self.now, unix_time=lambda: self.now)
         limits = {"max_streams": 100, "max_streams_per_host": 100, "stream_seconds": 0, **options}
-        self.pods = PodWatch()
+        self.pods = PodUids()
         self.proxy = Proxy(
             Options(context={"region": "eu"}, auth=auth, **limits),
             self.access,
+            ReceiptPorts(self.pods, lambda: self.now),
             loop,
-            self.pods,
-            lambda: self.now,
         )
-        self.intake = Intake(self.proxy.catalog, self.proxy.deliveries)
+        self.sink = CatalogSink(self.proxy.catalog, self.proxy.deliveries)
         self.routes = self.proxy.routes()
         self._hosts = itertools.count(1)
         if synced:
@@ -103,7 +103,7 @@ class Scene:
 
     def sync(self) -> None:
         for kind in KINDS:
-            self.intake.listed(kind, "")
+            self.sink.listed(kind, "")
 
     def learn(self, place: str, document: Any, kind: str = KIND, **meta: Any) -> None:
         """An object's new content; `spec=` says it otherwise than by flagSpec."""
@@ -115,14 +115,14 @@ class Scene:
                          "resourceVersion": str(number), "creationTimestamp": "2026-01-01T00:00:00Z", **meta},
             "spec": document if "shards" in document or "digest" in document else {"flagSpec": document},
         }  # fmt: skip
-        self.intake.learn(kind, json.loads(json.dumps(body)))
+        self.sink.learn(kind, json.loads(json.dumps(body)))
 
     def shard(self, place: str, document: Mapping[str, Any]) -> None:
         namespace, _, name = place.partition("/")
         self.learn(f"{namespace}/{name}", {"digest": name, "flagSpec": document}, shard.KIND)
 
     def forget(self, place: str, kind: str = KIND) -> None:
-        self.intake.forget(kind, *place.split("/"))
+        self.sink.forget(kind, *place.split("/"))
 
     def open(
         self,
@@ -156,11 +156,12 @@ class Scene:
 
     async def rest(self) -> None:
         """Until nothing is under way: no review, no thread, no slice of the hub."""
-        deliveries, guard = self.proxy.deliveries, self.proxy.guard
+        contents, reviews = self.proxy.deliveries.contents, (self.proxy.authorizer, self.proxy.views)
         quiet = 0
         for _ in range(5_000):
-            await asyncio.sleep(0.001 if deliveries.contents.building else 0)
-            quiet = 0 if deliveries.contents.building or guard.busy else quiet + 1
+            await asyncio.sleep(0.001 if contents.building else 0)
+            busy = contents.building or any(each.busy for each in reviews)
+            quiet = 0 if busy else quiet + 1
             if quiet > 20:
                 return
         raise AssertionError("it never comes to rest")

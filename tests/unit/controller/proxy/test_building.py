@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from controller.api.meta import Resource
-from controller.proxy.building import Built, build
+from controller.proxy.streams.building import EncodedFlagSet, build
 from evaluator.flags.model import LEFT_OUT_KEY, Flag
 from evaluator.sync.accept import Accepted, accept
 from evaluator.sync.source import Delivery
@@ -15,17 +15,17 @@ GOOD: dict[str, Any] = {"state": "ENABLED", "variants": {"on": 1, "off": 2}, "de
 BAD: dict[str, Any] = {**GOOD, "defaultVariant": "none"}
 
 
-def built(document: dict[str, Any], previous: bytes | None = None) -> Built:
+def built(document: dict[str, Any], previous: bytes | None = None) -> EncodedFlagSet:
     meta = {"name": "web", "namespace": "shop"}
     resource = Resource.of(
         {"kind": "FeatureFlagConfiguration", "metadata": meta, "spec": {"flagSpec": document}}
     )
     found = build(resource, lambda _: None, previous)
-    assert isinstance(found, Built)
+    assert isinstance(found, EncodedFlagSet)
     return found
 
 
-def received(one: Built, after: Accepted | None = None) -> Accepted:
+def received(one: EncodedFlagSet, after: Accepted | None = None) -> Accepted:
     found = accept(Delivery((("flags.json", one.document),), {}), after.flag_set if after else None)
     assert isinstance(found, Accepted)
     return found

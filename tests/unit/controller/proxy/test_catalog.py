@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from controller.api.configuration import FLAG_KIND, KIND
 from controller.proxy.catalog import Catalog
+from controller.proxy.encoded import EncodedSpec, decoded
 
 PLACES = st.tuples(st.sampled_from("ab"), st.sampled_from("xy"))
 
@@ -49,7 +50,7 @@ def test_claims_are_those_of_the_objects_that_are_served_the_oldest_in_front(eve
     served = {place: there.get((KIND, place)) or there[FLAG_KIND, place] for _, place in there}
     for wanted in ("one", "two"):
         expected = sorted((c, place) for place, (claim, c) in served.items() if claim == wanted)
-        assert [each.place for each in catalog.claims(wanted)] == [place for _, place in expected]
+        assert catalog.holders(wanted) == [place for _, place in expected]
 
 
 def test_an_object_that_its_flag_set_lets_go_is_in_conflict_from_then_on() -> None:
@@ -73,7 +74,7 @@ def test_only_annotations_of_ours_are_kept() -> None:
     catalog.learn(KIND, told)
     seen = catalog.served(("a", "x"))
     assert seen is not None
-    assert seen.meta.annotations == {"flagstaff.dev/observed-at": "t"}
+    assert seen.annotations == {"flagstaff.dev/observed-at": "t"}
 
 
 def test_the_flag_set_id_of_a_sharded_set_stands_in_its_shards() -> None:
@@ -84,6 +85,40 @@ def test_the_flag_set_id_of_a_sharded_set_stands_in_its_shards() -> None:
     part = body(("a", "s"))
     part["spec"] = {"digest": "s", "flagSpec": {"flags": {}, "metadata": {"flagSetId": "id"}}}
     catalog.learn("FlagShard", part)
-    assert [each.place for each in catalog.claims("id")] == [("a", "x")]
+    assert catalog.holders("id") == [("a", "x")]
     catalog.forget("FlagShard", "a", "s")
-    assert catalog.claims("id") == []
+    assert catalog.holders("id") == []
+
+
+def test_a_version_changes_with_the_spec_and_with_each_shard_and_with_nothing_else() -> None:
+    catalog = Catalog()
+    told = body(("a", "x"))
+    told["spec"] = {"shards": [{"name": "s", "digest": "s"}]}
+    catalog.learn(KIND, told)
+    first = catalog.version(("a", "x"))
+    told["status"] = {"flags": 1}
+    catalog.learn(KIND, told)
+    assert catalog.version(("a", "x")) == first
+    catalog.learn("FlagShard", body(("a", "s")))
+    whole = catalog.version(("a", "x"))
+    catalog.learn(KIND, told | {"metadata": told["metadata"] | {"generation": 2}})
+    assert len({first, whole, catalog.version(("a", "x"))}) == 3
+    catalog.forget(KIND, "a", "x")
+    assert catalog.version(("a", "x")) is None
+
+
+def test_an_object_that_was_gone_may_come_back_as_it_was() -> None:
+    catalog = Catalog()
+    catalog.learn(KIND, body(("a", "x")))
+    catalog.forget(KIND, "a", "x")
+    catalog.learn(KIND, body(("a", "x")))
+    assert catalog.served(("a", "x")) is not None
+
+
+def test_a_spec_is_kept_as_text() -> None:
+    catalog = Catalog()
+    catalog.learn(KIND, body(("a", "x"), "id"))
+    seen = catalog.served(("a", "x"))
+    assert seen is not None
+    assert isinstance(seen.spec, EncodedSpec)
+    assert decoded(seen).spec == dict(seen.spec) == body(("a", "x"), "id")["spec"]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from controller.delivery.members import count
-from controller.proxy.members import FORGOTTEN, REMEMBERED, SILENT, Membership
-from controller.proxy.standing import Identity, Report
-from controller.proxy.tally import told
+from controller.proxy.receipts.members import FORGOTTEN, REMEMBERED, SILENT, Membership
+from controller.proxy.receipts.standing import Identity, Report
+from controller.proxy.receipts.status import receipt_status
 
 DIGEST, OLD = "sha256:new", "sha256:old"
 
@@ -237,7 +237,9 @@ def test_a_claim_at_another_proxy_displaces_nobody_who_is_vouched_for(goodbye: b
     other.hear(FORGED, Report(LATER, OLD), 101.0)
     if goodbye:
         other.leave(FORGED, LATER, 101.0)
-    summed = count([told(each) for each in ((other, vouching) if first else (vouching, other))], DIGEST)
+    summed = count(
+        [receipt_status(each) for each in ((other, vouching) if first else (vouching, other))], DIGEST
+    )
     assert (summed.served, summed.total, summed.laggards) == (1, 1, ())
 
 
@@ -245,7 +247,7 @@ def test_who_is_heard_of_anywhere_is_silent_nowhere_whatever_its_clock_says() ->
     one, other = membership("a"), membership()
     wait(one, SILENT)
     other.hear(pod("a"), Report(500, DIGEST), 120.0)
-    summed = count([told(one), told(other)], DIGEST)
+    summed = count([receipt_status(one), receipt_status(other)], DIGEST)
     assert (summed.served, summed.silent, summed.laggards) == (1, 0, ())
 
 
@@ -263,20 +265,22 @@ def test_latency_is_from_observed_to_served_of_those_who_had_another_before() ->
     known = membership("a")
     known.hear(pod("b"), Report(1, DIGEST, served_at=900.0), 901.0)
     assert list(known.latency().values()) == [1]
-    assert count([told(known)], DIGEST).p50 == "260ms"
+    assert count([receipt_status(known)], DIGEST).p50 == "260ms"
 
 
 def test_a_receipt_without_latencies_has_no_such_field_since_null_is_refused() -> None:
     nobody, somebody = membership(), membership("a")
-    assert "latency" not in told(nobody).model_dump(by_alias=True, exclude_none=True)
-    assert list(told(somebody).model_dump(by_alias=True, exclude_none=True)["latency"].values()) == [1]
+    assert "latency" not in receipt_status(nobody).model_dump(by_alias=True, exclude_none=True)
+    assert list(
+        receipt_status(somebody).model_dump(by_alias=True, exclude_none=True)["latency"].values()
+    ) == [1]
 
 
 def test_who_connected_elsewhere_later_counts_there() -> None:
     one, other = membership("a", "b"), membership("c")
     other.hear(pod("a"), Report(2000, OLD), 102.0)
     wait(one, SILENT)
-    summed = count([told(one), told(other)], DIGEST)
+    summed = count([receipt_status(one), receipt_status(other)], DIGEST)
     assert (summed.served, summed.total, summed.silent) == (1, 3, 1)
     assert [each.name for each in summed.laggards] == ["shop/b", "shop/a"]
 
@@ -285,7 +289,7 @@ def test_who_said_goodbye_elsewhere_is_nowhere() -> None:
     one, other = membership("a"), membership()
     other.hear(pod("a"), Report(2000, DIGEST), 102.0)
     other.leave(pod("a"), 2000, 102.0)
-    assert count([told(one), told(other)], DIGEST).total == 0
+    assert count([receipt_status(one), receipt_status(other)], DIGEST).total == 0
 
 
 @pytest.mark.parametrize(
@@ -299,10 +303,10 @@ def test_a_goodbye_elsewhere_keeps_nobody_out_who_is_heard_of_for_long(back: Ide
     one, other = membership("a"), membership()
     one.leave(pod("a"), 1000, 102.0)
     other.hear(back, Report(998, DIGEST), 103.0)
-    assert count([told(one), told(other)], DIGEST).total == 0
+    assert count([receipt_status(one), receipt_status(other)], DIGEST).total == 0
     before = one.version
     wait(one, SILENT)
-    summed = count([told(one), told(other)], DIGEST)
+    summed = count([receipt_status(one), receipt_status(other)], DIGEST)
     assert (summed.served, summed.total, one.version > before) == (1, 1, True)
 
 
@@ -312,7 +316,7 @@ def test_a_goodbye_of_long_ago_still_ends_one_that_is_silent_elsewhere() -> None
     one.leave(pod("a"), 2000, 102.0)
     for each in (one, other):
         wait(each, REMEMBERED)
-    assert count([told(one), told(other)], DIGEST).total == 0
+    assert count([receipt_status(one), receipt_status(other)], DIGEST).total == 0
 
 
 def test_claims_of_one_pod_are_one_member_in_whichever_namespace_they_say_it_is() -> None:
@@ -327,7 +331,7 @@ def test_where_a_proxy_is_behind_its_members_are_named_all_the_same() -> None:
     ahead.deliver("sha256:newest", 200.0, 200.5)
     for name in "ab":
         ahead.hear(pod(name), Report(1000, "sha256:newest", "main@sha1:2"), 201.0)
-    summed = count([told(ahead), told(behind)], "sha256:newest")
+    summed = count([receipt_status(ahead), receipt_status(behind)], "sha256:newest")
     assert (summed.served, summed.total) == (2, 4)
     assert {(each.name, each.serves) for each in summed.laggards} == {
         ("shop/c", "main@sha1:1"), ("shop/d", "main@sha1:1"),
@@ -336,10 +340,10 @@ def test_where_a_proxy_is_behind_its_members_are_named_all_the_same() -> None:
 
 def test_who_is_named_though_nobody_lags_stays_the_same_for_as_long_as_they_serve_it() -> None:
     known = membership(*(f"p{number}" for number in range(50)))
-    before = told(known)
+    before = receipt_status(known)
     for number in reversed(range(50)):
         known.hear(pod(f"p{number}"), Report(1000, DIGEST, "main@sha1:1", 100.25), 105.0)
-    assert told(known) == before
+    assert receipt_status(known) == before
     assert (len(before.others), before.laggards) == (20, ())
 
 
@@ -347,7 +351,7 @@ def test_a_receipt_names_a_few_and_counts_all() -> None:
     known = membership()
     for number in range(100):
         known.hear(pod(f"p{number}"), Report(1, f"sha256:{number}"), 101.0)
-    status = told(known)
+    status = receipt_status(known)
     summed = count([status], DIGEST)
     assert (len(status.laggards), len(status.groups), summed.total, summed.served) == (
         20,
@@ -359,6 +363,6 @@ def test_a_receipt_names_a_few_and_counts_all() -> None:
 
 def test_ten_thousand_members_fit_into_an_object() -> None:
     known = membership(*(f"checkout-{number:05}" for number in range(10_000)))
-    status = told(known)
+    status = receipt_status(known)
     assert count([status], DIGEST).served == 10_000
     assert len(status.model_dump_json()) < 200_000

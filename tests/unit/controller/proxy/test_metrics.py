@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from controller.proxy.metrics import Metrics
-from controller.proxy.receipt_metrics import ReceiptMetrics
+from controller.proxy.metrics import ProxyMetrics
+from controller.proxy.receipts.metrics import ReceiptMetrics, served_after
 
 from .scene import FEATURE_FLAG, Scene, flags
 
@@ -35,13 +36,13 @@ async def scraped() -> dict[str, float]:
     scene.learn("shop/bad", {"flags": 7})
     scene.open("shop/bad")
     await scene.rest()
-    metrics = Metrics(
-        scene.proxy.hub, scene.proxy.deliveries, scene.proxy.guard, [("flagshards", FakeView())]
-    )
-    ReceiptMetrics(scene.proxy.following.receipts, lambda: 3, metrics.registry)
+    registry = CollectorRegistry()
+    served_after(registry)
+    registry.register(ProxyMetrics(scene.proxy, [("flagshards", FakeView())], lambda: 1))
+    registry.register(ReceiptMetrics(scene.proxy.receipts, lambda: 3))
     return {
         f"{sample.name}{sorted(sample.labels.values())}": sample.value
-        for family in text_string_to_metric_families(metrics.text().decode())
+        for family in text_string_to_metric_families(generate_latest(registry).decode())
         for sample in family.samples
     }
 

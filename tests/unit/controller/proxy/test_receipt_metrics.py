@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.api.meta import ObjectKey, Resource
-from controller.proxy import receipt_metrics as module
-from controller.proxy.receipt_metrics import ReceiptMetrics
-from controller.proxy.receipts import Content, Place, Receipts
+from controller.proxy.receipts import metrics as module
+from controller.proxy.receipts.metrics import ReceiptMetrics, served_after
+from controller.proxy.receipts.receipts import Expected, Receipts
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import REPORT
 from evaluator.wire.delivery_pb2 import Member, ReportRequest
+
+if TYPE_CHECKING:
+    from controller.delivery.claims import Place
 
 
 @dataclass
@@ -29,17 +32,18 @@ class World:
 
     def __post_init__(self) -> None:
         self.receipts = Receipts(
-            place=self.place, content=self.content, caller=lambda _: None, pods=self, clock=lambda: self.now,
+            place=self.place, expected=self.expected, caller=lambda _: None, pods=self,
+            clock=lambda: self.now, served_after=served_after(self.registry).observe,
         )  # fmt: skip
-        ReceiptMetrics(self.receipts, lambda: self.writes, self.registry)
+        self.registry.register(ReceiptMetrics(self.receipts, lambda: self.writes))
 
     def place(self, selector: str, _: Call) -> Place | None:
         if selector == "forbidden":
             raise RpcError(Code.PERMISSION_DENIED, "no")
         return "shop", selector
 
-    def content(self, place: Place) -> Content:
-        return Content(
+    def expected(self, place: Place) -> Expected:
+        return Expected(
             Resource(ObjectKey("FeatureFlagConfiguration", *place), "u", 1, "1"), self.digest, 990.0
         )
 

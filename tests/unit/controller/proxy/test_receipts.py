@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from controller.api.meta import ObjectKey, Resource
-from controller.proxy import receipts as module
-from controller.proxy.members import REMEMBERED
-from controller.proxy.receipts import Content, Place, Receipts
+from controller.proxy.access.users import Caller
+from controller.proxy.receipts import receipts as module
+from controller.proxy.receipts.fleet import fleet
+from controller.proxy.receipts.members import REMEMBERED
+from controller.proxy.receipts.receipts import Expected, Receipts
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import LEAVE, MARK, REPORT
 from evaluator.wire.delivery_pb2 import LeaveRequest, Member, ReportRequest, ReportResponse
 from tests.unit.evaluator.server.fakes import settled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.delivery.claims import Place
 
 PLACE = ("shop", "flags")
 DIGEST = "sha256:new"
 OWNER = Resource(ObjectKey("FeatureFlagConfiguration", *PLACE), "uid", 1, "1")
 
 
-@dataclass(frozen=True)
-class Token:
-    namespace: str = "shop"
-    pod: str = "checkout-1"
-    pod_uid: str = "uid-1"
-    verified: bool = True
+TOKEN = Caller("shop", "checkout-1", "uid-1", verified=True)
 
 
 @dataclass
@@ -34,8 +36,8 @@ class World:
     """What is around the service."""
 
     now: float = 1000.0
-    content: Content | None = field(default_factory=lambda: Content(OWNER, DIGEST, 990.0))
-    caller: Token | None = None
+    expected: Expected | None = field(default_factory=lambda: Expected(OWNER, DIGEST, 990.0))
+    caller: Caller | None = None
     changed: list[Place] = field(default_factory=list)
 
     def exists(self, uid: str) -> bool | None:
@@ -44,10 +46,10 @@ class World:
     def ended(self, uid: str) -> bool:
         return uid == "u-ended"
 
-    def receipts(self) -> Receipts:
+    def receipts(self, changed: Callable[[Place], None] | None = None) -> Receipts:
         return Receipts(
-            place=self.place, content=lambda _: self.content, caller=lambda _: self.caller,
-            pods=self, clock=lambda: self.now, changed=self.changed.append,
+            place=self.place, expected=lambda _: self.expected, caller=lambda _: self.caller,
+            pods=self, clock=lambda: self.now, changed=changed or self.changed.append,
         )  # fmt: skip
 
     def place(self, selector: str, _: Call) -> Place | None:
@@ -114,19 +116,19 @@ def test_one_for_what_the_caller_may_not_read_is_refused(receipts: Receipts) -> 
 
 
 def test_a_token_says_who_it_is_whatever_the_message_claims(receipts: Receipts, world: World) -> None:
-    world.caller = Token()
+    world.caller = TOKEN
     report(receipts, pod="somebody-else")
-    member = receipts.fleet()["flagSets"][0]["members"][0]
+    member = fleet(receipts)["flagSets"][0]["members"][0]
     assert (member["name"], member["verified"]) == ("shop/checkout-1", True)
 
 
-@pytest.mark.parametrize("token", [None, Token(verified=False), Token(pod="")])
+@pytest.mark.parametrize("token", [None, replace(TOKEN, verified=False), replace(TOKEN, pod="")])
 def test_without_a_token_of_a_pod_it_is_a_claim(
-    receipts: Receipts, world: World, token: Token | None
+    receipts: Receipts, world: World, token: Caller | None
 ) -> None:
     world.caller = token
     report(receipts)
-    assert receipts.fleet()["flagSets"][0]["members"][0]["verified"] is False
+    assert fleet(receipts)["flagSets"][0]["members"][0]["verified"] is False
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,7 @@ def test_a_heartbeat_changes_nothing(receipts: Receipts, world: World) -> None:
 
 def test_another_content_makes_laggards(receipts: Receipts, world: World) -> None:
     report(receipts)
-    world.content = Content(OWNER, "sha256:newest", 1001.0)
+    world.expected = Expected(OWNER, "sha256:newest", 1001.0)
     receipts.tick(1.0)
     assert (world.changed, counted(receipts)) == ([PLACE, PLACE], [(PLACE, 0, 1)])
 
@@ -190,7 +192,7 @@ def test_claims_are_bounded_and_neither_members_nor_tokens_are_refused(
             report(receipts, pod="another")
         receipts.tick(1.0)
     report(receipts)
-    world.caller = Token()
+    world.caller = TOKEN
     report(receipts, pod="another")
     assert counted(receipts) == [(PLACE, 2, 2)]
 
@@ -223,9 +225,9 @@ def test_streams_that_send_no_receipts_are_counted_apart(receipts: Receipts) -> 
     ends = [receipts.followed(PLACE, call()), receipts.followed(PLACE, call())]
     receipts.followed(PLACE, call(**{MARK: "1"}))
     ends[0]()
-    flock = receipts.flock(PLACE)
-    assert flock is not None
-    assert (flock.status().delivered, counted(receipts)) == (1, [(PLACE, 0, 0)])
+    subscribers = receipts.subscribers(PLACE)
+    assert subscribers is not None
+    assert (subscribers.status().delivered, counted(receipts)) == (1, [(PLACE, 0, 0)])
 
 
 def test_what_nobody_follows_is_forgotten(receipts: Receipts) -> None:
@@ -244,15 +246,15 @@ def test_a_deleted_pod_is_no_member(receipts: Receipts) -> None:
 
 def test_a_process_whose_token_became_known_is_one_member(receipts: Receipts, world: World) -> None:
     report(receipts, pod="", member=Member(instance="i"))
-    world.caller = Token()
+    world.caller = TOKEN
     report(receipts, member=Member(instance="i"))
-    assert [each["name"] for each in receipts.fleet()["flagSets"][0]["members"]] == ["shop/checkout-1"]
+    assert [each["name"] for each in fleet(receipts)["flagSets"][0]["members"]] == ["shop/checkout-1"]
 
 
 def test_nobody_displaces_a_member_with_a_token_by_naming_its_process(
     receipts: Receipts, world: World
 ) -> None:
-    world.caller = Token()
+    world.caller = TOKEN
     report(receipts, member=Member(instance="i"))
     world.caller = None
     report(receipts, member=Member(instance="i", pod="other"))

@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from controller.api.receipt import FlagReceiptStatus
 from controller.delivery.members import Count, count
-from controller.proxy.members import FORGOTTEN, SILENT, Membership
-from controller.proxy.standing import Identity, Report
-from controller.proxy.tally import told
+from controller.proxy.receipts.members import FORGOTTEN, SILENT, Membership
+from controller.proxy.receipts.standing import Identity, Report
+from controller.proxy.receipts.status import receipt_status
 
 PROXIES = 3
 MEMBERS = 5
@@ -239,7 +239,7 @@ class Receipts(RuleBasedStateMachine):
             proxy.deliver(self.truth.digest, self.clock, self.clock)
 
     def summed(self) -> Count:
-        statuses = [told(each).model_dump(by_alias=True) for each in self.proxies]
+        statuses = [receipt_status(each).model_dump(by_alias=True) for each in self.proxies]
         return count([FlagReceiptStatus.model_validate(each) for each in statuses], self.truth.digest)
 
     @invariant()

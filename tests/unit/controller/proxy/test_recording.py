@@ -14,9 +14,11 @@ import pytest
 
 from controller.api.meta import ObjectKey, Resource
 from controller.api.receipt import receipt_name
-from controller.proxy import recording
-from controller.proxy.receipts import Content, Receipts
-from controller.proxy.recording import Recorder
+from controller.proxy.receipts import recording
+from controller.proxy.receipts import schedule as scheduling
+from controller.proxy.receipts.receipts import Expected, Receipts
+from controller.proxy.receipts.recording import Recorder
+from controller.proxy.receipts.schedule import Schedule
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.setbacks import Failed
 
@@ -25,7 +27,8 @@ from .test_receipts import OWNER, PLACE, World, report
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from controller.proxy.receipts import Flock, Place
+    from controller.delivery.claims import Place
+    from controller.proxy.receipts.receipts import Subscribers
 
 
 @dataclass
@@ -90,7 +93,7 @@ class Cluster:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "PACE", 0.2)
+    monkeypatch.setattr(scheduling, "PACE", 0.2)
     monkeypatch.setattr(recording, "TICK", 0.05)
 
 
@@ -106,13 +109,13 @@ def world() -> World:
 
 @contextlib.asynccontextmanager
 async def running(world: World, cluster: Cluster) -> AsyncIterator[Recorder]:
-    queue: KeyedQueue[Place] = KeyedQueue(asyncio.get_running_loop().time, lambda: 0.0)
+    clock = asyncio.get_running_loop().time
+    schedule = Schedule(KeyedQueue(clock, lambda: 0.0), clock)
     recorder = Recorder(
-        world.receipts(), cluster, "proxy-1", "flagstaff-system", lambda: datetime(2026, 1, 1, tzinfo=UTC), queue
+        world.receipts(schedule.changed), cluster, "proxy-1", "flagstaff-system",
+        lambda: datetime(2026, 1, 1, tzinfo=UTC), schedule,
     )  # fmt: skip
     task = asyncio.create_task(recorder.run())
-    # It takes its place before anything is told.
-    await asyncio.sleep(0)
     try:
         yield recorder
     finally:
@@ -165,17 +168,17 @@ async def test_receipts_that_come_to_the_same_are_summed_up_once_a_while(
     world: World, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with followed(world, cluster) as recorder:
-        (place,) = recorder._at
+        (place,) = recorder.receipts.places()
         summed: list[Place] = []
-        flock = Receipts.flock
+        subscribers = Receipts.subscribers
 
-        def counted(receipts: Receipts, asked: Place) -> Flock | None:
+        def counted(receipts: Receipts, asked: Place) -> Subscribers | None:
             summed.append(asked)
-            return flock(receipts, asked)
+            return subscribers(receipts, asked)
 
-        monkeypatch.setattr(Receipts, "flock", counted)
+        monkeypatch.setattr(Receipts, "subscribers", counted)
         for _ in range(60):
-            recorder.changed(place)
+            recorder.schedule.changed(place)
             await asyncio.sleep(0.01)
     assert 1 <= len(summed) <= 6
 
@@ -190,7 +193,7 @@ async def test_one_that_failed_is_written_again(world: World, cluster: Cluster) 
 
 
 async def test_without_an_owner_nothing_is_written(world: World, cluster: Cluster) -> None:
-    world.content = None
+    world.expected = None
     async with running(world, cluster) as recorder:
         report(recorder.receipts)
         await asyncio.sleep(0.3)
@@ -201,7 +204,7 @@ async def test_without_an_owner_nothing_is_written(world: World, cluster: Cluste
 async def test_receipts_are_of_feature_flag_configurations(
     world: World, cluster: Cluster, kind: str, writes: int
 ) -> None:
-    world.content = Content(Resource(ObjectKey(kind, *PLACE), "uid", 1, "1"), "sha256:new")
+    world.expected = Expected(Resource(ObjectKey(kind, *PLACE), "uid", 1, "1"), "sha256:new")
     async with running(world, cluster) as recorder:
         report(recorder.receipts)
         await asyncio.sleep(0.3)
@@ -212,7 +215,7 @@ async def test_an_object_that_was_made_again_has_a_receipt_again(world: World, c
     async with running(world, cluster) as recorder:
         report(recorder.receipts)
         await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 1)
-        world.content = Content(Resource(OWNER.key, "another", 1, "1"), "sha256:new", 990.0)
+        world.expected = Expected(Resource(OWNER.key, "another", 1, "1"), "sha256:new", 990.0)
         await cluster.until(lambda: len(cluster.of("FlagReceipt")) == 2)
     assert cluster.of("FlagReceipt")[1]["metadata"]["ownerReferences"][0]["uid"] == "another"
 
@@ -263,7 +266,7 @@ async def test_when_all_is_written_again_what_nobody_follows_any_more_is_removed
         recorder.receipts.pod_gone("u-checkout-1")
         recorder.receipts.tick(1.0)
         await cluster.until(lambda: cluster.refused > 0)
-        recorder.queue.forget(PLACE)
+        recorder.schedule.queue.forget(PLACE)
         recorder._write_all_again()
         cluster.down = False
         await cluster.until(lambda: not cluster.receipts)

@@ -294,7 +294,7 @@ async def test_the_digest_that_is_served_is_told_with_the_flags() -> None:
 
 async def test_a_malformed_object_hurts_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
-    scene.intake.learn("FeatureFlagConfiguration", {"metadata": None})
+    scene.sink.learn("FeatureFlagConfiguration", {"metadata": None})
     scene.learn("shop/web", flags("1"))
     assert said(scene.open("shop/web", path=SYNC)) == ["1"]
     assert "malformed" in caplog.text
@@ -320,7 +320,7 @@ async def test_topics_that_nobody_follows_any_more_leave_nothing_behind() -> Non
     for number in range(50):
         scene.open(f"shop/none-{number}").hang_up()
         scene.open(f"flagSetId=none-{number}").hang_up()
-    assert (scene.proxy.hub.topics, scene.proxy.hub.streams, scene.proxy.guard.seats.taken) == (
+    assert (scene.proxy.hub.topics, scene.proxy.hub.streams, scene.proxy.authorizer.limits.taken) == (
         0,
         0,
         0,

@@ -274,8 +274,8 @@ class Proxy:
 @contextlib.asynccontextmanager
 async def listening(proxy: Proxy) -> AsyncIterator[int]:
     """The proxy on a port."""
-    service = SyncService(proxy.backend, Hub(asyncio.get_running_loop()), asyncio.get_running_loop())
-    service.visits = proxy
+    loop = asyncio.get_running_loop()
+    service = SyncService(proxy.backend, Hub(loop), loop, visits=proxy)
     offered = Routes(unary={REPORT: proxy.report, LEAVE: proxy.report} if proxy.offers else {})
     listener = Listener(merged(service.routes(), offered), Limits(), name="sync")
     try:

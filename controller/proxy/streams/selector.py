@@ -1,4 +1,4 @@
-"""What a subscriber asks for: an object by its name, or whichever claims a flag set's id. Pure."""
+"""Selectors: a subscriber asks for an object by its name, or for the object that has a flagSetId. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SYNTAX: Final = "write core.openfeature.dev/NAMESPACE/NAME, NAMESPACE/NAME or fl
 
 
 class InvalidSelectorError(ValueError):
-    """Not a selector of ours; the text says how they are written."""
+    """Not a selector of this proxy; the text says how they are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Identified:
 
     flag_set_id: str
     reader: str = ""
-    """Whose view it is; empty: that of whoever may read everything."""
+    """Identifies who may read the same objects as the subscriber; empty: everything may be read."""
 
     def __str__(self) -> str:
         return f"flagSetId={self.flag_set_id}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.api.histogram import step
 from controller.api.receipt import entry
-from controller.proxy.standing import Group, Identity, Report, Standing
+from controller.proxy.receipts.standing import Group, Identity, Report, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

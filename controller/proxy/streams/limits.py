@@ -1,4 +1,4 @@
-"""How many streams there may be, of all and from one address. Pure."""
+"""Limits of the number of streams, in all and from one address. Pure."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from collections import Counter
 from evaluator.http.messages import Code, RpcError
 
 
-class Seats:
-    """Counts who is there."""
+class StreamLimits:
+    """Counts streams, and refuses those beyond the limits."""
 
     def __init__(self, most: int, most_per_host: int) -> None:
         self.most = most
         self.most_per_host = most_per_host
         self._hosts: Counter[str] = Counter()
         self.taken = 0
+        """Streams that are open."""
         self.refused = 0
+        """Streams that were refused so far."""
 
     @property
     def hosts(self) -> int:
-        """From how many addresses they come."""
+        """How many addresses they come from."""
         return len(self._hosts)
 
     def take(self, host: str) -> None:

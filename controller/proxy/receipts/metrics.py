@@ -1,4 +1,4 @@
-"""What Prometheus reads of receipts. Sums over all flag sets are exact; series by flag set are bounded."""
+"""Metrics of receipts. Sums over all flag sets are exact; series by flag set are bounded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-    from controller.proxy.receipts import Counts, Receipts
+    from controller.proxy.receipts.receipts import Counts, Receipts
 
 MOST_SETS: Final = 500
 """Flag sets that have series of their own: those with laggards first, then those that most follow."""
@@ -23,21 +23,23 @@ _STATES: Final = ("served", "lagging", "delivered")
 _SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 300.0)
 
 
-class ReceiptMetrics(Collector):
-    """Read off the receipts at each scrape, but for the histogram."""
+def served_after(registry: CollectorRegistry) -> Histogram:
+    """The histogram that `Receipts.served_after` is to observe."""
+    return Histogram(
+        "flagstaff_proxy_served_after_seconds",
+        "Time from the moment at which a change was observed until a member served it.",
+        buckets=_SECONDS,
+        registry=registry,
+    )
 
-    def __init__(self, receipts: Receipts, writes: Callable[[], int], registry: CollectorRegistry) -> None:
+
+class ReceiptMetrics(Collector):
+    """Read off the receipts at each scrape."""
+
+    def __init__(self, receipts: Receipts, writes: Callable[[], int]) -> None:
         """`writes` says how many writes of FlagReceipts there were."""
         self._receipts = receipts
         self._writes = writes
-        took = Histogram(
-            "flagstaff_proxy_served_after_seconds",
-            "Time from the moment at which a change was observed until a member served it.",
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        receipts.took = took.observe
-        registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry at each scrape."""

@@ -1,4 +1,4 @@
-"""From what a proxy knows of a flag set's members to the status of its FlagReceipt. Pure."""
+"""The status of a FlagReceipt, of what a proxy knows of a flag set's members. Pure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from controller.api.receipt import (
     ServedGroup,
     pack,
 )
-from controller.proxy.standing import Group
+from controller.proxy.receipts.standing import Group
 
 if TYPE_CHECKING:
-    from controller.proxy.members import Membership
-    from controller.proxy.standing import Standing
+    from controller.proxy.receipts.members import Membership
+    from controller.proxy.receipts.standing import Standing
 
 
 _KINDS: Final = tuple(product((False, True), repeat=2))
-"""Whether members are silent, and whether they are claims."""
+"""Whether members are silent, and whether they are without a reviewed token."""
 
 
-def told(membership: Membership, delivered: int = 0) -> FlagReceiptStatus:
+def receipt_status(membership: Membership, delivered: int = 0) -> FlagReceiptStatus:
     """The status. `delivered`: streams of subscribers that send no receipts."""
     groups = [
         ServedGroup(
@@ -55,7 +55,7 @@ def told(membership: Membership, delivered: int = 0) -> FlagReceiptStatus:
 
 
 def _fewer(groups: list[Group], digest: str) -> list[Group]:
-    """As many as a receipt holds: of small ones that serve something else it is not told what."""
+    """As many groups as a receipt holds; small ones that serve another digest are joined, without the digest."""
     if len(groups) <= MOST_GROUPS:
         return groups
     ordered = sorted(groups, key=lambda each: (each.digest != digest, -len(each.entries)))

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from controller.proxy.access import User
+from controller.proxy.access.users import User
 from evaluator.http.messages import Call, Code
 from evaluator.wire.messages import GET_METADATA
 
@@ -68,8 +68,8 @@ async def test_a_stream_that_hangs_up_during_the_review_leaves_nothing() -> None
     made = scene()
     made.open("a/web", "ann").hang_up()
     await made.rest()
-    guard = made.proxy.guard
-    assert (made.proxy.hub.streams, guard.waiting.taken, guard.seats.taken) == (0, 0, 0)
+    authorizer = made.proxy.authorizer
+    assert (made.proxy.hub.streams, authorizer.waiting.taken, authorizer.limits.taken) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("wanted", ["a-id", "b-id"])
@@ -106,7 +106,7 @@ async def test_warn_serves_everybody_at_once_and_names_whom_enforce_would_refuse
     assert all(said(each) == ["of a"] for each in streams)
     await made.rest()
     looks = {"no_token": 1, "invalid_token": 1, "forbidden": 1, "allowed": 1}
-    assert made.proxy.guard.looks == looks
+    assert made.proxy.authorizer.results == looks
     told = sorted(news.message for _, news in made.proxy.notices.take())
     assert [each.split()[1] for each in told] == ["10.0.0.1", "10.0.0.2", "bob"]
     assert made.proxy.notices.take() == []
@@ -118,7 +118,7 @@ async def test_warn_names_who_is_served_by_a_flag_set_id_without_the_right() -> 
     assert all(said(each) == ["of a"] for each in streams)
     await made.rest()
     looks = {"no_token": 1, "invalid_token": 1, "forbidden": 1, "allowed": 1}
-    assert made.proxy.guard.looks == looks
+    assert made.proxy.authorizer.results == looks
     told = sorted((resource.name, news.message.split()[1]) for resource, news in made.proxy.notices.take())
     assert told == [("web", "10.0.0.1"), ("web", "10.0.0.2"), ("web", "bob")]
 
@@ -127,7 +127,7 @@ async def test_off_looks_at_nothing() -> None:
     made = scene("off")
     assert said(made.open("a/web", "eve")) == ["of a"]
     await made.rest()
-    assert (made.reviews.asked, made.proxy.guard.looks) == ([], {})
+    assert (made.reviews.asked, made.proxy.authorizer.results) == ([], {})
 
 
 async def test_with_the_api_server_down_who_was_let_in_still_is_and_nobody_else() -> None:
@@ -212,7 +212,7 @@ def test_a_bound_token_tells_its_pod() -> None:
     key = "authentication.kubernetes.io/pod-"
     extra = ((f"{key}name", ("web-1",)), (f"{key}uid", ("u1",)))
     caller = User("system:serviceaccount:shop:web", extra=extra).caller
-    assert (caller.namespace, caller.service_account) == ("shop", "web")
+    assert (caller.namespace, caller.verified) == ("shop", True)
     assert (caller.pod, caller.pod_uid, caller.verified) == ("web-1", "u1", True)
 
 

@@ -1,9 +1,9 @@
-"""Who may open a stream. Handlers return at once, so a stream whose token is still to be reviewed waits,
-without a message.
+"""Who may open a stream.
 
-`off` looks at nothing. `warn` serves everybody at once, and counts and names whom `enforce` would refuse.
+`off` reviews nothing. `warn` serves everybody at once, and counts and names whom `enforce` would refuse.
 `enforce` refuses: UNAUTHENTICATED without a token of this cluster, PERMISSION_DENIED where its user may not
-`get` the FeatureFlagConfiguration, UNAVAILABLE while nobody can say.
+`get` the FeatureFlagConfiguration, UNAVAILABLE while nobody can say. A handler must return at once, so a stream
+stays open without a message until its token is reviewed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import logging
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from controller.proxy.access import bearer
-from controller.proxy.seats import Seats, host_of
-from controller.proxy.selector import Identified, InvalidSelectorError, Named, Topic, parse
+from controller.proxy.access.tokens import bearer
+from controller.proxy.streams.limits import StreamLimits, host_of
+from controller.proxy.streams.selector import Identified, InvalidSelectorError, Named, Topic, parse
 from controller.runtime.setbacks import Failed
 from evaluator.http.messages import Code, RpcError, header
 from evaluator.wire.messages import SELECTOR_HEADER, read_request
@@ -25,8 +25,10 @@ from evaluator.wire.messages import SELECTOR_HEADER, read_request
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable
 
-    from controller.delivery.claims import Place
-    from controller.proxy.access import Access, User
+    from controller.proxy.access.access import Access
+    from controller.proxy.access.notices import Notices
+    from controller.proxy.access.users import User
+    from controller.proxy.access.views import Views
     from controller.proxy.catalog import Catalog
     from evaluator.http.messages import Call, MessageStream
     from evaluator.http.routes import StreamHandler
@@ -35,14 +37,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 MOST_CLAIMS: Final = 16
-"""Objects with one flagSetId that are reviewed for a reader; who comes later waits until one of them goes."""
-AGAIN_SECONDS: Final = 2.0
-"""After a review that nobody could answer."""
+"""Objects with one flagSetId that are reviewed for a reader before its stream starts."""
 OFF, WARN, ENFORCE = "off", "warn", "enforce"
 ALLOWED, NO_TOKEN, INVALID_TOKEN, FORBIDDEN, UNKNOWN = (
     "allowed", "no_token", "invalid_token", "forbidden", "unknown",
 )  # fmt: skip
-"""What came of a look at a stream's token, as the metric has it."""
+"""The result of a review, as the metric has it."""
 _REFUSALS: Final = {
     NO_TOKEN: (
         Code.UNAUTHENTICATED,
@@ -56,51 +56,53 @@ _REFUSALS: Final = {
 }
 
 
-class Witness(Protocol):
-    """Who is told whom `enforce` would refuse."""
-
-    def unwelcome(self, place: Place, who: str, why: str) -> None:
-        """`who` was served the flags at `place` without the right to. Must not raise."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Visit:
-    """One stream."""
+class Subscription:
+    """One open stream."""
 
     host: str
     topic: Hashable
     reader: str
-    """Whose verdicts hold for it; empty where nobody asks."""
+    """The reader whose rights it depends on; empty where no rights are needed."""
 
 
-class Guard:
-    """Stands before the sync service; implements its `Visits`."""
+class Authorizer:
+    """Admits streams to the sync service, and counts those that are open."""
 
-    def __init__(self, mode: str, access: Access, catalog: Catalog, witness: Witness, seats: Seats) -> None:
+    def __init__(
+        self,
+        mode: str,
+        access: Access,
+        views: Views,
+        catalog: Catalog,
+        notices: Notices,
+        limits: StreamLimits,
+    ) -> None:
+        """`mode` is OFF, WARN or ENFORCE; `notices` are told whom ENFORCE would refuse."""
         self.mode = mode
-        self.seats = seats
-        self.looks: Counter[str] = Counter()
-        """Streams by what came of the look at their token."""
-        self.changed: Callable[[], None] = lambda: None
-        """Called when it became known what a reader may read."""
-        self.waiting = Seats(seats.most, seats.most_per_host)
-        """Streams that wait for a review."""
+        self.limits = limits
+        """Of open streams."""
+        self.results: Counter[str] = Counter()
+        """Streams by the result of their review."""
+        self.waiting = StreamLimits(limits.most, limits.most_per_host)
+        """Of streams that wait for a review."""
         self._access = access
+        self._views = views
         self._catalog = catalog
-        self._witness = witness
+        self._notices = notices
         self._tasks: set[asyncio.Task[None]] = set()
-        self._reviewing: set[tuple[str, Place]] = set()
         self._open: Counter[tuple[str, Hashable]] = Counter()
+        """Open streams by reader and topic."""
 
     @property
     def busy(self) -> bool:
         """Whether anything is being reviewed."""
         return bool(self._tasks)
 
-    # -- before a stream -----------------------------------------------------------------------------------------------
+    # -- before a stream
 
     def stream(self, method: Method, handler: StreamHandler) -> StreamHandler:
-        """`handler`, for those who may."""
+        """`handler` for callers that may read the selected object."""
 
         def open_stream(call: Call, message: bytes, stream: MessageStream) -> None:
             asked = header(call.headers, SELECTOR_HEADER)
@@ -109,19 +111,19 @@ class Guard:
                 topic = parse(selector)
             except InvalidSelectorError as error:
                 raise RpcError(Code.INVALID_ARGUMENT, str(error)) from error
-            self._let_in(topic, call, stream, partial(handler, call, message, stream))
+            self._authorize(topic, call, stream, partial(handler, call, message, stream))
 
         return open_stream
 
     def known(self, handler: StreamHandler) -> StreamHandler:
-        """`handler`, for whoever has a token at all."""
+        """`handler` for callers with any token of this cluster."""
 
         def open_stream(call: Call, message: bytes, stream: MessageStream) -> None:
-            self._let_in(None, call, stream, partial(handler, call, message, stream))
+            self._authorize(None, call, stream, partial(handler, call, message, stream))
 
         return open_stream
 
-    def _let_in(
+    def _authorize(
         self, topic: Topic | None, call: Call, stream: MessageStream, start: Callable[[], None]
     ) -> None:
         if self.mode != ENFORCE:
@@ -130,10 +132,10 @@ class Guard:
                 self._observe(topic, call)
             return
         if bearer(call) is None:
-            self.looks[NO_TOKEN] += 1
+            self.results[NO_TOKEN] += 1
             raise RpcError(*_REFUSALS[NO_TOKEN])
         if self._allowed_already(topic, call):
-            self.looks[ALLOWED] += 1
+            self.results[ALLOWED] += 1
             start()
             return
         host = host_of(call.peer)
@@ -156,14 +158,14 @@ class Guard:
         stream: MessageStream,
         start: Callable[[], None],
     ) -> None:
-        look, who = await self._look(topic, call)
-        self.looks[look] += 1
+        result, user = await self._review(topic, call)
+        self.results[result] += 1
         stream.on_closed = None
         if stream.closed:
             return
-        if look != ALLOWED:
-            refusal = (Code.PERMISSION_DENIED, f"{who} may not get {topic}")
-            stream.close(*_REFUSALS.get(look, refusal))
+        if result != ALLOWED:
+            refusal = (Code.PERMISSION_DENIED, f"{user} may not get {topic}")
+            stream.close(*_REFUSALS.get(result, refusal))
             return
         try:
             start()
@@ -173,8 +175,8 @@ class Guard:
             _log.exception("%s failed", call.path)
             stream.close(Code.INTERNAL, "internal error")
 
-    async def _look(self, topic: Topic | None, call: Call) -> tuple[str, str]:
-        """What is to be said of a call, and who its user is. Never raises but when cancelled."""
+    async def _review(self, topic: Topic | None, call: Call) -> tuple[str, str]:
+        """(result, user name) of a call. Raises nothing but CancelledError."""
         token = bearer(call)
         if token is None:
             return NO_TOKEN, ""
@@ -192,71 +194,37 @@ class Guard:
         if isinstance(topic, Named):
             return await self._access.may_read(user, (topic.namespace, topic.name))
         if isinstance(topic, Identified):
-            # Which of them it gets, its view decides; to wait for one is allowed to all.
-            for seen in self._catalog.claims(topic.flag_set_id)[:MOST_CLAIMS]:
-                await self._access.may_read(user, seen.place)
+            # The view decides which of them is sent; anybody may wait for one.
+            for place in self._catalog.holders(topic.flag_set_id)[:MOST_CLAIMS]:
+                await self._access.may_read(user, place)
         return True
 
-    # -- whose view of flagSetIds ----------------------------------------------------------------------------------------
+    # -- open streams
 
-    def reader(self, call: Call) -> str:
-        """Whose view of flagSetIds a call has; empty: of everything."""
-        user = self._access.last_known(call) if self.mode == ENFORCE else None
-        return "" if user is None else user.reader
+    def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> Subscription:
+        """A stream is about to start. Raises RpcError RESOURCE_EXHAUSTED where there are too many."""
+        subscription = Subscription(host_of(call.peer), topic, self._views.reader(call) if lasting else "")
+        self.limits.take(subscription.host)
+        if subscription.reader:
+            self._open[subscription.reader, topic] += 1
+        return subscription
 
-    def readable(self, reader: str, place: Place) -> bool | None:
-        """Whether `place` is in a reader's view; None: it is asked, and `changed` is called once
-        it is known.
-        """
-        if not reader:
-            return self.mode != ENFORCE
-        found = self._access.readable(reader, place)
-        if found is None:
-            self._review(reader, place)
-        return found
-
-    def _review(self, reader: str, place: Place) -> None:
-        user = self._access.reader(reader)
-        if user is not None and (reader, place) not in self._reviewing:
-            self._reviewing.add((reader, place))
-            self._spawn(self._ask(user, place))
-
-    async def _ask(self, user: User, place: Place) -> None:
-        try:
-            await self._access.may_read(user, place)
-        except Failed:
-            await asyncio.sleep(AGAIN_SECONDS)
-        finally:
-            self._reviewing.discard((user.reader, place))
-        self.changed()
-
-    # -- those who are there ---------------------------------------------------------------------------------------------
-
-    def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> Visit:
-        """See Visits."""
-        visit = Visit(host_of(call.peer), topic, self.reader(call) if lasting else "")
-        self.seats.take(visit.host)
-        if visit.reader:
-            self._open[visit.reader, topic] += 1
-        return visit
-
-    def left(self, visit: object) -> None:
-        """See Visits."""
-        assert isinstance(visit, Visit)  # noqa: S101 - what `entered` returned
-        self.seats.give(visit.host)
-        if visit.reader:
-            key = visit.reader, visit.topic
+    def left(self, subscription: Subscription) -> None:
+        """A stream has ended."""
+        self.limits.give(subscription.host)
+        if subscription.reader:
+            key = subscription.reader, subscription.topic
             self._open[key] -= 1
             if not self._open[key]:
                 del self._open[key]
 
     async def revoked(self) -> set[tuple[str, Hashable]]:
-        """Readers and names of open streams that may no longer be read by them. An API server that does not
-        answer revokes nothing.
+        """(reader, topic) of open streams whose reader may no longer read the topic. While the API server does not
+        answer nothing is revoked.
         """
         found: set[tuple[str, Hashable]] = set()
         for reader, topic in tuple(self._open):
-            user = self._access.reader(reader)
+            user = self._access.user_of(reader)
             if user is None or not isinstance(topic, Named):
                 continue
             try:
@@ -267,41 +235,39 @@ class Guard:
         return found
 
     def close(self) -> None:
-        """Ask nothing more; streams that wait are their connection's to end."""
+        """Review nothing more; streams that wait end with their connections."""
         for task in tuple(self._tasks):
             task.cancel()
 
-    # -- warn ------------------------------------------------------------------------------------------------------------
+    # -- `warn`
 
     def _observe(self, wanted: Topic | None, call: Call) -> None:
         topic = self._served(wanted)
         if bearer(call) is None:
-            self._tell(topic, call, NO_TOKEN, "")
+            self._count(topic, call, NO_TOKEN, "")
         elif self._allowed_already(topic, call):
-            self.looks[ALLOWED] += 1
-        elif len(self._tasks) < self.seats.most:
+            self.results[ALLOWED] += 1
+        elif len(self._tasks) < self.limits.most:
             self._spawn(self._observe_later(topic, call))
         else:
-            self.looks[UNKNOWN] += 1
+            self.results[UNKNOWN] += 1
 
     def _served(self, topic: Topic | None) -> Topic | None:
-        """What an id means to whoever may read everything, as all may here: what is judged is what was
-        served.
-        """
+        """The object that `warn` serves for a flagSetId: that is what the caller needs the right to."""
         if not isinstance(topic, Identified):
             return topic
-        claims = self._catalog.claims(topic.flag_set_id)
-        return Named(*claims[0].place) if claims else topic
+        holders = self._catalog.holders(topic.flag_set_id)
+        return Named(*holders[0]) if holders else topic
 
     async def _observe_later(self, topic: Topic | None, call: Call) -> None:
-        look, who = await self._look(topic, call)
-        self._tell(topic, call, look, who)
+        result, user = await self._review(topic, call)
+        self._count(topic, call, result, user)
 
-    def _tell(self, topic: Topic | None, call: Call, look: str, who: str) -> None:
-        self.looks[look] += 1
-        if look in {NO_TOKEN, INVALID_TOKEN, FORBIDDEN} and isinstance(topic, Named):
+    def _count(self, topic: Topic | None, call: Call, result: str, user: str) -> None:
+        self.results[result] += 1
+        if result in {NO_TOKEN, INVALID_TOKEN, FORBIDDEN} and isinstance(topic, Named):
             place = (topic.namespace, topic.name)
-            self._witness.unwelcome(place, who or host_of(call.peer), look)
+            self._notices.add(place, user or host_of(call.peer), result)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

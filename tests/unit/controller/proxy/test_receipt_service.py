@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.receipt import OBSERVED_AT
-from controller.proxy.access import (
+from controller.proxy.access.access import (
     KNOWN_REFUSED,
     REFUSED_SECONDS,
     TOKEN_SECONDS,
     VERDICT_SECONDS,
 )
+from controller.proxy.receipts.fleet import fleet
 from evaluator.http.messages import Call, Code, RpcError
 from evaluator.wire.delivery import LEAVE, REPORT
 from evaluator.wire.delivery_pb2 import LeaveRequest, Member, ReportRequest
@@ -22,7 +23,7 @@ from evaluator.wire.delivery_pb2 import LeaveRequest, Member, ReportRequest
 from .scene import Scene, flags
 
 if TYPE_CHECKING:
-    from controller.proxy.receipts import Receipts
+    from controller.proxy.receipts.receipts import Receipts
 
 PLACE = ("shop", "flags")
 
@@ -42,7 +43,7 @@ def goodbye(scene: Scene, _digest: str, token: str, selector: str = "shop/flags"
 
 
 def receipts(scene: Scene) -> Receipts:
-    return scene.proxy.following.receipts
+    return scene.proxy.receipts
 
 
 def counts(scene: Scene) -> list[tuple[Any, int, int]]:
@@ -51,9 +52,9 @@ def counts(scene: Scene) -> list[tuple[Any, int, int]]:
 
 
 def digest(scene: Scene) -> str:
-    content = scene.proxy.following.content(PLACE)
-    assert content is not None
-    return content.digest
+    expected = scene.proxy.receipt_service.expected(PLACE)
+    assert expected is not None
+    return expected.digest
 
 
 async def test_what_is_delivered_is_what_members_should_serve() -> None:
@@ -76,20 +77,20 @@ async def test_when_a_change_was_observed_is_told_by_the_object(
 ) -> None:
     scene = Scene()
     scene.learn("shop/flags", flags("one"), annotations={} if told is None else {OBSERVED_AT: told})
-    content = scene.proxy.following.content(PLACE)
-    assert content is not None
-    assert content.observed_at == moment
+    expected = scene.proxy.receipt_service.expected(PLACE)
+    assert expected is not None
+    assert expected.observed_at == moment
 
 
 async def test_streams_without_the_mark_are_counted_apart_until_they_end() -> None:
     scene = Scene()
     scene.learn("shop/flags", flags("one"))
     stream = scene.open("shop/flags")
-    flock = receipts(scene).flock(PLACE)
-    assert flock is not None
-    assert (flock.streams, flock.empty) == (1, False)
+    subscribers = receipts(scene).subscribers(PLACE)
+    assert subscribers is not None
+    assert (subscribers.streams, subscribers.empty) == (1, False)
     stream.hang_up()
-    assert flock.streams == 0
+    assert subscribers.streams == 0
 
 
 async def test_a_deleted_object_has_no_digest_and_its_members_serve_something_else() -> None:
@@ -100,7 +101,7 @@ async def test_a_deleted_object_has_no_digest_and_its_members_serve_something_el
     scene.forget("shop/flags")
     receipts(scene).tick(1.0)
     assert counts(scene) == [(PLACE, 0, 1)]
-    assert scene.proxy.following.content(PLACE) is None
+    assert scene.proxy.receipt_service.expected(PLACE) is None
 
 
 @pytest.mark.parametrize("token", ["", "nobodys", "reads-but-is-no-pod", "may-not-read"])
@@ -139,7 +140,7 @@ async def test_a_token_that_says_nothing_makes_a_claim(auth: str, token: str) ->
     scene.open("shop/flags")
     await scene.access.user("nobodys")
     report(scene, digest(scene), token)
-    assert receipts(scene).fleet()["flagSets"][0]["members"][0]["verified"] is False
+    assert fleet(receipts(scene))["flagSets"][0]["members"][0]["verified"] is False
 
 
 async def by_id() -> Scene:

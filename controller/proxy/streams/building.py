@@ -1,28 +1,25 @@
-"""From an object to the document that is delivered, once for each content. No I/O; takes long for a large
-set, and a thread may do it.
+"""Encodes the flags of an object as the document that streams are sent. No I/O; a large set takes long, so a thread
+may do it.
 
-What is bad never replaces what is good: a document that cannot be read leaves everything as it was, a flag
-with an error stays at its last good definition while its siblings move on, and a set whose shards are not all
-there stays at the previous whole one.
+Bad content never replaces good content: where a document cannot be read the previous one stays, a flag with an
+error stays at its last good definition while its siblings move on, and a set whose shards are not all there stays
+at the previous whole one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import orjson
 
-from controller.api.configuration import MissingShardsError, flag_document
+from controller.api.configuration import MissingShardsError
 from controller.api.fields import InvalidSpecError
-from evaluator.flags.accept import Refused, accept
+from controller.delivery.delivered import delivered
 from evaluator.flags.canonical import canonical
 from evaluator.flags.effective import NO_PROGRESS, Progress
 from evaluator.flags.model import DIGEST_KEY, LEFT_OUT_KEY, REVISION_KEY
-from evaluator.flags.operators import DEPTH
-from evaluator.flags.parse import parse
-from evaluator.flags.text import Bounds
 from evaluator.http.messages import Code
 from evaluator.wire.encoding import encode
 from evaluator.wire.servicer import Missing
@@ -32,15 +29,9 @@ if TYPE_CHECKING:
 
     from controller.api.meta import Resource
 
-_FILE: Final = "flags.json"
-_BOUNDS: Final = Bounds(document_bytes=256 * 1024 * 1024, flags=1_000_000, nodes=50_000_000)
-"""Of 256 shards; what one object may hold, the API server bounds."""
-_KEPT_BOUNDS: Final = replace(_BOUNDS, depth=2 * DEPTH + 16)
-"""Held rules are expanded, hence deeper than any that a person writes."""
-
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class EncodedFlagSet:
     """A flag set as it is delivered."""
 
     document: bytes
@@ -61,7 +52,7 @@ class Built:
 
 
 @dataclass(frozen=True, slots=True)
-class Unfit:
+class Undeliverable:
     """The object cannot be delivered as it is."""
 
     reason: str
@@ -70,7 +61,7 @@ class Unfit:
 
     @property
     def missing(self) -> Missing:
-        """What whoever asks is told while there is nothing earlier to serve."""
+        """What subscribers are told while there is nothing earlier to serve."""
         code = Code.UNAVAILABLE if self.reason == "ShardsMissing" else Code.FAILED_PRECONDITION
         return Missing(code, f"{self.reason}: {self.message}"[:500])
 
@@ -80,33 +71,28 @@ def build(
     shard: Callable[[str], Resource | None],
     previous: bytes | None,
     progress: Progress = NO_PROGRESS,
-) -> Built | Unfit:
-    """What is delivered of `resource`; `previous` is `Built.good` of what was delivered before it, if
+) -> EncodedFlagSet | Undeliverable:
+    """What is delivered of `resource`; `previous` is `EncodedFlagSet.good` of what was delivered before it, if
     anything was.
     """
     try:
-        document = flag_document(resource, shard)
+        found = delivered(resource, shard, progress, previous)
     except MissingShardsError as missing:
-        return Unfit("ShardsMissing", str(missing))
+        return Undeliverable("ShardsMissing", str(missing))
     except InvalidSpecError as error:
-        return Unfit("InvalidSpec", str(error))
-    parsed = parse(document.content, file=_FILE, bounds=_BOUNDS)
-    before = None
-    if parsed.errors and previous is not None:
-        before = parse(previous, file=_FILE, bounds=_KEPT_BOUNDS).flag_set
-    judged = accept(parsed, before, progress=progress)
-    if isinstance(judged, Refused):
-        return Unfit("InvalidFlags", judged.cause)
-    metadata = MappingProxyType({**judged.flag_set.metadata, DIGEST_KEY: judged.digest})
-    flag_set = replace(judged.flag_set, metadata=metadata)
-    return Built(
-        document=_marked(encode(flag_set), judged.missing),
-        good=canonical(judged.desired, provenance=True),
-        digest=judged.digest,
+        return Undeliverable("InvalidSpec", str(error))
+    if not found.digest:
+        return Undeliverable("InvalidFlags", found.cause)
+    metadata = MappingProxyType({**found.flag_set.metadata, DIGEST_KEY: found.digest})
+    flag_set = replace(found.flag_set, metadata=metadata)
+    return EncodedFlagSet(
+        document=_marked(encode(flag_set), found.missing),
+        good=canonical(found.desired, provenance=True),
+        digest=found.digest,
         revision=str(flag_set.metadata.get(REVISION_KEY, "")),
         flags=len(flag_set.flags),
-        held=judged.held,
-        left_out=judged.missing,
+        held=found.held,
+        left_out=found.missing,
     )
 
 

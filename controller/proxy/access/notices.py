@@ -1,6 +1,6 @@
-"""What a proxy says as Events: subscribers whom `--auth enforce` would refuse. Each once. Pure.
+"""Events about subscribers that `--auth enforce` would refuse, each subscriber once. Pure.
 
-What is said again is counted up by the API server, so a proxy that was restarted says nothing new.
+A proxy that was restarted repeats them; the API server counts repeated Events up.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 MOST_PLACES: Final = 1_000
 MOST_NAMES: Final = 200
-"""Of one object's subscribers that are remembered as named."""
-MOST_TOLD: Final = 5
+"""Subscribers of one object that are remembered."""
+MOST_LISTED: Final = 5
 """Names in one Event."""
 _WHY: Final = {
     "no_token": "sent no token",
@@ -29,15 +29,15 @@ _WHY: Final = {
 
 
 class Notices:
-    """Remembers what was said."""
+    """Remembers whom Events have named."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._named: dict[tuple[Place, str], dict[str, bool]] = {}
-        """Who came to a place for which reason, and whether that was said."""
+        """Subscribers by place and reason, and whether an Event has named them."""
 
-    def unwelcome(self, place: Place, who: str, why: str) -> None:
-        """`who` was served the flags at `place` without the right to."""
+    def add(self, place: Place, who: str, why: str) -> None:
+        """The subscriber `who` was served the flags at `place`, which it may not read; `why` is a review's result."""
         key = place, why
         if key not in self._named and len(self._named) >= MOST_PLACES:
             return
@@ -46,22 +46,22 @@ class Notices:
             names.setdefault(who, False)
 
     def take(self) -> list[tuple[Resource, News]]:
-        """What is to be said now."""
+        """(object, Event) of every subscriber that no Event has named yet."""
         return list(self._new())
 
     def _new(self) -> Iterator[tuple[Resource, News]]:
         for (place, why), names in tuple(self._named.items()):
-            seen = self._catalog.served(place)
-            new = [name for name, said in names.items() if not said]
-            if not new or seen is None:
+            served = self._catalog.served(place)
+            new = [name for name, named in names.items() if not named]
+            if not new or served is None:
                 continue
             names.update(dict.fromkeys(new, True))
             who, them = ("subscribers", "them") if len(new) > 1 else ("subscriber", "it")
             message = f"{who} {_listed(new)} {_WHY[why]}; --auth enforce would reject {them}"
-            yield seen.meta, News("UnauthenticatedSubscriber", message, warning=True)
+            yield served, News("UnauthenticatedSubscriber", message, warning=True)
 
 
 def _listed(names: Iterable[str]) -> str:
     some = sorted(names)
-    rest = f" and {len(some) - MOST_TOLD} more" if len(some) > MOST_TOLD else ""
-    return ", ".join(some[:MOST_TOLD]) + rest
+    rest = f" and {len(some) - MOST_LISTED} more" if len(some) > MOST_LISTED else ""
+    return ", ".join(some[:MOST_LISTED]) + rest

@@ -1,7 +1,7 @@
-"""From receipts to FlagReceipt objects: at most one write a second for a flag set while it changes, none
-while it does not.
+"""Writes FlagReceipt objects: at most one write a second for a flag set while its receipts change, none while they
+do not.
 
-A Lease says that this proxy lives; once it is not renewed, the leader drops what the proxy wrote.
+A Lease says that this proxy lives; once it is no longer renewed, the leader deletes the proxy's FlagReceipts.
 """
 
 from __future__ import annotations
@@ -22,27 +22,24 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.meta import Resource
-    from controller.proxy.receipts import Place, Receipts
-    from controller.runtime.queue import KeyedQueue
+    from controller.delivery.claims import Place
+    from controller.proxy.receipts.receipts import Receipts
+    from controller.proxy.receipts.schedule import Schedule
 
 _log = logging.getLogger(__name__)
 
-SETTLE: Final = 0.05
-"""Seconds that a change waits for others to come."""
-PACE: Final = 1.0
-"""Seconds between two writes of one flag set."""
 TICK: Final = 1.0
 RENEW: Final = 5.0
 DURATION: Final = 15
-"""Seconds after which a proxy that does not renew its Lease is taken for dead."""
+"""Seconds after which the leader takes a proxy that does not renew its Lease for dead."""
 WORKERS: Final = 4
 LOOK: Final = 60.0
-"""Seconds after which it is looked whether a receipt is still there: it may have been deleted by hand."""
+"""Seconds between two checks whether a receipt is still there: it may have been deleted by hand."""
 MOST_LOOKS: Final = 100
-"""At a time, every RENEW seconds."""
+"""Checks at a time, every RENEW seconds."""
 
 
-class Writer(Applier, Protocol):
+class ReceiptWriter(Applier, Protocol):
     """Applies, deletes, and sees what is there."""
 
     async def uid(self, api_version: str, kind: str, namespace: str, name: str) -> str | None:
@@ -54,11 +51,11 @@ class _Written:
     owner: str
     """The uid."""
     status: dict[str, Any]
-    """Empty: what is there is not known, and is to be written."""
+    """Empty: what is in the cluster is not known, and is to be written."""
     uid: str
     """The receipt's own; empty where no answer to a write has come yet."""
     look: float
-    """When to see whether it is there, on the loop's clock."""
+    """When to check whether it is there, on the loop's clock."""
 
 
 @dataclass(slots=True)
@@ -66,19 +63,18 @@ class Recorder:
     """Writes what `receipts` knows, as the proxy `identity`, whose Lease is in `namespace`."""
 
     receipts: Receipts
-    writer: Writer
+    writer: ReceiptWriter
     identity: str
     namespace: str
     now: Callable[[], datetime]
-    queue: KeyedQueue[Place]
+    schedule: Schedule
+    """Filled by `Receipts.changed`."""
     writes: int = 0
     _written: dict[Place, _Written] = field(default_factory=dict)
-    _at: dict[Place, float] = field(default_factory=dict)
     _renewed: float = 0.0
 
     async def run(self) -> None:
         """Record until cancelled."""
-        self.receipts.changed = self.changed
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_lease())
             tasks.create_task(self._tick())
@@ -86,13 +82,8 @@ class Recorder:
             for _ in range(WORKERS):
                 tasks.create_task(self._work())
 
-    def changed(self, place: Place) -> None:
-        """What is known of a flag set changed."""
-        since = asyncio.get_running_loop().time() - self._at.get(place, -PACE)
-        self.queue.put(place, max(SETTLE, PACE - since))
-
     async def close(self) -> None:
-        """Give the Lease up, so that others need not wait for it to run out. Never raises."""
+        """Delete the Lease, so that the leader need not wait for it to run out. Never raises."""
         try:
             await self.writer.delete(
                 "coordination.k8s.io/v1", "Lease", self.namespace, LEASE_PREFIX + self.identity
@@ -110,49 +101,49 @@ class Recorder:
             before = now
 
     async def _work(self) -> None:
+        queue = self.schedule.queue
         while True:
-            place = await self.queue.take()
+            place = await queue.take()
             try:
                 await self._record(place)
-                self.queue.succeeded(place)
+                queue.succeeded(place)
             except Setback as setback:
                 _log.warning("the receipts of %s/%s: %s", *place, setback.message)
-                self.queue.put_after_failure(place)
+                queue.put_after_failure(place)
             finally:
-                self.queue.done(place)
+                queue.done(place)
 
     async def _record(self, place: Place) -> None:
-        flock, known = self.receipts.flock(place), self._written.get(place)
-        if flock is None or flock.empty:
+        subscribers, known = self.receipts.subscribers(place), self._written.get(place)
+        if subscribers is None or subscribers.empty:
             await self._remove(place)
             return
-        owner = flock.owner
+        owner = subscribers.owner
         if owner is None or owner.key.kind != CONFIGURATION:
-            # It goes with its owner.
+            # Kubernetes deletes the receipt with its owner.
             self._written.pop(place, None)
             return
-        # Also what comes to the same was work: receipts that change nothing are no reason to sum up without a
-        # pause.
-        now = self._at[place] = asyncio.get_running_loop().time()
-        status = flock.status().model_dump(by_alias=True, exclude_none=True)
+        # Before it is known whether the status differs: also the summing up of what stays the same needs a pause.
+        now = self.schedule.begin(place)
+        status = subscribers.status().model_dump(by_alias=True, exclude_none=True)
         if known is not None and (known.owner, known.status) == (owner.uid, status):
             return
         if known is None:
-            # A write that seems to fail may be done all the same, and what is there is to be removed one day.
+            # A write that seems to fail may be done all the same; then the receipt has to be deleted one day.
             self._written[place] = _Written(owner.uid, {}, "", now + RENEW)
         body, _ = await self.writer.apply(self._manifest(owner, status), manager=self._manager)
-        # A receipt of the former owner may be collected as garbage just when it was given to the new one.
+        # The garbage collector may delete a receipt of the former owner just after it was given to the new one.
         kept = known is not None and known.owner == owner.uid
         look = known.look if known is not None and kept else now + RENEW
         self._written[place] = _Written(owner.uid, status, _uid(body), look)
         self.writes += 1
 
     async def _remove(self, place: Place) -> None:
-        self._at.pop(place, None)
+        self.schedule.forget(place)
         written = self._written.get(place)
         if written is None:
             return
-        # One that fails may be done all the same, or else is tried again: it is known until it succeeded.
+        # A deletion that fails is tried again, so the receipt stays known until one succeeded.
         written.status = {}
         name = receipt_name(place[1], self.identity)
         await self.writer.delete(API_VERSION, KIND, place[0], name)
@@ -160,9 +151,7 @@ class Recorder:
         self.writes += 1
 
     async def _look_after(self) -> None:
-        """Write again what somebody else deleted, for ever: in a fleet that is steady nothing else would
-        bring it back.
-        """
+        """Write again what somebody else deleted, for ever: while nothing changes nothing else would."""
         clock = asyncio.get_running_loop().time
         while True:
             await asyncio.sleep(RENEW)
@@ -185,11 +174,11 @@ class Recorder:
             written.look = now + LOOK
             return
         written.status, written.look = {}, now + RENEW
-        self.changed(place)
+        self.schedule.changed(place)
 
     async def _keep_lease(self) -> None:
-        """Renew it, for ever; where that was not possible for too long, or it was deleted, what we wrote was
-        dropped, and is written again.
+        """Renew the Lease, for ever. Where that was not possible for too long, or the Lease was deleted, the leader has
+        deleted our FlagReceipts, so they are written again.
         """
         clock = asyncio.get_running_loop().time
         known = ""
@@ -208,9 +197,9 @@ class Recorder:
     def _write_all_again(self) -> None:
         for written in self._written.values():
             written.status = {}
-        # Those that nobody follows any more are removed.
+        # Those that nobody subscribes to any more are deleted.
         for place in {*self._written, *self.receipts.places()}:
-            self.changed(place)
+            self.schedule.changed(place)
 
     @property
     def _manager(self) -> str:

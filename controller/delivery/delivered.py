@@ -1,0 +1,83 @@
+"""What evaluators are sent of an object: its flags as progress has them, their digest, and what is wrong. Pure.
+
+The one function that the proxy, the status of FeatureFlagConfiguration and, through that status, `flagstaff wait`
+go by, so that the digest that is served and the digest that is asked for are of the same thing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from controller.api.configuration import flag_document
+from evaluator.flags.accept import Refused, accept
+from evaluator.flags.effective import NO_PROGRESS, Progress
+from evaluator.flags.operators import DEPTH
+from evaluator.flags.parse import parse
+from evaluator.flags.problems import Problem, Severity
+from evaluator.flags.text import Bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.api.meta import Resource
+    from evaluator.flags.model import FlagSet
+
+_FILE: Final = "flags.json"
+_BOUNDS: Final = Bounds(document_bytes=256 * 1024 * 1024, flags=1_000_000, nodes=50_000_000)
+"""Of 256 shards; what one object may hold, the API server bounds."""
+_KEPT_BOUNDS: Final = replace(_BOUNDS, depth=2 * DEPTH + 16)
+"""Held rules are expanded, hence deeper than any that a person writes."""
+
+
+def no_progress(resource: Resource) -> Progress:
+    """The progress of an object that has neither rollouts nor overrides."""
+    del resource
+    return NO_PROGRESS
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What one object delivers."""
+
+    flag_set: FlagSet
+    """What evaluators read: the desired flags with progress; where it is refused, what could be read."""
+    desired: FlagSet
+    """The same without progress: the `previous` of the object's next content."""
+    digest: str
+    """Of `flag_set`: `sha256:<hex>`; empty where it is refused: it is unknown what is wanted."""
+    problems: tuple[Problem, ...]
+    """Errors and warnings, by place; a JSON path is all that is known of a place."""
+    held: tuple[str, ...] = ()
+    """Keys of the flags that stay at their last good definition, sorted."""
+    missing: tuple[str, ...] = ()
+    """Keys of bad flags that have no last good definition and so are not delivered, sorted."""
+
+    @property
+    def cause(self) -> str:
+        """Why it is refused: the first error, with its place."""
+        return Refused(self.problems).cause
+
+
+def delivered(
+    resource: Resource,
+    shard: Callable[[str], Resource | None],
+    progress: Progress = NO_PROGRESS,
+    previous: bytes | None = None,
+) -> Delivered:
+    """What `resource` delivers; `shard` finds a FlagShard beside it by name. `previous` is the last `desired` in
+    its canonical form with provenance, of which flags with an error are held. Takes long for a large set.
+
+    Raises InvalidSpecError where the object has no flags, MissingShardsError where a part of it is not there.
+    """
+    document = flag_document(resource, shard)
+    parsed = parse(document.content, file=_FILE, bounds=_BOUNDS)
+    before = None
+    if parsed.errors and previous is not None:
+        before = parse(previous, file=_FILE, bounds=_KEPT_BOUNDS).flag_set
+    judged = accept(parsed, before, progress=progress)
+    historic = (Problem("", 0, 0, Severity.WARNING, "historic", each) for each in document.warnings)
+    problems = (*judged.problems, *historic)
+    if isinstance(judged, Refused):
+        return Delivered(parsed.flag_set, parsed.flag_set, "", problems)
+    return Delivered(judged.flag_set, judged.desired, judged.digest, problems, judged.held, judged.missing)

@@ -1,0 +1,154 @@
+"""Remembers what the cluster said of tokens, and of who may read what.
+
+A token is remembered by its keyed hash alone. While the API server does not answer, what was allowed stays
+allowed for as long as the token itself is valid, an hour at most: serving does not depend on control. A refusal
+is asked for again within seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from cachetools import LRUCache
+
+from controller.proxy.access.answers import RETRY_SECONDS, Answer, Answers
+from controller.proxy.access.tokens import bearer, seconds_left
+from controller.proxy.access.users import NOBODY, Caller, User
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.delivery.claims import Place
+    from controller.proxy.access.users import Reviews
+    from evaluator.http.messages import Call
+
+TOKEN_SECONDS: Final = 300.0
+"""For how long a token is accepted without asking again."""
+VERDICT_SECONDS: Final = 60.0
+"""For how long it is remembered what a user may read."""
+REFUSED_SECONDS: Final = RETRY_SECONDS
+"""For how long a refusal is remembered: a role may have been given meanwhile."""
+KNOWN_REFUSED: Final = 60.0
+"""For how long the sender of a refused token need not wait for its next review."""
+OUTAGE_SECONDS: Final = 3600.0
+"""For how long what was allowed stays so while the API server does not answer."""
+MOST_KEPT: Final = 50_000
+REVIEWS: Final = 32
+"""Reviews at a time; more wait."""
+
+
+class Access:
+    """What the cluster said of tokens and users."""
+
+    def __init__(
+        self,
+        reviews: Reviews,
+        *,
+        clock: Callable[[], float],
+        unix_time: Callable[[], float],
+        most: int = MOST_KEPT,
+    ) -> None:
+        """`clock` is monotonic seconds; `unix_time` is what tokens expire by; `most` answers are kept."""
+        self._reviews = reviews
+        self._clock = clock
+        self._unix_time = unix_time
+        self._key = secrets.token_bytes(32)
+        turns = asyncio.Semaphore(REVIEWS)
+        self._users: Answers[User | None] = Answers(clock, turns, most)
+        self._verdicts: Answers[bool] = Answers(clock, turns, most)
+        self._readers: LRUCache[str, User] = LRUCache(most)
+        """One user of each reader."""
+
+    def known(self, call: Call) -> User | None:
+        """The user of the call's token, if it was reviewed and the review is fresh."""
+        token = bearer(call)
+        found = None if token is None else self._users.fresh(self._hash(token))
+        return None if found is None else found.value
+
+    def caller(self, call: Call) -> Caller:
+        """Who calls, as far as the cluster has said so by now; an answer that is not fresh is asked for in the
+        background.
+        """
+        token = bearer(call)
+        if token is None:
+            return NOBODY
+        self._users.ask_without_waiting(self._hash(token), partial(self.user, token))
+        user = self.last_known(call)
+        return NOBODY if user is None else user.caller
+
+    def last_known(self, call: Call) -> User | None:
+        """The user of the call's token, also while it is reviewed again."""
+        token = bearer(call)
+        found = None if token is None else self._users.good(self._hash(token))
+        return None if found is None else found.value
+
+    def undecided(self, call: Call) -> bool:
+        """Whether the call has a token of which no review has said for a while whose it is, or that it is
+        nobody's.
+        """
+        token = bearer(call)
+        return token is not None and not self._users.decided(self._hash(token))
+
+    def may_read_now(self, call: Call, place: Place) -> bool | None:
+        """Whether the caller may read the flags there; None: it is not known yet, and asked in the background."""
+        token = bearer(call)
+        if token is None:
+            return False
+        self.caller(call)
+        key = self._hash(token)
+        fresh, found = self._users.fresh(key), self._users.good(key)
+        if found is None or found.value is None:
+            return None if fresh is None else False
+        about = (found.value.reader, place)
+        self._verdicts.ask_without_waiting(about, partial(self.may_read, found.value, place))
+        verdict = self._verdicts.fresh(about) or self._verdicts.good(about)
+        return None if verdict is None else verdict.value
+
+    async def user(self, token: str) -> User | None:
+        """The token's user; None: the cluster does not know the token. Raises Failed where nobody can say."""
+
+        async def review() -> Answer[User | None]:
+            found = await self._reviews.user(token)
+            now = self._clock()
+            if found is None:
+                return Answer(None, now + REFUSED_SECONDS, now, now + KNOWN_REFUSED)
+            left = seconds_left(token, self._unix_time(), unlimited=OUTAGE_SECONDS)
+            return Answer(found, now + min(TOKEN_SECONDS, left), now + min(OUTAGE_SECONDS, left))
+
+        user = await self._users.ask(self._hash(token), review)
+        if user is not None:
+            self._readers[user.reader] = user
+        return user
+
+    async def may_read(self, user: User, place: Place) -> bool:
+        """Whether `user` may read the flags there. Raises Failed where nobody can say."""
+
+        async def review() -> Answer[bool]:
+            allowed = await self._reviews.may_read(user, *place)
+            now = self._clock()
+            if not allowed:
+                return Answer(False, now + REFUSED_SECONDS, now)
+            return Answer(True, now + VERDICT_SECONDS, now + OUTAGE_SECONDS)
+
+        return await self._verdicts.ask((user.reader, place), review)
+
+    def readable(self, reader: str, place: Place) -> bool | None:
+        """Whether the users of `reader` may read the flags there; None: not known now."""
+        found = self._verdicts.fresh((reader, place))
+        return None if found is None else found.value
+
+    def user_of(self, reader: str) -> User | None:
+        """A user of a reader."""
+        return self._readers.get(reader)
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        self._users.close()
+        self._verdicts.close()
+
+    def _hash(self, token: str) -> bytes:
+        return hashlib.blake2b(token.encode(), key=self._key, digest_size=32).digest()

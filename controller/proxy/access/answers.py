@@ -1,0 +1,110 @@
+"""Answers of the cluster by key, each asked for once however many callers wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from cachetools import LRUCache
+
+from controller.runtime.setbacks import Failed
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+T = TypeVar("T")
+
+RETRY_SECONDS: Final = 5.0
+"""How long the last good answer is used after the API server could not be asked."""
+MOST_UNAWAITED: Final = 10_000
+"""Questions under way that nobody waits for; past this only a caller that waits asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """What the cluster answered, with times on the clock of `Answers`."""
+
+    value: T
+    fresh_until: float
+    """Until then it is used without asking again."""
+    good_until: float
+    """Until then it is used where the API server does not answer."""
+    refused_until: float = 0.0
+    """Until then it is known that the answer was a refusal, though it no longer counts as one."""
+
+
+class Answers(Generic[T]):
+    """The answers to one kind of question; the least recently used are dropped."""
+
+    def __init__(self, clock: Callable[[], float], turns: asyncio.Semaphore, most: int) -> None:
+        """`clock` is monotonic seconds; `turns` bounds the questions at a time; `most` answers are kept."""
+        self._clock = clock
+        self._turns = turns
+        self._answers: LRUCache[object, Answer[T]] = LRUCache(most)
+        self._asking: dict[object, asyncio.Task[Answer[T]]] = {}
+        self._unawaited: set[asyncio.Future[T]] = set()
+
+    def fresh(self, key: object) -> Answer[T] | None:
+        """The answer, if it is fresh."""
+        found = self._answers.get(key)
+        return found if found is not None and found.fresh_until > self._clock() else None
+
+    def good(self, key: object) -> Answer[T] | None:
+        """The last answer, if it is still good for want of a fresh one."""
+        found = self._answers.get(key)
+        return found if found is not None and found.good_until > self._clock() else None
+
+    def decided(self, key: object) -> bool:
+        """Whether there is any answer, be it a refusal of up to a minute ago."""
+        found = self._answers.get(key)
+        if found is None:
+            return False
+        return max(found.fresh_until, found.good_until, found.refused_until) > self._clock()
+
+    async def ask(self, key: object, question: Callable[[], Awaitable[Answer[T]]]) -> T:
+        """The answer, asked for where it is not fresh. Raises Failed."""
+        found = self.fresh(key)
+        if found is not None:
+            return found.value
+        task = self._asking.get(key)
+        if task is None:
+            task = self._asking[key] = asyncio.ensure_future(self._ask(key, question))
+        # A caller that is cancelled must not cancel the question for the others who wait for it.
+        return (await asyncio.shield(task)).value
+
+    def ask_without_waiting(self, key: object, question: Callable[[], Awaitable[T]]) -> None:
+        """Have the answer asked for, where it is not fresh. One that fails is asked for again by a later call."""
+        if self.fresh(key) is None and len(self._asking) < MOST_UNAWAITED:
+            asked = asyncio.ensure_future(question())
+            self._unawaited.add(asked)
+            asked.add_done_callback(self._ended)
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        for unawaited in tuple(self._unawaited):
+            unawaited.cancel()
+        for task in self._asking.values():
+            task.cancel()
+
+    def _ended(self, asked: asyncio.Future[T]) -> None:
+        self._unawaited.discard(asked)
+        if not asked.cancelled():
+            # Otherwise asyncio logs that nobody looked at the exception.
+            asked.exception()
+
+    async def _ask(self, key: object, question: Callable[[], Awaitable[Answer[T]]]) -> Answer[T]:
+        try:
+            async with self._turns:
+                answer = await question()
+        except Failed:
+            known = self.good(key)
+            if known is None:
+                raise
+            # Callers of the next seconds need not wait for an API server that is down.
+            soon = min(self._clock() + RETRY_SECONDS, known.good_until)
+            answer = replace(known, fresh_until=soon)
+        finally:
+            del self._asking[key]
+        self._answers[key] = answer
+        return answer

@@ -1,0 +1,41 @@
+"""Bearer tokens as they are sent: where one is found in a call, and when it expires. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import TYPE_CHECKING, Final
+
+from evaluator.http.messages import header
+
+if TYPE_CHECKING:
+    from evaluator.http.messages import Call
+
+MOST_BYTES: Final = 16_384
+
+
+def bearer(call: Call) -> str | None:
+    """The bearer token of a call; None where there is none, or where it is too long or not ASCII."""
+    scheme, _, token = (header(call.headers, "authorization") or "").partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not 0 < len(token) <= MOST_BYTES or not token.isascii():
+        return None
+    return token
+
+
+def seconds_left(token: str, now: float, *, unlimited: float) -> float:
+    """Seconds until a token that the cluster has accepted expires by its own claim; `unlimited` where it states
+    none. `now` is Unix seconds.
+    """
+    parts = token.split(".")
+    if len(parts) != 3:
+        return unlimited
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (binascii.Error, ValueError, RecursionError):
+        return unlimited
+    expires = claims.get("exp") if isinstance(claims, dict) else None
+    if not isinstance(expires, int | float):
+        return unlimited
+    return max(0.0, expires - now)

@@ -1,0 +1,76 @@
+"""Who sends a request: the user of a bearer token as the cluster describes it, and the pod that it belongs to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_POD_NAME: Final = "authentication.kubernetes.io/pod-name"
+_POD_UID: Final = "authentication.kubernetes.io/pod-uid"
+_ACCOUNT: Final = "system:serviceaccount:"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The pod that sends a request, as far as its token is bound to one."""
+
+    namespace: str = ""
+    pod: str = ""
+    pod_uid: str = ""
+    verified: bool = False
+    """Whether the cluster has reviewed the token; otherwise nothing is known."""
+
+
+NOBODY: Final = Caller()
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """The user of a token, as a TokenReview describes it and a SubjectAccessReview asks for it."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @property
+    def caller(self) -> Caller:
+        """The pod and its namespace, as far as the token is bound to them."""
+        extra = dict(self.extra)
+        account = self.name.removeprefix(_ACCOUNT) if self.name.startswith(_ACCOUNT) else ""
+        return Caller(
+            namespace=account.partition(":")[0],
+            pod=next(iter(extra.get(_POD_NAME, ())), ""),
+            pod_uid=next(iter(extra.get(_POD_UID, ())), ""),
+            verified=True,
+        )
+
+    @property
+    def reader(self) -> str:
+        """An identifier that all users with the same rights share, such as the pods of one service account."""
+        identity = json.dumps([self.name, self.groups])
+        return hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()
+
+
+class Reviews(Protocol):
+    """The questions that the cluster answers."""
+
+    async def user(self, token: str) -> User | None:
+        """The token's user; None where the cluster does not know the token. Raises Failed."""
+
+    async def may_read(self, user: User, namespace: str, name: str) -> bool:
+        """Whether `user` may `get` this FeatureFlagConfiguration. Raises Failed."""
+
+
+def as_extra(found: Mapping[str, object]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """`userInfo.extra` as a User keeps it."""
+    return tuple(
+        (key, tuple(str(each) for each in values))
+        for key, values in sorted(found.items())
+        if isinstance(values, list)
+    )

@@ -1,0 +1,67 @@
+"""Which objects a subscriber may read, where it asks for a flagSetId that several objects have.
+
+Only with `enforce`: a flagSetId then means the oldest object among those that the caller may `get`, so each reader
+has a view of its own. Otherwise everybody has the same view.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from controller.runtime.setbacks import Failed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.delivery.claims import Place
+    from controller.proxy.access.access import Access
+    from controller.proxy.access.users import User
+    from evaluator.http.messages import Call
+
+AGAIN_SECONDS: Final = 2.0
+"""After a review that nobody could answer."""
+
+
+class Views:
+    """The views of all readers."""
+
+    def __init__(self, access: Access, *, enforced: bool) -> None:
+        self._access = access
+        self._enforced = enforced
+        self._reviewing: dict[tuple[str, Place], asyncio.Task[None]] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is being reviewed."""
+        return bool(self._reviewing)
+
+    def reader(self, call: Call) -> str:
+        """The reader whose view a call has; empty: the view of everything."""
+        user = self._access.last_known(call) if self._enforced else None
+        return "" if user is None else user.reader
+
+    def readable(self, reader: str, place: Place, changed: Callable[[], None]) -> bool | None:
+        """Whether `place` is in a reader's view; None: it is being reviewed, and `changed` is called afterwards."""
+        if not reader:
+            return not self._enforced
+        found = self._access.readable(reader, place)
+        user = self._access.user_of(reader) if found is None else None
+        if user is not None and (reader, place) not in self._reviewing:
+            review = asyncio.get_running_loop().create_task(self._review(user, place, changed))
+            self._reviewing[reader, place] = review
+        return found
+
+    def close(self) -> None:
+        """Review nothing more."""
+        for review in tuple(self._reviewing.values()):
+            review.cancel()
+
+    async def _review(self, user: User, place: Place, changed: Callable[[], None]) -> None:
+        try:
+            await self._access.may_read(user, place)
+        except Failed:
+            await asyncio.sleep(AGAIN_SECONDS)
+        finally:
+            del self._reviewing[user.reader, place]
+        changed()

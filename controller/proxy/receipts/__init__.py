@@ -1,0 +1,1 @@
+"""Receipts: who serves what, by flag set, and the FlagReceipt objects that say so."""

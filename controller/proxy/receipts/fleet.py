@@ -1,0 +1,61 @@
+"""`/fleet` on the management port: every member that this proxy knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from controller.proxy.receipts.status import moment
+from evaluator.http.messages import Response
+from evaluator.http.routes import Routes
+
+if TYPE_CHECKING:
+    from controller.delivery.claims import Place
+    from controller.proxy.receipts.receipts import Receipts, Subscribers
+    from controller.proxy.receipts.standing import Standing
+    from evaluator.http.messages import Request
+
+
+def routes(receipts: Receipts) -> Routes:
+    """`GET /fleet`, answered with `fleet` as JSON."""
+
+    def answer(_: Request) -> Response:
+        return Response(200, orjson.dumps(fleet(receipts)), (("content-type", "application/json"),))
+
+    return Routes(http={("GET", "/fleet"): answer})
+
+
+def fleet(receipts: Receipts) -> dict[str, Any]:
+    """`{"flagSets": [{"namespace", "name", "digest", "served", "total", "delivered", "members": [{"name", "node",
+    "version", "verified", "revision", "digest", "silent", "lagging", "since"}]}]}`.
+    """
+    return {"flagSets": [_flag_set(place, each) for place, each in receipts.all()]}
+
+
+def _flag_set(place: Place, subscribers: Subscribers) -> dict[str, Any]:
+    members = sorted(subscribers.membership.standings(), key=lambda each: each.who.name)
+    return {
+        "namespace": place[0],
+        "name": place[1],
+        "digest": subscribers.membership.digest,
+        "served": sum(not each.lagging for each in members),
+        "total": len(members),
+        "delivered": subscribers.streams,
+        "members": [_member(each) for each in members],
+    }
+
+
+def _member(standing: Standing) -> dict[str, Any]:
+    who = standing.who
+    return {
+        "name": who.name,
+        "node": who.node,
+        "version": who.version,
+        "verified": who.verified,
+        "revision": standing.revision,
+        "digest": standing.digest,
+        "silent": standing.silent,
+        "lagging": standing.lagging,
+        "since": moment(standing.since),
+    }

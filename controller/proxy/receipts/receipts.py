@@ -1,0 +1,236 @@
+"""`flagstaff.delivery.v1` at a proxy: which evaluator serves what, by flag set. On the loop; no I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from controller.proxy.receipts import requests
+from controller.proxy.receipts.members import Membership
+from controller.proxy.receipts.status import receipt_status
+from evaluator.http.messages import Code, RpcError, header
+from evaluator.http.routes import Routes
+from evaluator.wire.delivery import LEAVE, MARK, REPORT
+from evaluator.wire.delivery_pb2 import LeaveRequest, LeaveResponse, ReportRequest, ReportResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.api.meta import Resource
+    from controller.api.receipt import FlagReceiptStatus
+    from controller.delivery.claims import Place
+    from controller.proxy.access.users import Caller
+    from controller.proxy.receipts.members import Pods
+    from evaluator.http.messages import Call
+
+SOONEST: Final = 5.0
+LATEST: Final = 10.0
+"""Seconds between two reports of a member in which nothing changes."""
+_PER_SECOND: Final = 1000
+"""Reports that a proxy should get at most."""
+MOST_CLAIMED: Final = 50_000
+"""Members without a reviewed token, of all flag sets: anyone can claim to be one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the members of a flag set should serve."""
+
+    owner: Resource
+    """The object that is delivered; only its metadata is used."""
+    digest: str
+    observed_at: float | None = None
+    """Unix seconds at which the change to it was first observed, where the object tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many subscribe to one flag set."""
+
+    place: Place
+    served: int
+    """Members that serve what is delivered and are heard of."""
+    lagging: int
+    """The other members."""
+    delivered: int
+    """Streams of subscribers that send no receipts."""
+
+
+@dataclass(slots=True)
+class Subscribers:
+    """All who subscribe to one flag set here."""
+
+    membership: Membership
+    owner: Resource | None = None
+    streams: int = 0
+    """Of subscribers that send no receipts."""
+    reported: tuple[int, int, str] | None = None
+    """The state of which `Receipts.changed` was last called."""
+
+    def status(self) -> FlagReceiptStatus:
+        """Of the FlagReceipt."""
+        return receipt_status(self.membership, self.streams)
+
+    @property
+    def state(self) -> tuple[int, int, str]:
+        """Another value whenever the status may be another."""
+        return self.membership.version, self.streams, self.owner.uid if self.owner else ""
+
+    @property
+    def empty(self) -> bool:
+        """Whether there are none, nor were a while ago."""
+        return self.membership.empty and not self.streams
+
+
+@dataclass(slots=True)
+class Receipts:
+    """All flag sets of one proxy."""
+
+    place: Callable[[str, Call], Place | None]
+    """Where the object is that a selector means to a caller; None: there is none. Raises RpcError for what the
+    caller may not read.
+    """
+    expected: Callable[[Place], Expected | None]
+    """What is delivered there now."""
+    caller: Callable[[Call], Caller | None]
+    """Who calls; None where the call does not say. Raises RpcError UNAVAILABLE where that is not known yet."""
+    pods: Pods
+    clock: Callable[[], float]
+    """Unix seconds."""
+    changed: Callable[[Place], None] = lambda _place: None
+    """Called whenever the FlagReceipt of a place may be another."""
+    served_after: Callable[[float], None] = lambda _seconds: None
+    """Called for each member that has followed a change, with the seconds since the change was observed."""
+    most_per_host: int = MOST_CLAIMED
+    """Members without a reviewed token from one address."""
+    reports: int = 0
+    """Answered so far."""
+    refused: Counter[str] = field(default_factory=Counter)
+    """Reports that were refused, by gRPC's code in lower case."""
+    _subscribers: dict[Place, Subscribers] = field(default_factory=dict)
+    _claimed: Counter[str] = field(default_factory=Counter)
+    """Members without a reviewed token, by address."""
+    _claimed_total: int = 0
+
+    def routes(self) -> Routes:
+        """The service."""
+        return Routes(unary={REPORT: self.report, LEAVE: self.leave})
+
+    def report(self, call: Call, message: bytes) -> bytes:
+        """A member says what it serves."""
+        try:
+            answer = self._report(call, message)
+        except RpcError as error:
+            self.refused[error.code.name.lower()] += 1
+            raise
+        self.reports += 1
+        return answer
+
+    def leave(self, call: Call, message: bytes) -> bytes:
+        """A member stops."""
+        request = requests.read(LeaveRequest, message)
+        place = self.place(request.selector, call)
+        if place is not None and (subscribers := self._subscribers.get(place)) is not None:
+            who = requests.identity(call, request.member, self.caller(call))
+            subscribers.membership.leave(who, request.member.connected_at_ms, self.clock())
+            self._report_change(place, subscribers)
+        return requests.encoded(LeaveResponse())
+
+    def followed(self, place: Place, call: Call) -> Callable[[], None]:
+        """A stream of updates was opened; the returned function is to be called once it has ended."""
+        if header(call.headers, MARK) is not None:
+            return lambda: None
+        subscribers = self._subscribers_of(place)
+        subscribers.streams += 1
+        self._report_change(place, subscribers)
+
+        def ended() -> None:
+            subscribers.streams -= 1
+            self._report_change(place, subscribers)
+
+        return ended
+
+    def pod_gone(self, uid: str) -> None:
+        """A Pod was deleted."""
+        for place, subscribers in self._subscribers.items():
+            subscribers.membership.pod_gone(uid)
+            self._report_change(place, subscribers)
+
+    def tick(self, seconds: float) -> None:
+        """So much time has passed: to be called about every second."""
+        for place, subscribers in tuple(self._subscribers.items()):
+            subscribers.membership.tick(seconds)
+            self._refresh(place, subscribers)
+            self._report_change(place, subscribers)
+            if subscribers.empty:
+                del self._subscribers[place]
+        self._claimed = Counter(host for _, each in self.all() for host in each.membership.claims())
+        self._claimed_total = self._claimed.total()
+
+    def subscribers(self, place: Place) -> Subscribers | None:
+        """Who subscribes to a flag set, up to date with what is delivered."""
+        subscribers = self._subscribers.get(place)
+        if subscribers is not None:
+            self._refresh(place, subscribers)
+        return subscribers
+
+    def places(self) -> list[Place]:
+        """All flag sets that somebody subscribes to."""
+        return list(self._subscribers)
+
+    def all(self) -> list[tuple[Place, Subscribers]]:
+        """Of every flag set that somebody subscribes to, by namespace and name."""
+        return sorted(self._subscribers.items(), key=lambda each: each[0])
+
+    def counts(self) -> list[Counts]:
+        """Of every flag set that somebody subscribes to."""
+        return [Counts(place, *each.membership.counts(), each.streams) for place, each in self.all()]
+
+    def _report(self, call: Call, message: bytes) -> bytes:
+        request = requests.read(ReportRequest, message)
+        place = self.place(request.selector, call)
+        if place is not None:
+            who, now = requests.identity(call, request.member, self.caller(call)), self.clock()
+            report = requests.report(request, now)
+            subscribers = self._subscribers_of(place)
+            if not who.verified and not subscribers.membership.knows(who):
+                self._admit_claimed(who.host)
+            seconds = subscribers.membership.hear(who, report, now)
+            if seconds is not None:
+                self.served_after(seconds)
+            self._report_change(place, subscribers)
+        return requests.encoded(ReportResponse(next_ms=round(self._pause() * 1000)))
+
+    def _admit_claimed(self, host: str) -> None:
+        """Count one more member without a reviewed token; members that are known stay over the limit. Raises
+        RpcError RESOURCE_EXHAUSTED.
+        """
+        if self._claimed_total >= MOST_CLAIMED:
+            raise RpcError(Code.RESOURCE_EXHAUSTED, "too many members without a token")
+        if self._claimed[host] >= self.most_per_host:
+            raise RpcError(Code.RESOURCE_EXHAUSTED, "too many members without a token from this address")
+        self._claimed[host] += 1
+        self._claimed_total += 1
+
+    def _subscribers_of(self, place: Place) -> Subscribers:
+        subscribers = self._subscribers.get(place)
+        if subscribers is None:
+            subscribers = self._subscribers[place] = Subscribers(Membership(self.pods))
+        self._refresh(place, subscribers)
+        return subscribers
+
+    def _refresh(self, place: Place, subscribers: Subscribers) -> None:
+        expected = self.expected(place)
+        digest, observed = ("", None) if expected is None else (expected.digest, expected.observed_at)
+        subscribers.owner = None if expected is None else expected.owner
+        subscribers.membership.deliver(digest, observed, self.clock())
+
+    def _report_change(self, place: Place, subscribers: Subscribers) -> None:
+        if subscribers.reported != subscribers.state:
+            subscribers.reported = subscribers.state
+            self.changed(place)
+
+    def _pause(self) -> float:
+        members = sum(len(each.membership) for each in self._subscribers.values())
+        return max(SOONEST, min(LATEST, members / _PER_SECOND))

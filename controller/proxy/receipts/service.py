@@ -1,0 +1,117 @@
+"""Which flag set a receipt is about, who sends it, and what is expected of its sender; and which streams are open."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, cast
+
+from controller.api.receipt import OBSERVED_AT
+from controller.proxy.access.authorizer import ENFORCE, OFF, Subscription
+from controller.proxy.receipts.receipts import Expected
+from controller.proxy.streams.deliveries import UnreviewedError
+from controller.proxy.streams.selector import Named
+from evaluator.http.messages import Code, RpcError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from controller.delivery.claims import Place
+    from controller.proxy.access.access import Access
+    from controller.proxy.access.authorizer import Authorizer
+    from controller.proxy.access.users import Caller
+    from controller.proxy.receipts.receipts import Receipts
+    from controller.proxy.streams.deliveries import Deliveries
+    from controller.proxy.streams.selector import Topic
+    from evaluator.http.messages import Call
+
+_PENDING: Final = (Code.UNAVAILABLE, "the token is being reviewed; try again")
+_MODE_REFUSAL: Final = "receipts need a bearer token of a pod that may get this FeatureFlagConfiguration"
+
+
+class ReceiptService:
+    """Answers what `Receipts` must know of a call and of an object."""
+
+    def __init__(self, deliveries: Deliveries, access: Access, mode: str) -> None:
+        """`mode` is the Authorizer's."""
+        self._deliveries = deliveries
+        self._access = access
+        self._mode = mode
+
+    def place(self, selector: str, call: Call) -> Place | None:
+        """Where the object is that a selector means to a caller. Raises RpcError for a caller who may not read it."""
+        enforced = self._mode == ENFORCE
+        # At first: which object a flagSetId means depends on who the caller is.
+        if enforced and not self.caller(call).pod:
+            raise RpcError(Code.PERMISSION_DENIED, _MODE_REFUSAL)
+        topic = cast("Topic", self._deliveries.topic(selector, call))
+        try:
+            place = self._deliveries.place_sent(topic)
+        except UnreviewedError as error:
+            raise RpcError(*_PENDING) from error
+        if place is not None and enforced:
+            allowed = self._access.may_read_now(call, place)
+            if allowed is None:
+                raise RpcError(*_PENDING)
+            if not allowed:
+                raise RpcError(Code.PERMISSION_DENIED, _MODE_REFUSAL)
+        return place
+
+    def caller(self, call: Call) -> Caller:
+        """Who calls. Raises RpcError UNAVAILABLE while the token is reviewed: counted without a review, the report of
+        a verified member would be lost. With OFF no review is waited for.
+        """
+        who = self._access.caller(call)
+        if self._mode != OFF and self._access.undecided(call):
+            raise RpcError(*_PENDING)
+        return who
+
+    def expected(self, place: Place) -> Expected | None:
+        """What is delivered there now."""
+        served, content = self._deliveries.catalog.served(place), self._deliveries.contents.of(place)
+        if served is None:
+            return None
+        built = None if content is None else content.built
+        return Expected(
+            owner=served,
+            digest="" if built is None else built.digest,
+            observed_at=_unix_seconds(served.annotations.get(OBSERVED_AT)),
+        )
+
+
+class OpenStreams:
+    """Implements `Visits` of the sync service: the Authorizer and the Receipts are told of each stream."""
+
+    def __init__(self, authorizer: Authorizer, deliveries: Deliveries, receipts: Receipts) -> None:
+        self._authorizer = authorizer
+        self._deliveries = deliveries
+        self._receipts = receipts
+        self._ends: dict[Subscription, Callable[[], None]] = {}
+
+    def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
+        """A stream is about to start. Raises RpcError where there are too many."""
+        subscription = self._authorizer.entered(call, topic, lasting=lasting)
+        place = self._place(cast("Topic", topic)) if lasting else None
+        if place is not None:
+            self._ends[subscription] = self._receipts.followed(place, call)
+        return subscription
+
+    def left(self, visit: object) -> None:
+        """A stream has ended."""
+        subscription = cast("Subscription", visit)
+        self._authorizer.left(subscription)
+        end = self._ends.pop(subscription, None)
+        if end is not None:
+            end()
+
+    def _place(self, topic: Topic) -> Place | None:
+        if isinstance(topic, Named):
+            return topic.namespace, topic.name
+        return self._deliveries.place_of(topic)
+
+
+def _unix_seconds(text: str | None) -> float | None:
+    """RFC 3339 as Unix seconds; None for what is none."""
+    try:
+        return None if text is None else datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None

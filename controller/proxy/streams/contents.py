@@ -1,0 +1,220 @@
+"""The content of each object, read and encoded once for all who subscribe; a large one in a thread, one at a time.
+
+It is kept until the object goes, so that a subscriber who comes back finds the last good set even if the object
+has become bad meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api.meta import about
+from controller.delivery.delivered import no_progress
+from controller.proxy.encoded import decoded, spec_bytes
+from controller.proxy.streams.building import EncodedFlagSet, Undeliverable, build
+from evaluator.flags.model import REVISION_KEY
+from evaluator.http.messages import Code
+from evaluator.wire.servicer import Missing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+
+    from controller.api.meta import Resource
+    from controller.delivery.claims import Place
+    from controller.proxy.catalog import Catalog
+    from evaluator.flags.effective import Progress
+    from evaluator.wire.servicer import Make, Payload, Tell
+
+_log = logging.getLogger(__name__)
+
+LARGE: Final = 16_384
+"""Bytes of a spec from which on it is built in a thread; up to here it takes about two milliseconds."""
+NOT_SYNCED: Final = Missing(Code.UNAVAILABLE, "this proxy has not listed the cluster's objects yet")
+UNBUILDABLE: Final = Undeliverable(
+    "InternalError", "the flag set cannot be encoded; the proxy's log has more"
+)
+
+
+@dataclass(slots=True)
+class Content:
+    """What is delivered of one object."""
+
+    version: Hashable = None
+    """The catalog's version of the content that was built last; None: none was yet."""
+    built: EncodedFlagSet | None = None
+    """The last good one."""
+    undeliverable: Undeliverable | None = None
+    """Why the newest content is not delivered."""
+    payloads: dict[Make, Payload] = field(default_factory=dict)
+
+    @property
+    def known(self) -> bool:
+        """Whether there is an answer: a flag set, or why there is none."""
+        return self.version is not None
+
+    @property
+    def missing(self) -> Missing:
+        """What subscribers are told where nothing was built."""
+        return NOT_SYNCED if self.undeliverable is None else self.undeliverable.missing
+
+
+class Contents:
+    """What was built of the catalog's objects, for those that somebody asked for."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        context: Mapping[str, Any],
+        sinks: Callable[[Place], Iterable[tuple[Make, Tell]]],
+        progress: Callable[[Resource], Progress] = no_progress,
+    ) -> None:
+        """`context` is what in-process providers lay over each evaluation context; `sinks` are those of the
+        object's subscribers; `progress` is an object's rollouts and overrides, as in its status.
+        """
+        self.built = 0
+        """How many contents were built."""
+        self._catalog = catalog
+        self._context = context
+        self._sinks = sinks
+        self._progress = progress
+        self._contents: dict[Place, Content] = {}
+        self._waiting: dict[Place, None] = {}
+        """The objects whose content is to be built in the thread, in order."""
+        self._building: asyncio.Task[None] | None = None
+
+    @property
+    def building(self) -> bool:
+        """Whether a large set is being built."""
+        return self._building is not None
+
+    def all(self) -> Iterator[tuple[Place, Content]]:
+        """All of them."""
+        yield from tuple(self._contents.items())
+
+    def of(self, place: Place) -> Content | None:
+        """What is delivered of the object there, if anybody ever asked for it."""
+        return self._contents.get(place)
+
+    def forget(self, place: Place) -> None:
+        """The object there has gone."""
+        self._contents.pop(place, None)
+        self._waiting.pop(place, None)
+
+    def close(self) -> None:
+        """Build nothing more."""
+        self._waiting.clear()
+        if self._building is not None:
+            self._building.cancel()
+
+    def newest(self, place: Place) -> Content:
+        """What is delivered there. It is up to date if the object is small; a large one is built in the thread, and
+        its subscribers are told afterwards.
+        """
+        served = self._catalog.served(place)
+        if served is None:
+            return self._contents.get(place) or Content()
+        content = self._contents.setdefault(place, Content())
+        version = self._catalog.version(place)
+        if content.version == version:
+            return content
+        if spec_bytes(served) <= LARGE and not self._catalog.shards(place):
+            self._take(content, version, served, self._build(served, content.built, {}))
+            self._tell_all(place)
+        else:
+            self._waiting[place] = None
+            if self._building is None:
+                self._building = asyncio.get_running_loop().create_task(self._build_waiting())
+        return content
+
+    def payload(self, content: Content, make: Make) -> Payload | Missing:
+        """What is delivered, as `make` encodes it, or why nothing is."""
+        if content.built is None:
+            return content.missing
+        payload = content.payloads.get(make)
+        if payload is None:
+            payload = content.payloads[make] = make(content.built.document, self._context)
+        return payload
+
+    def _build(
+        self, served: Resource, before: EncodedFlagSet | None, shards: Mapping[str, Resource | None]
+    ) -> EncodedFlagSet | Undeliverable:
+        def shard(name: str) -> Resource | None:
+            found = shards.get(name)
+            return None if found is None else decoded(found)
+
+        previous = None if before is None else before.good
+        try:
+            return build(decoded(served), shard, previous, self._progress(served))
+        except Exception:  # noqa: BLE001 - logged; what is delivered stays
+            _log.exception("it cannot be built", extra=_about(served))
+            return UNBUILDABLE
+
+    async def _build_waiting(self) -> None:
+        """One set after another, each as it is when its turn comes, until none is waited for."""
+        try:
+            while self._waiting:
+                place = next(iter(self._waiting))
+                del self._waiting[place]
+                served, content = self._catalog.served(place), self._contents.get(place)
+                version = self._catalog.version(place)
+                if served is None or content is None or version == content.version:
+                    continue
+                shards = self._catalog.shards(place)
+                makes = {make for make, _ in self._sinks(place)}
+                built, payloads = await asyncio.to_thread(
+                    partial(self._build_with_payloads, served, content.built, shards, makes)
+                )
+                # Another object of that name may have come meanwhile.
+                if self._contents.get(place) is content:
+                    self._take(content, version, served, built)
+                    content.payloads.update(payloads)
+                    self._tell_all(place)
+                    self.newest(place)
+        finally:
+            self._building = None
+
+    def _build_with_payloads(
+        self,
+        served: Resource,
+        before: EncodedFlagSet | None,
+        shards: Mapping[str, Resource | None],
+        makes: Iterable[Make],
+    ) -> tuple[EncodedFlagSet | Undeliverable, dict[Make, Payload]]:
+        built = self._build(served, before, shards)
+        if isinstance(built, Undeliverable):
+            return built, {}
+        return built, {make: make(built.document, self._context) for make in makes}
+
+    def _take(
+        self, content: Content, version: Hashable, served: Resource, built: EncodedFlagSet | Undeliverable
+    ) -> None:
+        content.version = version
+        self.built += 1
+        if isinstance(built, Undeliverable):
+            content.undeliverable = built
+            level = logging.INFO if built.reason == "ShardsMissing" else logging.WARNING
+            kept = "the previous set stays" if content.built else "nothing is delivered"
+            _log.log(level, "%s: %s; %s", built.reason, built.message, kept, extra=_about(served))
+            return
+        content.undeliverable = None
+        if content.built is None or content.built.document != built.document:
+            content.payloads.clear()
+        content.built = built
+        if built.held or built.left_out:
+            _log.warning(
+                "%d flags with errors stay at their last good definition, %d have none here and are left out",
+                len(built.held), len(built.left_out), extra=_about(served),
+            )  # fmt: skip
+
+    def _tell_all(self, place: Place) -> None:
+        content = self._contents[place]
+        for make, tell in self._sinks(place):
+            tell(self.payload(content, make))
+
+
+def _about(served: Resource) -> dict[str, str]:
+    return about(served.key, served.annotations.get(REVISION_KEY, ""))

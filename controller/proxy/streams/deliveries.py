@@ -1,0 +1,167 @@
+"""The backend of the sync service: which object's flags a topic has, and what its streams are sent of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from controller.proxy.streams.contents import NOT_SYNCED
+from controller.proxy.streams.selector import Identified, InvalidSelectorError, Named, parse
+from evaluator.http.messages import Code, RpcError
+from evaluator.wire.servicer import Missing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+
+    from controller.delivery.claims import Change, Place
+    from controller.proxy.catalog import Catalog
+    from controller.proxy.streams.contents import Contents
+    from controller.proxy.streams.selector import Topic
+    from controller.proxy.streams.topics import Listeners, Topics
+    from evaluator.http.messages import Call
+    from evaluator.wire.servicer import Make, Tell
+
+
+class UnreviewedError(Exception):
+    """It is being reviewed what the topic's reader may read."""
+
+
+class Views(Protocol):
+    """Which objects a caller may read, where it asks for a flagSetId that several objects have."""
+
+    def reader(self, call: Call) -> str:
+        """The reader whose view a call has; empty: the view of everything."""
+
+    def readable(self, reader: str, place: Place, changed: Callable[[], None]) -> bool | None:
+        """Whether `place` is in a reader's view; None: not known yet, `changed` is called when it is."""
+
+
+def gone(topic: Topic) -> Missing:
+    """There is no such object. Streams that were sent its flags end, so that nobody takes them for current."""
+    return Missing(Code.NOT_FOUND, f"{topic}: there is no such flag set", ends_streams=True)
+
+
+class Deliveries:
+    """Implements `Backend` of the sync service."""
+
+    def __init__(
+        self, catalog: Catalog, topics: Topics, contents: Contents, views: Views, context: Mapping[str, Any]
+    ) -> None:
+        """`context` is what in-process providers lay over each evaluation context."""
+        self.catalog = catalog
+        self.contents = contents
+        self.synced = False
+        """Whether the catalog is complete; nothing is delivered before."""
+        self._topics = topics
+        self._views = views
+        self._context = context
+
+    # -- asked by the sync service
+
+    def topic(self, selector: str, call: Call) -> Hashable:
+        """The topic that a selector means; raises RpcError INVALID_ARGUMENT."""
+        try:
+            topic = parse(selector)
+        except InvalidSelectorError as error:
+            raise RpcError(Code.INVALID_ARGUMENT, str(error)) from error
+        if isinstance(topic, Identified):
+            return Identified(topic.flag_set_id, self._views.reader(call))
+        return topic
+
+    def context(self) -> Mapping[str, Any]:
+        """The JSON values that are laid over evaluation contexts."""
+        return self._context
+
+    def watch(self, topic: Hashable, make: Make, tell: Tell) -> Callable[[], None]:
+        """See Backend. What is encoded already is told before this returns."""
+        wanted = cast("Topic", topic)
+        listeners, cancel = self._topics.add(wanted, make, tell)
+        self._refresh(wanted, listeners)
+        return cancel
+
+    # -- told by the watches
+
+    def ready(self) -> None:
+        """The catalog is complete: from here on, an object that is not in it does not exist."""
+        self.synced = True
+        for topic, listeners in self._topics.all():
+            self._refresh(topic, listeners)
+
+    def changed(self, change: Change) -> None:
+        """The catalog has changed."""
+        for place in change.places:
+            if self.catalog.served(place) is None:
+                self.contents.forget(place)
+            for topic, listeners in self._topics.of(place, change.claims):
+                self._refresh(topic, listeners)
+            # Without subscribers, too: the last good set must be current when the next one comes.
+            if self.contents.of(place) is not None:
+                self.contents.newest(place)
+
+    def reviewed(self) -> None:
+        """A reader may read more or less than before."""
+        for topic, listeners in self._topics.identified():
+            self._refresh(topic, listeners)
+
+    # -- asked by others
+
+    def place_of(self, topic: Topic) -> Place | None:
+        """Where the object is whose flags a topic has; None also while its reader's rights are reviewed."""
+        try:
+            return self._find(topic)
+        except UnreviewedError:
+            return None
+
+    def place_sent(self, topic: Topic) -> Place | None:
+        """As `place_of`; during a review, where the object is whose flags the topic's streams were sent last. Raises
+        UnreviewedError where they were sent none.
+        """
+        try:
+            return self._find(topic)
+        except UnreviewedError:
+            listeners = self._topics.get(topic)
+            place = None if listeners is None else listeners.place
+            if place is None or self.catalog.served(place) is None:
+                raise
+            return place
+
+    def close(self) -> None:
+        """Tell nobody anything more."""
+        self._topics.clear()
+        self.contents.close()
+
+    def _find(self, topic: Topic) -> Place | None:
+        """As `place_of`. Raises UnreviewedError while it is not known whether the reader may read the oldest object
+        that it has not been refused.
+        """
+        if isinstance(topic, Named):
+            place = (topic.namespace, topic.name)
+            return place if self.catalog.served(place) is not None else None
+        for place in self.catalog.holders(topic.flag_set_id):
+            allowed = self._views.readable(topic.reader, place, self.reviewed)
+            if allowed is None:
+                raise UnreviewedError
+            if allowed:
+                return place
+        return None
+
+    def _refresh(self, topic: Topic, listeners: Listeners) -> None:
+        """Tell the topic's listeners what it has now, or have that encoded."""
+        if not self.synced:
+            _tell(listeners, NOT_SYNCED)
+            return
+        try:
+            listeners.place = self._find(topic)
+        except UnreviewedError:
+            return
+        if listeners.place is None:
+            _tell(listeners, gone(topic))
+            return
+        content = self.contents.newest(listeners.place)
+        if content.known:
+            for make, tell in listeners.all():
+                tell(self.contents.payload(content, make))
+
+
+def _tell(listeners: Listeners, missing: Missing) -> None:
+    for _, tell in listeners.all():
+        tell(missing)

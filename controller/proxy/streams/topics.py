@@ -1,0 +1,95 @@
+"""Which topics somebody subscribes to, and which topics may have the flags of an object. On the loop; no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from controller.proxy.streams.selector import Identified, Named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from controller.delivery.claims import Place
+    from controller.proxy.catalog import Catalog
+    from controller.proxy.streams.selector import Topic
+    from evaluator.wire.servicer import Make, Tell
+
+
+@dataclass(slots=True)
+class Listeners:
+    """All who subscribe to one topic."""
+
+    place: Place | None = None
+    """Where the object is whose flags they were sent last."""
+    sinks: dict[object, tuple[Make, Tell]] = field(default_factory=dict)
+    """How the flags are encoded for each of them, and the function that takes them."""
+
+    def all(self) -> tuple[tuple[Make, Tell], ...]:
+        """The sinks as they are now: one may be cancelled while others are told."""
+        return tuple(self.sinks.values())
+
+
+class Topics:
+    """All topics with listeners."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._listeners: dict[Topic, Listeners] = {}
+        self._identified: dict[str, set[Identified]] = {}
+        """Topics by flagSetId, one for each reader."""
+
+    def add(self, topic: Topic, make: Make, tell: Tell) -> tuple[Listeners, Callable[[], None]]:
+        """(all who listen to the topic, the function that removes this one)."""
+        token = object()
+        listeners = self._listeners.setdefault(topic, Listeners())
+        listeners.sinks[token] = (make, tell)
+        if isinstance(topic, Identified):
+            self._identified.setdefault(topic.flag_set_id, set()).add(topic)
+
+        def cancel() -> None:
+            listeners.sinks.pop(token, None)
+            if not listeners.sinks and self._listeners.get(topic) is listeners:
+                self._drop(topic)
+
+        return listeners, cancel
+
+    def get(self, topic: Topic) -> Listeners | None:
+        """All who listen to the topic; None where nobody does."""
+        return self._listeners.get(topic)
+
+    def all(self) -> Iterator[tuple[Topic, Listeners]]:
+        """Every topic that somebody listens to."""
+        yield from tuple(self._listeners.items())
+
+    def identified(self) -> Iterator[tuple[Topic, Listeners]]:
+        """Every topic that is a flagSetId."""
+        for topics in tuple(self._identified.values()):
+            for topic in tuple(topics):
+                if (listeners := self._listeners.get(topic)) is not None:
+                    yield topic, listeners
+
+    def of(self, place: Place, flag_set_ids: Iterable[str] = ()) -> list[tuple[Topic, Listeners]]:
+        """The topics that may have the flags of the object there: its name, its flagSetId, and `flag_set_ids`."""
+        ids = {self._catalog.flag_set_id(place), *flag_set_ids}
+        topics: list[Topic] = [each for id_ in ids for each in self._identified.get(id_, ())]
+        topics.append(Named(*place))
+        return [(topic, self._listeners[topic]) for topic in topics if topic in self._listeners]
+
+    def sinks(self, place: Place) -> Iterator[tuple[Make, Tell]]:
+        """The sinks of everybody who was sent the flags of the object there."""
+        for _, listeners in self.of(place):
+            if listeners.place == place:
+                yield from listeners.all()
+
+    def clear(self) -> None:
+        """Forget everybody."""
+        self._listeners.clear()
+
+    def _drop(self, topic: Topic) -> None:
+        del self._listeners[topic]
+        if isinstance(topic, Identified):
+            topics = self._identified[topic.flag_set_id]
+            topics.discard(topic)
+            if not topics:
+                del self._identified[topic.flag_set_id]
