@@ -57,8 +57,7 @@ class ArtifactServer:
     size.
     """
 
-    archives: Callable[[], Archives | None]
-    """None: not open yet."""
+    archives: Archives
     tokens: Callable[[], Collection[str]]
     """Whoever asks must bear one of them, unless there are none."""
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "send"))
@@ -73,16 +72,16 @@ class ArtifactServer:
         tokens = self.tokens()
         if tokens and not _believed(request, tokens):
             return Response(401, b"unauthorized\n", (("www-authenticate", "Bearer"),))
-        archives, path = self.archives(), request.path[1:]
-        found = None if archives is None else archives.find(path)
-        if archives is None or found is None:
+        path = request.path[1:]
+        found = self.archives.find(path)
+        if found is None:
             return Response(404, b"no such artifact\n", ())
         answer = _choose(request, found)
         if isinstance(answer, Response):
             return answer
         if self._sending >= AT_ONCE:
             return Response(503, b"too many at a time\n", (("retry-after", "5"),))
-        return self._streamed(answer, partial(archives.check, path))
+        return self._streamed(answer, partial(self.archives.check, path))
 
     def _streamed(self, chosen: _Chosen, check: Callable[[], None]) -> Streamed:
         def ended(well: bool) -> None:

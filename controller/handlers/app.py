@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import kopf
 
 from controller.api.kinds import ResourceType
-from controller.api.meta import Resource
 from controller.handlers.session import login
+from controller.runtime.feed import take
 
 if TYPE_CHECKING:
     import contextlib
@@ -25,31 +25,6 @@ _REOPEN_SECONDS: Final = 60
 """After so long a watch is opened anew where it was: a sign of life, even where nothing changes."""
 _SILENT_SECONDS: Final = 75.0
 """A watch that is silent for longer is cut: nobody is there any more."""
-
-
-def seen(cache: Cache, type_: ResourceType, body: dict[str, Any], *, deleted: bool) -> None:
-    """Take one event in. A malformed object is logged and hurts nobody else."""
-    try:
-        resource = _resource(type_, body)
-    except (KeyError, TypeError, AttributeError):
-        log.exception("a malformed %s was sent", type_.kind)
-        return
-    known = cache.get(resource.key)
-    if not deleted:
-        cache.learn(resource)
-    elif known is not None and known.uid == resource.uid:
-        cache.forget(resource.key)
-
-
-def _resource(type_: ResourceType, body: dict[str, Any]) -> Resource:
-    kept = {"apiVersion": type_.api_version, "kind": type_.kind, "metadata": body["metadata"]}
-    if type_.content:
-        kept |= {name: body[name] for name in ("spec", "status") if name in body}
-        return Resource.of(kept)
-    # A Secret has no generation: its version takes the place, so that every change is one.
-    meta = body["metadata"]
-    plain = {name: meta.get(name) for name in ("name", "namespace", "uid", "resourceVersion")}
-    return Resource.of({**kept, "metadata": plain})
 
 
 Relisted = Callable[[ResourceType], None]
@@ -78,17 +53,17 @@ def attach(
     async def end(**_: Any) -> None:
         await life.__aexit__(None, None, None)
 
-    def take(type_: ResourceType, body: dict[str, Any], told: str | None) -> None:
+    def took(type_: ResourceType, body: dict[str, Any], told: str | None) -> None:
         take_in(cache, relisted, type_, body, told)
 
-    register(handlers, kinds, health, take)
+    register(handlers, kinds, health, took)
 
 
 def take_in(
     cache: Cache, relisted: Relisted, type_: ResourceType, body: dict[str, Any], told: str | None
 ) -> None:
     """Take one event into `cache`; `told` is its type."""
-    seen(cache, type_, body, deleted=told == "DELETED")
+    take(cache, type_, body, deleted=told == "DELETED")
     if told is None:
         relisted(type_)
 

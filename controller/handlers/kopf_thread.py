@@ -43,6 +43,8 @@ class KopfThread:
     kinds: Sequence[ResourceType]
     relisted: Relisted
     health: WatchHealth
+    restart: asyncio.Event
+    """Set by whoever finds that a kind which is installed is not watched; cleared here."""
     namespaces: Sequence[str] = ()
     """None: all of them."""
     _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
@@ -52,6 +54,13 @@ class KopfThread:
     async def run(self) -> None:
         """Watch until cancelled."""
         quieten_kopf()
+        restarting = asyncio.create_task(self._restart_on_request())
+        try:
+            await self._watch_again_and_again()
+        finally:
+            restarting.cancel()
+
+    async def _watch_again_and_again(self) -> None:
         clock = asyncio.get_running_loop().time
         failures = 0
         while True:
@@ -62,8 +71,13 @@ class KopfThread:
             log.warning("the watches ended and restart in %g s: %s", pause, why)
             await asyncio.sleep(pause)
 
-    def again(self) -> None:
-        """Begin anew: a kind that is installed is not watched."""
+    async def _restart_on_request(self) -> None:
+        while True:
+            await self.restart.wait()
+            self.restart.clear()
+            self._end()
+
+    def _end(self) -> None:
         loop, stop = self._loop, self._stop
         if loop is not None and stop is not None:
             with contextlib.suppress(RuntimeError):
@@ -91,7 +105,7 @@ class KopfThread:
             for _ in range(int(_END_SECONDS / _ASK_SECONDS)):
                 if ended.done():
                     break
-                self.again()
+                self._end()
                 await asyncio.wait({ended}, timeout=_ASK_SECONDS)
 
     def _operate(self, home: asyncio.AbstractEventLoop) -> str:

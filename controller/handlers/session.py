@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 import kopf
 
+from controller.kube.answers import retry_after
+
 if TYPE_CHECKING:
     from yarl import URL
 
@@ -23,7 +25,6 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 3.0
-_LONGEST_RETRY_AFTER: Final = 30.0
 _LOGIN_PAUSE: Final = 1.0
 """Seconds between two logins with credentials that are refused."""
 _REFUSALS: Final = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
@@ -75,7 +76,7 @@ class Patience:
                     self._answered(url, response.status)
                     return response
                 self._lost(url, _told(response.status, url))
-                wait = max(pause, _retry_after(response))
+                wait = max(pause, retry_after(response.headers))
                 response.close()
             await asyncio.sleep(wait)
             pause = min(_LONGEST_PAUSE, pause * 2)
@@ -109,8 +110,3 @@ def _kind(url: URL) -> str:
     parts = url.path.strip("/").split("/")
     least = 4 if parts[0] == "apis" else 3
     return parts[-1] if len(parts) >= least else _DISCOVERY
-
-
-def _retry_after(response: aiohttp.ClientResponse) -> float:
-    text = response.headers.get("Retry-After", "")
-    return min(_LONGEST_RETRY_AFTER, float(text)) if text.isascii() and text.isdigit() else 0.0

@@ -12,6 +12,8 @@ from controller.runtime.setbacks import Failed, Stalled
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+MOST_RETRY_AFTER: Final = 30.0
+"""Seconds: whoever stands in between may ask for a day."""
 _EDIT: Final = re.compile(r'conflict with "([^"]*)" using ')
 
 
@@ -21,11 +23,21 @@ class Answer:
 
     status: int
     body: dict[str, Any]
+    retry_after: float = 0.0
+    """Seconds to wait before asking again, as the API server asked for."""
 
     @property
     def message(self) -> str:
         """Of a refusal."""
         return str(self.body.get("message", f"status {self.status}"))[:500]
+
+
+def retry_after(headers: Mapping[str, str]) -> float:
+    """The seconds of `Retry-After`, bounded; 0 where there are none. A date is not read: the API server sends
+    seconds.
+    """
+    text = headers.get("Retry-After", "").strip()
+    return min(MOST_RETRY_AFTER, float(text)) if text.isascii() and text.isdigit() else 0.0
 
 
 def expected(answer: Answer, kind: str, name: str) -> dict[str, Any]:

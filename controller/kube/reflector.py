@@ -18,10 +18,10 @@ import aiohttp
 import orjson
 from kubernetes.aio.client.exceptions import ApiException
 
-from controller.kube.answers import unreachable
+from controller.kube.answers import retry_after, unreachable
 from controller.kube.discovery import is_installed
 from controller.kube.paths import paths_of_all
-from controller.kube.requests import Requests
+from controller.kube.requests import JITTER, Requests
 from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
@@ -90,6 +90,14 @@ class _Absent(Exception):
     """The kind is not installed: 404."""
 
 
+class _Refused(Failed):
+    """The API server refused, and may have said when to ask again."""
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__("ApiServerFailed", message)
+        self.retry_after = retry_after
+
+
 class Reflector:
     """Follows one kind; a cut is resumed where it was, and what cannot be resumed is listed anew."""
 
@@ -132,6 +140,7 @@ class Reflector:
         """Follow until cancelled."""
         pause = _FIRST_PAUSE
         while True:
+            least = 0.0
             try:
                 if not self._version:
                     await self._list()
@@ -145,6 +154,9 @@ class Reflector:
                     self._nothing()
                     await asyncio.sleep(ABSENT_SECONDS)
                     continue
+            except _Refused as refusal:
+                self._lost(refusal.message)
+                least = refusal.retry_after * (1 + JITTER * self._random())
             except Failed as failure:
                 self._lost(failure.message)
             except Exception as error:
@@ -152,7 +164,7 @@ class Reflector:
                 log.exception("%s: the response cannot be read", self.view.type.plural)
                 self._lost(f"{type(error).__name__}: {error}"[:200])
             # Also between lists: an API server that answers 410 each time is not to be asked without end.
-            await asyncio.sleep(pause * (1 - self._random() / 2))
+            await asyncio.sleep(max(least, pause * (1 - self._random() / 2)))
             pause = min(_LONGEST_PAUSE, pause * 2) if not self.connected else _FIRST_PAUSE
 
     async def _is_absent(self) -> bool:
@@ -288,7 +300,7 @@ class _Request:
             raise _Gone
         if response.status == HTTPStatus.NOT_FOUND:
             raise _Absent
-        raise Failed("ApiServerFailed", f"status {response.status}")
+        raise _Refused(f"status {response.status}", retry_after(response.headers))
 
     @property
     def _list_suffix(self) -> str:

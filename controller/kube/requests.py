@@ -5,6 +5,7 @@ beside the loop if it is large.
 from __future__ import annotations
 
 import asyncio
+import random
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
@@ -13,7 +14,7 @@ import aiohttp
 import orjson
 from kubernetes.aio.client.exceptions import ApiException
 
-from controller.kube.answers import Answer, causes, expected, unreachable
+from controller.kube.answers import Answer, causes, expected, retry_after, unreachable
 from controller.kube.discovery import is_installed
 from controller.runtime.setbacks import Failed
 
@@ -28,8 +29,10 @@ LARGE: Final = 65_536
 """Bytes from which on JSON is read in a thread."""
 JSON: Final = "application/json"
 _HEADERS: Final = {"Content-Type": JSON, "Accept": JSON}
-_TRIES: Final = 4
-_PAUSE: Final = 0.25
+_PAUSES: Final = (0.25, 0.5, 1.0)
+"""Seconds before a request is tried again, after its first, second and third try."""
+JITTER: Final = 0.5
+"""A pause is longer by up to this share at random, so that those who were refused together come back apart."""
 _TIMEOUT: Final = 15.0
 _PASSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, 500, 502, 503, 504})
 
@@ -37,8 +40,10 @@ _PASSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, 500, 502, 503, 504})
 class Requests:
     """Whatever is asked of one API server."""
 
-    def __init__(self, api: ApiClient) -> None:
+    def __init__(self, api: ApiClient, random: Callable[[], float] = random.random) -> None:
+        """`random` returns numbers from 0 to 1."""
         self._api = api
+        self._random = random
 
     async def ask(
         self,
@@ -49,15 +54,15 @@ class Requests:
         content_type: str = JSON,
         accept: str = JSON,
     ) -> Answer:
-        """Ask, and ask again where the server says that it is passing. Raises Failed where there is no
-        answer.
+        """Ask, and ask again where the server says that it is passing, not before the time that it names.
+        Raises Failed where there is no answer.
         """
         headers = {"Content-Type": content_type, "Accept": accept}
-        for attempt in range(1, _TRIES):
+        for pause in _PAUSES:
             answer = await self.once(method, path, query or {}, body, headers)
             if answer.status not in _PASSING and not _overtaken(method, answer):
                 return answer
-            await asyncio.sleep(_PAUSE * attempt)
+            await asyncio.sleep(max(pause, answer.retry_after) * (1 + JITTER * self._random()))
         return await self.once(method, path, query or {}, body, headers)
 
     async def once(
@@ -88,7 +93,8 @@ class Requests:
             found = await asyncio.to_thread(read, content) if large else read(content or b"{}")
         except ValueError:
             found = {"message": content[:200].decode(errors="replace")}
-        return Answer(response.status, found if isinstance(found, dict) else {})
+        body_read = found if isinstance(found, dict) else {}
+        return Answer(response.status, body_read, retry_after(response.headers))
 
     async def pages(
         self, path: str, api_version: str, plural: str, accept: str

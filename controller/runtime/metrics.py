@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from controller.api.meta import ObjectKey, Resource
     from controller.runtime.cache import Cache
+    from controller.runtime.leadership import Role
     from controller.runtime.queue import KeyedQueue
     from controller.runtime.watch_health import WatchHealth
 
@@ -34,13 +35,13 @@ class Metrics(Collector):
         queues: Mapping[str, KeyedQueue[ObjectKey]],
         now: Callable[[], datetime],
         watches: WatchHealth,
+        role: Role,
     ) -> None:
         self._objects = objects
         self._watches = watches
         self._queues = queues
         self._now = now
-        self.leading = False
-        """Whether this replica works."""
+        self._role = role
         self.registry = CollectorRegistry(auto_describe=False)
         self._duration = Histogram(
             "flagstaff_reconcile_duration_seconds",
@@ -81,7 +82,9 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry at each scrape."""
-        yield GaugeMetricFamily("flagstaff_leader", "1 while this replica works.", value=float(self.leading))
+        yield GaugeMetricFamily(
+            "flagstaff_leader", "1 while this replica works.", value=float(self._role.leading)
+        )
         depth = GaugeMetricFamily(
             "flagstaff_queue_depth", "Objects that are waiting to be reconciled.", labels=("kind",)
         )
@@ -90,7 +93,7 @@ class Metrics(Collector):
         yield depth
         yield from self._of_watches()
         yield from self._of_objects()
-        if self.leading:
+        if self._role.leading:
             yield self._of_evaluators()
 
     def _of_watches(self) -> Iterator[Metric]:

@@ -7,45 +7,59 @@ import contextlib
 import logging
 import random
 import signal
+import socket
 import time
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, flagset, flagsource, receiver
 from controller.api.kinds import WATCHED
+from controller.api.meta import Resource
 from controller.artifacts import server as artifact_server
 from controller.artifacts.server import ArtifactServer
 from controller.artifacts.storages import Storages
+from controller.configurations.dead_proxies import ProxyFollower
+from controller.configurations.live_proxies import LiveProxies
 from controller.configurations.name_conflicts import ContestedReconciler
 from controller.configurations.serving import ServingReconciler
 from controller.configurations.validation import ConfigurationReconciler
+from controller.delivery.claims import Claims
 from controller.flagsets.fetch import ArtifactReader
 from controller.flagsets.provenance import ProvenanceDetail
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.handlers.kopf_thread import KopfThread
 from controller.kube.client import Cluster
+from controller.kube.lease import Lease
+from controller.receiver.endpoints import Endpoints
 from controller.receiver.reconciler import FlagReceiverReconciler
-from controller.receiver.server import LIMITS
+from controller.receiver.server import LIMITS, Receiver
 from controller.runtime import management
 from controller.runtime.cache import Cache
 from controller.runtime.clock import now
+from controller.runtime.collection import Collector
+from controller.runtime.dispatch import Dispatcher
+from controller.runtime.leadership import Leadership, Role
 from controller.runtime.loop import Loop, Reconciler
 from controller.runtime.metrics import Metrics
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.watch_health import WatchHealth
 from controller.runtime.watches import indexes_of
 from controller.sources.git.factory import GitFactory
+from controller.sources.leftovers import Leftovers
+from controller.sources.pending import PendingPushes
 from controller.sources.reconciler import SourceReconciler
-from controller.wiring.replica import STAGES, Controller, Ports
+from controller.wiring.replica import LEADER_LABEL, STAGES, Controller, Ports, readiness
 from controller.wiring.tokens import TokenFile
 from evaluator.http.server.limits import Limits
 from evaluator.http.server.listener import Listener
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from controller.api.meta import ObjectKey
+    from controller.runtime.cache import Change
     from controller.settings import ControllerSettings
+    from evaluator.http.routes import Routes
 
 log = logging.getLogger(__name__)
 
@@ -63,42 +77,64 @@ async def open_controller(
     """Ports open and parts joined; `work` does the rest. Raises OSError where a port is taken,
     InvalidSettingError, ConfigException.
     """
+    clock = asyncio.get_running_loop().time
     queues: dict[str, KeyedQueue[ObjectKey]] = {
         stage.type.kind: queue_of(stage.type.kind, settings.workers) for stage in STAGES
     }
-    metrics = Metrics(objects, queues, now, health)
+    role = Role()
+    metrics = Metrics(objects, queues, now, health, role)
     cluster = await Cluster.connect(settings.kubeconfig or None, now=now, wrote=metrics.wrote)
-    tokens = await asyncio.to_thread(TokenFile, settings.artifact_tokens_file)
-    controller = Controller(settings, cluster, objects, metrics, health)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(cluster.close)
-        served = ArtifactServer(lambda: controller.storages, lambda: tokens.tokens)
-        artifacts = Listener(served.routes(), artifact_server.LIMITS, name="artifacts")
-        managed = management.routes(controller.readiness, metrics.text)
-        manager = Listener(managed, Limits(), name="management")
-        webhooks = Listener(controller.receiver().routes(), LIMITS, name="receiver")
-        controller.ports = Ports(
-            management=await _open(stack, manager, settings.host, settings.management_port),
-            artifacts=await _open(stack, artifacts, settings.host, settings.artifact_port),
-            receiver=await _open(stack, webhooks, settings.host, settings.receiver_port),
-        )
-        controller.storages = Storages(
-            settings.storage_path / "artifacts", _address(settings, controller.ports.artifacts)
-        )
-        stack.callback(controller.storages.close)
-        git = GitFactory(
-            cluster.secret,
-            settings.storage_path / "mirrors",
-            allow_local=settings.allow_local,
-            authors=settings.provenance is ProvenanceDetail.FULL,
-        )
-        stack.push_async_callback(git.close)
+        tokens = await asyncio.to_thread(TokenFile, settings.artifact_tokens_file)
         stack.callback(asyncio.create_task(tokens.follow()).cancel)
-        controller.loops = {
-            kind: Loop(reconciler, objects, cluster, now=now, queue=queues[kind], observer=metrics)
-            for kind, reconciler in _reconcilers(controller, controller.storages, tokens, git).items()
+        bound = stack.enter_context(_bound(settings.host, settings.artifact_port))
+        address = _address(settings, bound.getsockname()[1])
+        storages = Storages(settings.storage_path / "artifacts", f"http://{address}")
+        stack.callback(storages.close)
+        git = _git(settings, cluster)
+        stack.push_async_callback(git.close)
+        collector = Collector(objects, cluster, WATCHED, settings.namespaces, health, clock)
+        proxies = ProxyFollower(LiveProxies(), objects, cluster, settings.namespace, clock)
+        claims, endpoints, pending = Claims(), Endpoints(), PendingPushes()
+        reconcilers: dict[str, Reconciler] = {
+            flagsource.KIND: SourceReconciler({"git": git}, storages, pending, random.random),
+            flagset.KIND: FlagSetReconciler(
+                objects,
+                _reader(settings, storages, tokens, address),
+                cluster,
+                _applied(objects),
+                random.random,
+                settings.provenance,
+            ),
+            configuration.KIND: ContestedReconciler(
+                ServingReconciler(ConfigurationReconciler(objects), objects, proxies.proxies), claims
+            ),
+            configuration.FLAG_KIND: ContestedReconciler(ConfigurationReconciler(objects), claims),
+            receiver.KIND: FlagReceiverReconciler(cluster.secret, endpoints),
         }
-        yield controller
+        loops = {
+            kind: Loop(reconciler, objects, cluster, now=now, queue=queues[kind], observer=metrics)
+            for kind, reconciler in reconcilers.items()
+        }
+        dispatcher = Dispatcher(objects, STAGES, loops, (proxies.changed, _rivals(claims)))
+        objects.on_change = dispatcher.changed
+        webhooks = Receiver(
+            endpoints,
+            objects,
+            expect=pending.expect,
+            wake=dispatcher.wake,
+            now=now,
+            clock=clock,
+            leading=lambda: role.leading,
+            received=metrics.received,
+        )
+        managed = management.routes(lambda: readiness(collector, role, health), metrics.text)
+        served = ArtifactServer(storages, lambda: tokens.tokens)
+        ports = await _listen(stack, settings, managed, bound, served.routes(), webhooks.routes())
+        leadership = Leadership(role, _election(settings, cluster), _label(settings, cluster))
+        leftovers = Leftovers(objects, storages, git.sweep, now)
+        yield Controller(ports, collector, leadership, dispatcher, loops, leftovers, proxies)
 
 
 def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:
@@ -108,43 +144,89 @@ def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:
     return KeyedQueue(clock, random.random, places=places, group=attrgetter("namespace"))
 
 
-async def _open(stack: contextlib.AsyncExitStack, listener: Listener, host: str, port: int) -> int:
-    bound = await listener.start(host, port)
-    stack.push_async_callback(listener.drain, _DRAIN)
-    return bound
+async def _listen(
+    stack: contextlib.AsyncExitStack,
+    settings: ControllerSettings,
+    managed: Routes,
+    bound: socket.socket,
+    artifacts: Routes,
+    webhooks: Routes,
+) -> Ports:
+    """Open the three ports; artifacts are served on `bound`."""
+    manager = Listener(managed, Limits(), name="management")
+    management_port = await manager.start(settings.host, settings.management_port)
+    stack.push_async_callback(manager.drain, _DRAIN)
+    server = Listener(artifacts, artifact_server.LIMITS, name="artifacts")
+    await server.start_on(bound)
+    stack.push_async_callback(server.drain, _DRAIN)
+    receiving = Listener(webhooks, LIMITS, name="receiver")
+    receiver_port = await receiving.start(settings.host, settings.receiver_port)
+    stack.push_async_callback(receiving.drain, _DRAIN)
+    return Ports(management_port, bound.getsockname()[1], receiver_port)
 
 
-def _reconcilers(
-    controller: Controller, storages: Storages, tokens: TokenFile, git: GitFactory
-) -> dict[str, Reconciler]:
-    settings, cluster, objects = controller.settings, controller.cluster, controller.objects
-    controller.git = git
+def _git(settings: ControllerSettings, cluster: Cluster) -> GitFactory:
+    return GitFactory(
+        cluster.secret,
+        settings.storage_path / "mirrors",
+        allow_local=settings.allow_local,
+        authors=settings.provenance is ProvenanceDetail.FULL,
+    )
 
-    # Our own, too: a replica that does not hold an artifact asks for it.
-    own = _address(settings, controller.ports.artifacts).removeprefix("http://")
 
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket whose port is known before anybody is answered: artifacts' URLs name it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)
+
+
+def _reader(
+    settings: ControllerSettings, storages: Storages, tokens: TokenFile, address: str
+) -> ArtifactReader:
     def local(path: str) -> bytes | None:
         found = storages.read(path)
         return None if found is None else found[0]
 
-    detail = settings.provenance
-    reader = ArtifactReader(local, settings.artifact_hosts, own=own, token=tokens.first)
-    return {
-        flagsource.KIND: SourceReconciler({"git": git}, storages, controller.expected, random.random),
-        flagset.KIND: FlagSetReconciler(objects, reader, cluster, controller.applied, random.random, detail),
-        configuration.KIND: ContestedReconciler(
-            ServingReconciler(ConfigurationReconciler(objects), objects, controller.proxies),
-            controller.claims,
-        ),
-        configuration.FLAG_KIND: ContestedReconciler(ConfigurationReconciler(objects), controller.claims),
-        receiver.KIND: FlagReceiverReconciler(cluster.secret, controller.endpoints),
-    }
+    # Our own address, too: a replica that does not hold an artifact asks for it.
+    return ArtifactReader(local, settings.artifact_hosts, own=address, token=tokens.first)
+
+
+def _applied(objects: Cache) -> Callable[[dict[str, Any]], None]:
+    """What we wrote is known before its event comes."""
+
+    def learn(body: dict[str, Any]) -> None:
+        objects.learn(Resource.of(body))
+
+    return learn
+
+
+def _rivals(claims: Claims) -> Callable[[Change], Iterable[ObjectKey]]:
+    """Objects that claim the same name as one that changed."""
+    return lambda change: claims.follow(change.before, change.after).rivals
+
+
+def _election(settings: ControllerSettings, cluster: Cluster) -> Lease | None:
+    if not settings.leader_election:
+        return None
+    return Lease(cluster, settings.namespace, settings.lease_name, settings.identity)
+
+
+def _label(settings: ControllerSettings, cluster: Cluster) -> Callable[[bool], Awaitable[None]] | None:
+    """Labels our own pod: the Services of the artifact server and the receiver select the leader by it."""
+    if not settings.pod:
+        return None
+
+    def label(leading: bool) -> Awaitable[None]:
+        labels = {LEADER_LABEL: "true" if leading else None}
+        return cluster.label_pod(settings.namespace, settings.pod, labels)
+
+    return label
 
 
 def _address(settings: ControllerSettings, port: int) -> str:
-    """Where others reach the artifact server."""
+    """Where others reach the artifact server: host and port."""
     service = f"flagstaff-artifacts.{settings.namespace}.svc.cluster.local.:{port}"
-    return f"http://{settings.artifact_address or service}"
+    return settings.artifact_address or service
 
 
 @contextlib.asynccontextmanager
@@ -190,8 +272,14 @@ async def run_controller(settings: ControllerSettings, say: Callable[[str], None
         loop.add_signal_handler(number, stop.set)
     objects, health = Cache(indexes_of(STAGES)), WatchHealth(time.monotonic)
     async with working(settings, objects, health, say, stop.set) as controller:
-        watches = KopfThread(objects, WATCHED, controller.relisted, health, settings.namespaces)
-        controller.watch_again = watches.again
+        watches = KopfThread(
+            objects,
+            WATCHED,
+            controller.relisted,
+            health,
+            controller.collector.unwatched,
+            settings.namespaces,
+        )
         watching = asyncio.create_task(watches.run())
         await stop.wait()
         for number in signals:

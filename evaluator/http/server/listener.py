@@ -201,6 +201,14 @@ class Listener:
         self._serve(server, tls, loop)
         return cast("int", server.sockets[0].getsockname()[1])
 
+    async def start_on(self, bound: socket.socket) -> None:
+        """Listen on a TCP socket that is bound already, for whoever must know the port first."""
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(
+            partial(_Greeting, self._port, loop.time, None), sock=bound, backlog=_BACKLOG
+        )
+        self._serve(server, None, loop)
+
     async def start_unix(self, path: str | Path, *, tls: TlsFiles | None = None, mode: int = MODE) -> None:
         """Listen on a unix socket at `path`, whoever may write by `mode` being let in. Raises OSError as
         `sockets.bind` does.

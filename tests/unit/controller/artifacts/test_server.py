@@ -16,11 +16,12 @@ from controller.api.meta import ObjectKey
 from controller.artifacts import server as module
 from controller.artifacts.server import LIMITS, ArtifactServer
 from controller.artifacts.storages import Storages
-from evaluator.http.messages import Headers, Request, Response
 from evaluator.http.server.listener import Listener
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from evaluator.http.messages import Headers
 
 KEY = ObjectKey("FlagSource", "apps", "flags")
 ARCHIVE = bytes(range(256)) * 40
@@ -72,7 +73,7 @@ async def guarded(tmp_path: Path) -> AsyncIterator[Served]:
 
 async def serving(root: Path, tokens: frozenset[str]) -> AsyncIterator[Served]:
     served = Served(root)
-    server = ArtifactServer(lambda: served.storages, lambda: tokens)
+    server = ArtifactServer(served.storages, lambda: tokens)
     listener = Listener(server.routes(), LIMITS, name="artifacts")
     served.port = await listener.start("127.0.0.1", 0)
     yield served
@@ -313,10 +314,3 @@ async def test_the_loop_goes_on_while_an_archive_is_read(
     assert (await served.ask("-I"))[0] == 200
     go_on.set()
     assert (await asking)[2] == ARCHIVE
-
-
-def test_before_there_is_a_store_nothing_is_there() -> None:
-    answer = ArtifactServer(lambda: None, frozenset).routes().http["GET", "/flagsource/*"]
-    response = answer(Request("GET", "/flagsource/a/b/c", "", (), b"", "peer"))
-    assert isinstance(response, Response)
-    assert response.status == 404

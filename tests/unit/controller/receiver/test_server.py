@@ -16,6 +16,7 @@ from controller.receiver.endpoints import BURST, Endpoint, Endpoints, webhook_pa
 from controller.receiver.payload import MOST_BYTES
 from controller.receiver.server import LIMITS, Receiver
 from controller.runtime.cache import Cache
+from controller.runtime.leadership import Role
 from controller.runtime.metrics import Metrics
 from controller.runtime.watch_health import WatchHealth
 from evaluator.http.messages import Request, Response
@@ -232,7 +233,7 @@ def test_each_request_counts_as_what_came_of_it(
 
 
 def test_the_metric_has_fixed_words_alone() -> None:
-    metrics = Metrics(Cache(), {}, lambda: NOW, WatchHealth(lambda: 0.0))
+    metrics = Metrics(Cache(), {}, lambda: NOW, WatchHealth(lambda: 0.0), Role())
     metrics.received("github", "woke")
     metrics.received("github", "woke")
     text = metrics.text().decode()

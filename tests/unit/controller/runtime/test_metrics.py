@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controller.api.meta import ObjectKey, Resource
 from controller.runtime.cache import Cache
+from controller.runtime.leadership import Role
 from controller.runtime.metrics import Metrics
 from controller.runtime.watch_health import WatchHealth
 
@@ -20,8 +21,8 @@ def scraped(status: dict[str, Any], kind: str = KIND, *, leading: bool = True) -
     """Evaluators of the one object, by state."""
     objects = Cache()
     objects.learn(Resource(ObjectKey(kind, "shop", "flags"), "u", 1, "1", status=status))
-    metrics = Metrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC), WatchHealth(lambda: 0.0))
-    metrics.leading = leading
+    health = WatchHealth(lambda: 0.0)
+    metrics = Metrics(objects, {}, lambda: datetime(2026, 1, 1, tzinfo=UTC), health, Role(leading))
     return {
         sample.labels["state"]: sample.value
         for family in text_string_to_metric_families(metrics.text().decode())

@@ -1,0 +1,79 @@
+"""Follows the proxies' Leases, and removes the receipts and the Lease of each proxy that died."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from controller.api import receipt
+from controller.api.kinds import LEASE
+from controller.runtime.setbacks import Setback
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from controller.api.meta import Resource
+    from controller.configurations.live_proxies import LiveProxies
+    from controller.runtime.cache import Cache, Change
+
+log = logging.getLogger(__name__)
+
+LOOK: Final = 5.0
+"""Seconds from one look at the Leases to the next."""
+
+
+class Leases(Protocol):
+    """Reads Leases; deletes objects."""
+
+    async def leases(self, namespace: str, labels: Mapping[str, str]) -> dict[str, str]:
+        """The Leases with these labels: when each was renewed last, by name. Raises Setback."""
+
+    async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
+        """Delete an object, if it is there and, where `uid` is given, still that one. Raises Setback."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyFollower:
+    """Keeps `proxies` true."""
+
+    proxies: LiveProxies
+    cache: Cache
+    cluster: Leases
+    namespace: str
+    """Of the proxies' Leases."""
+    clock: Callable[[], float]
+    """Monotonic seconds."""
+
+    def changed(self, change: Change) -> tuple[()]:
+        """A receipt that appears or changes shows that its proxy was there. Wakes nobody."""
+        if change.after is not None and change.after.key.kind == receipt.KIND:
+            self._meet(change.after)
+        return ()
+
+    async def look(self) -> None:
+        """One look, then a pause. Asks only where any proxy ever wrote a receipt."""
+        for each in self.cache.of_kind(receipt.KIND):
+            self._meet(each)
+        if self.proxies.alive:
+            try:
+                found = await self.cluster.leases(self.namespace, receipt.PROXY_LABEL)
+                await self._delete_dead(self.proxies.learn(found, self.clock()), found)
+            except Setback as setback:
+                log.warning("the proxies' Leases cannot be read: %s", setback.message)
+        await asyncio.sleep(LOOK)
+
+    def _meet(self, found: Resource) -> None:
+        self.proxies.meet(str(found.spec.get("proxy")), self.clock())
+
+    async def _delete_dead(self, dead: frozenset[str], leases: Mapping[str, str]) -> None:
+        for each in self.cache.of_kind(receipt.KIND):
+            if each.spec.get("proxy") in dead:
+                key = each.key
+                await self.cluster.delete(each.api_version, key.kind, key.namespace, key.name, uid=each.uid)
+                # Its event comes later.
+                self.cache.forget(key)
+        for name in leases:
+            if name.removeprefix(receipt.LEASE_PREFIX) in dead:
+                await self.cluster.delete(LEASE.api_version, LEASE.kind, self.namespace, name)

@@ -1,0 +1,94 @@
+"""What a proxy wrote goes once its Lease says that it died."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controller.api.meta import ObjectKey, Resource
+from controller.api.receipt import LEASE_PREFIX
+from controller.configurations import dead_proxies
+from controller.configurations.dead_proxies import ProxyFollower
+from controller.configurations.live_proxies import DURATION, LiveProxies
+from controller.runtime.cache import Cache, Change
+from controller.runtime.setbacks import Failed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RECEIPT = Resource(ObjectKey("FlagReceipt", "shop", "r"), "u", 1, "1", spec={"proxy": "p"})
+OTHER = Resource(ObjectKey("FlagReceipt", "shop", "s"), "v", 1, "1", spec={"proxy": "q"})
+
+
+@dataclass
+class Leases:
+    """A cluster's Leases, and what is deleted there."""
+
+    renewed: dict[str, str] = field(default_factory=dict)
+    fails: bool = False
+    asked: int = 0
+    deleted: list[tuple[str, str]] = field(default_factory=list)
+
+    async def leases(self, namespace: str, labels: Mapping[str, str]) -> dict[str, str]:
+        self.asked += 1
+        if self.fails:
+            raise Failed("ApiServerUnavailable", "no")
+        return self.renewed
+
+    async def delete(self, _version: str, kind: str, _namespace: str, name: str, *, uid: str = "") -> None:
+        self.deleted.append((kind, name))
+
+
+@dataclass
+class Around:
+    cluster: Leases = field(default_factory=Leases)
+    cache: Cache = field(default_factory=Cache)
+    time: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.proxies = ProxyFollower(
+            LiveProxies(), self.cache, self.cluster, "flagstaff-system", lambda: self.time
+        )
+
+
+@pytest.fixture
+def around(monkeypatch: pytest.MonkeyPatch) -> Around:
+    monkeypatch.setattr(dead_proxies, "LOOK", 0.0)
+    return Around()
+
+
+async def test_where_no_proxy_ever_wrote_a_receipt_nothing_is_asked(around: Around) -> None:
+    await around.proxies.look()
+    assert around.cluster.asked == 0
+
+
+async def test_receipts_and_lease_of_a_dead_proxy_are_deleted_and_no_others(around: Around) -> None:
+    for each in (RECEIPT, OTHER):
+        around.cache.learn(each)
+    for moment in ("t1", "t2"):
+        around.cluster.renewed = {f"{LEASE_PREFIX}p": "t1", f"{LEASE_PREFIX}q": moment}
+        await around.proxies.look()
+        around.time += DURATION
+    assert around.proxies.proxies.alive == ["q"]
+    assert around.cluster.deleted == [("FlagReceipt", "r"), ("Lease", f"{LEASE_PREFIX}p")]
+    assert around.cache.of_kind("FlagReceipt") == [OTHER]
+
+
+async def test_leases_that_cannot_be_read_say_nothing_about_anybody(
+    around: Around, caplog: pytest.LogCaptureFixture
+) -> None:
+    around.cache.learn(RECEIPT)
+    around.cluster.fails = True
+    around.time = 10 * DURATION
+    await around.proxies.look()
+    assert around.proxies.proxies.alive == ["p"]
+    assert around.cluster.deleted == []
+    assert "Leases were not read" in caplog.text
+
+
+def test_a_receipt_shows_that_its_proxy_lives(around: Around) -> None:
+    around.proxies.changed(Change(None, RECEIPT))
+    around.proxies.changed(Change(OTHER, None))
+    assert around.proxies.proxies.alive == ["p"]

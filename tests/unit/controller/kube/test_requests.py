@@ -1,0 +1,101 @@
+"""How long the client waits before it asks an API server again that refused it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.api.kinds import FLAG_SET
+from controller.kube import requests
+from controller.kube.answers import Answer, retry_after
+from controller.kube.client import Cluster
+from controller.kube.reflector import Reflector, View
+from controller.kube.requests import Requests
+from tests.stub_api import stub_api
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+PATH = "/apis/flagstaff.dev/v1beta1/flagsets"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Nobody:
+    """Takes in what a watch tells."""
+
+    def learn(self, kind: str, body: dict[str, Any]) -> None:
+        """Not looked at."""
+
+    def forget(self, kind: str, namespace: str, name: str) -> None:
+        """Not looked at."""
+
+    def listed(self, kind: str, namespace: str) -> None:
+        """Not looked at."""
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not true():  # noqa: ASYNC110 - what is waited for is state of another thread
+            await asyncio.sleep(0.01)
+
+
+async def test_who_is_told_when_to_come_again_does_not_come_before(tmp_path: Path) -> None:
+    clock = asyncio.get_running_loop().time
+    with stub_api(tmp_path, "429") as stub:
+        cluster = await Cluster.connect(str(stub.kubeconfig), now=lambda: NOW)
+        asking = asyncio.create_task(cluster.everywhere("flagstaff.dev/v1beta1", "flagsets", ()))
+        await until(lambda: stub.count("GET", PATH, 429) == 1)
+        refused = clock()
+        # The answer is on its way.
+        await asyncio.sleep(0.3)
+        await asyncio.to_thread(stub.refuse, "")
+        assert await asking == []
+        assert clock() - refused > 0.9
+        assert stub.count("GET", PATH, 429) == 1
+        await cluster.close()
+
+
+async def test_a_watch_that_is_told_when_to_come_again_does_not_come_before(tmp_path: Path) -> None:
+    clock = asyncio.get_running_loop().time
+    with stub_api(tmp_path, "429") as stub:
+        cluster = await Cluster.connect(str(stub.kubeconfig), now=lambda: NOW)
+        reflector = Reflector(cluster.api, View(FLAG_SET), Nobody(), clock=clock, random=lambda: 0.0)
+        watching = asyncio.create_task(reflector.run())
+        await until(lambda: stub.count("GET", PATH, 429) == 1)
+        first = clock()
+        await until(lambda: stub.count("GET", PATH, 429) == 2)
+        assert clock() - first > 0.9
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await cluster.close()
+
+
+@pytest.mark.parametrize("drawn", [0.0, 1.0])
+async def test_those_who_were_refused_together_come_back_apart(
+    monkeypatch: pytest.MonkeyPatch, drawn: float
+) -> None:
+    paused: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        paused.append(seconds)
+
+    async def once(*_: Any) -> Answer:
+        return Answer(503, {}, 2.0 if len(paused) == 1 else 0.0)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    asking = Requests(None, lambda: drawn)  # type: ignore[arg-type]  # `once` alone would need it
+    monkeypatch.setattr(asking, "once", once)
+    await asking.ask("GET", PATH)
+    assert paused == pytest.approx([seconds * (1 + requests.JITTER * drawn) for seconds in (0.25, 2.0, 1.0)])
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("3", 3.0), (" 3 ", 3.0), ("86400", 30.0), ("", 0.0), ("-1", 0.0), ("1.5", 0.0), ("Sun, 06 Nov 1994", 0.0)],
+)  # fmt: skip
+def test_the_seconds_that_are_asked_for_are_bounded(text: str, seconds: float) -> None:
+    assert retry_after({"Retry-After": text}) == seconds

@@ -1,0 +1,137 @@
+"""What is there before a watch begins, and what went while it was broken."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from controller.api.kinds import FLAG_SET, SECRET
+from controller.api.meta import ObjectKey, Resource
+from controller.runtime import collection
+from controller.runtime.cache import Cache
+from controller.runtime.collection import Collector
+from controller.runtime.setbacks import Failed
+from controller.runtime.watch_health import STALE_SECONDS, WatchHealth
+
+KEY = ObjectKey("FlagSet", "shop", "flags")
+
+
+@dataclass
+class Listing:
+    """A cluster that is listed."""
+
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
+    """Raised first, one a call."""
+    version: int = 9
+    asked: list[str] = field(default_factory=list)
+
+    async def everywhere(self, api_version: str, plural: str, *_: Any, content: bool = True) -> list[Any]:
+        self.asked.append(f"{api_version}/{plural}" if content else f"metadata of {plural}")
+        if self.errors:
+            raise self.errors.pop(0)
+        return [each for each in self.bodies if plural == FLAG_SET.plural]
+
+    async def present(self, _version: str, plural: str, *_: Any) -> tuple[frozenset[str], int]:
+        self.asked.append(plural)
+        if self.errors:
+            raise self.errors.pop(0)
+        return frozenset(each["metadata"]["uid"] for each in self.bodies), self.version
+
+
+@dataclass
+class Around:
+    cluster: Listing = field(default_factory=Listing)
+    cache: Cache = field(default_factory=Cache)
+    time: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.health = WatchHealth(lambda: self.time)
+        self.collector = Collector(
+            self.cache, self.cluster, (FLAG_SET, SECRET), (), self.health, lambda: self.time
+        )
+
+    async def compare(self) -> None:
+        self.collector.relisted()
+        await self.collector.compare()
+
+
+@pytest.fixture
+def around(monkeypatch: pytest.MonkeyPatch) -> Around:
+    monkeypatch.setattr(collection, "LIST_AGAIN", 0.001)
+    return Around()
+
+
+def body(uid: str = "u", version: str = "3") -> dict[str, Any]:
+    return {"metadata": {"namespace": "shop", "name": "flags", "uid": uid, "resourceVersion": version}}
+
+
+async def test_everything_is_listed_once_however_long_that_takes(
+    around: Around, caplog: pytest.LogCaptureFixture
+) -> None:
+    around.cluster.bodies = [body(), {"metadata": "malformed"}]
+    around.cluster.errors = [
+        Failed("ApiServerUnavailable", "no"),
+        Failed("ApiServerUnavailable", "no"),
+        KeyError(),
+    ]
+    await around.collector.fill()
+    assert around.collector.synced
+    assert around.cache.get(KEY) is not None
+    assert around.cluster.asked[-2:] == ["flagstaff.dev/v1beta1/flagsets", "metadata of secrets"]
+    assert caplog.text.count("cannot be listed yet: no") == 1
+
+
+async def test_an_object_that_went_unseen_is_forgotten(around: Around) -> None:
+    around.cache.learn(Resource(KEY, "u", 1, "3"))
+    await around.compare()
+    assert around.cache.get(KEY) is None
+
+
+async def test_an_object_that_is_newer_than_the_list_stays(around: Around) -> None:
+    around.cache.learn(Resource(KEY, "u", 1, "10"))
+    await around.compare()
+    assert around.cache.get(KEY) is not None
+
+
+@pytest.mark.parametrize("error", [Failed("ApiServerUnavailable", "no"), KeyError("odd")], ids=repr)
+async def test_a_kind_that_cannot_be_compared_holds_up_no_other(
+    around: Around, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    around.cluster.errors = [error]
+    await around.compare()
+    assert around.cluster.asked == ["flagsets", "secrets"]
+    assert "compared" in caplog.text
+
+
+async def test_without_a_watch_that_asks_it_compares_all_the_same(
+    around: Around, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collection, "COMPARE", 0.001)
+    async with asyncio.timeout(10):
+        await around.collector.compare()
+    assert around.cluster.asked == ["flagsets", "secrets"]
+
+
+async def test_a_kind_that_is_installed_and_not_watched_asks_for_new_watches(around: Around) -> None:
+    around.health.heard("secrets", "/api/v1/secrets")
+    await around.compare()
+    around.time = STALE_SECONDS
+    await around.compare()
+    assert not around.collector.unwatched.is_set()
+    around.time += 1
+    around.health.heard("secrets", "/api/v1/secrets")
+    await around.compare()
+    assert around.collector.unwatched.is_set()
+
+
+async def test_a_kind_that_is_not_installed_needs_no_watch(around: Around) -> None:
+    around.cluster.version = 0
+    for _ in range(3):
+        await around.compare()
+        around.time += STALE_SECONDS
+    assert not around.collector.unwatched.is_set()
+    assert around.health.reports() == ()

@@ -1,0 +1,127 @@
+"""What a replica does while it leads, and the label that tells others so."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controller.runtime import lasting, leadership
+from controller.runtime.leadership import Leadership, Role
+from controller.runtime.setbacks import Failed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+
+@dataclass
+class Labels:
+    """The label of a pod, behind an API server that may fail."""
+
+    errors: list[Exception] = field(default_factory=list)
+    """Raised first, one a call."""
+    calls: list[bool] = field(default_factory=list)
+
+    async def set(self, leading: bool) -> None:
+        self.calls.append(leading)
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+@dataclass
+class Votes:
+    """An election that is won when the test says so."""
+
+    won: asyncio.Event = field(default_factory=asyncio.Event)
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    released: int = 0
+
+    async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await self.won.wait()
+            self.won.clear()
+            task = asyncio.ensure_future(work())
+            try:
+                await self.lost.wait()
+                self.lost.clear()
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    async def release(self) -> None:
+        self.released += 1
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not true():  # noqa: ASYNC110 - what is waited for is state of the code under test
+            await asyncio.sleep(0.001)
+
+
+@contextlib.asynccontextmanager
+async def running(led: Leadership, work: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    task = asyncio.create_task(led.run(work))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leadership, "LABEL_AGAIN", 0.001)
+    monkeypatch.setattr(lasting, "PAUSE", 0.001)
+
+
+async def test_a_replica_works_while_it_is_elected_and_bears_the_label() -> None:
+    role, votes, labels = Role(), Votes(), Labels()
+    async with running(Leadership(role, votes, labels.set), for_ever):
+        # A process before us may have left the label on our pod.
+        await until(lambda: labels.calls == [False])
+        votes.won.set()
+        await until(lambda: labels.calls == [False, True])
+        await until(lambda: role.leading)
+        votes.lost.set()
+        await until(lambda: not role.leading and labels.calls == [False, True, False])
+    assert votes.released == 1
+
+
+async def test_a_single_replica_leads_without_an_election() -> None:
+    role = Role()
+    async with running(Leadership(role, None, None), for_ever):
+        await until(lambda: role.leading)
+    assert not role.leading
+
+
+@pytest.mark.parametrize("error", [Failed("ApiServerUnavailable", "no"), KeyError("odd")], ids=repr)
+async def test_a_label_that_could_not_be_set_is_set_later(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    role, labels = Role(), Labels([error, error])
+    async with running(Leadership(role, Votes(), labels.set), for_ever):
+        await until(lambda: len(labels.calls) >= 3)
+        await asyncio.sleep(0.05)
+    assert labels.calls == [False] * 3
+    assert caplog.text
+
+
+async def test_work_that_fails_is_done_again() -> None:
+    done = 0
+
+    async def work() -> None:
+        nonlocal done
+        done += 1
+        if done < 3:
+            raise RuntimeError("nobody foresaw this")
+        await for_ever()
+
+    async with running(Leadership(Role(), None, None), work):
+        await until(lambda: done == 3)
