@@ -26,7 +26,6 @@ from evaluator.http.rpc import grpc as framing
 from evaluator.http.server.cors import Cors
 from evaluator.http.server.dispatch import Dispatch, split_target
 from evaluator.http.server.limits import Limits
-from evaluator.resolution import FlagType
 from evaluator.server import evaluation, json_rpc, messages, ofrep
 from evaluator.server.events import EventStreams
 from evaluator.server.ofrep_events import ChangeStreams
@@ -214,7 +213,7 @@ def binary(content: bytes) -> None:
 def large(content: bytes) -> None:
     """A context that is read in steps is what it is when it is read at once."""
     try:
-        _, context = messages.decode_request(FlagType.STRING, content)
+        _, context = messages.decode_request(content)
         expected = repr(messages.plain(context))
     except RpcError:
         return
