@@ -59,7 +59,7 @@ class Snapshot:
 
     @cached_property
     def typed_keys(self) -> Sequence[tuple[str, FlagType | None]]:
-        """Keys in order, each with the type of the flag's default variant; flags without a type are left out."""
+        """Keys in order, each with the type of its default variant; flags without a type are left out."""
         typed = ((key, flag_type(self.flag_set.flags[key])) for key in self.compiled.keys_in_order)
         return [(key, kind) for key, kind in typed if kind is not None]
 

@@ -1,4 +1,5 @@
-"""What is served, swapped whole: whoever reads sees one catalog or the next, never a mix, however it is asked.
+"""What is served, swapped whole: whoever reads sees one catalog or the next, never a mix, however it is
+asked.
 
 Everything that is known of a source arrives as one `Report`, its content and its health in one value.
 """
@@ -152,8 +153,8 @@ class Store:
         return prepared
 
     def following(self, report: Report) -> Catalog:
-        """The catalog that a report leads to; this one where it says nothing new of it. Takes long for a large
-        set, and a thread may do it. Raises UnknownSourceError.
+        """The catalog that a report leads to; this one where it says nothing new of it. Takes long for a
+        large set, and a thread may do it. Raises UnknownSourceError.
         """
         since = self._health_of(report.source).after(report).stale_since
         if report.content is None:

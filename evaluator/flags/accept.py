@@ -1,4 +1,4 @@
-"""Whether what was read is served: the set with bad flags at their last good definition, or a refusal. Pure."""
+"""Judges what was read: the set with bad flags at their last good definition, or a refusal. Pure."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def accept(
     policy: Policy = PER_FLAG,
     progress: Progress = NO_PROGRESS,
 ) -> Accepted | Refused:
-    """Judge what was read after `previous`, the last `desired` of the same source. Takes long for a large set."""
+    """Judge what was read after `previous`, the last `desired` of the same source. Takes long for a large
+    set.
+    """
     failures = parsed.problems if policy.warnings else parsed.errors
     if concerns_all(parsed) or (failures and policy.whole):
         return Refused(parsed.problems)

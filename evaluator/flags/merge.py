@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from evaluator.flags.text import Bounds
 
 _NEED_ALL: Final = frozenset({
-    "missing-base", "missing-state", "missing-variants", "removes-nothing", "unknown-outcome", "unknown-reference",
-    "unknown-variant",
+    "missing-base", "missing-state", "missing-variants", "removes-nothing", "unknown-outcome",
+    "unknown-reference", "unknown-variant",
 })  # fmt: skip
 """What may only seem wrong while a document could not be read."""
 _SUGGESTIONS: Final = 10

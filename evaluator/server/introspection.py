@@ -98,8 +98,8 @@ class Introspection:
         return Response(200, head[:-1] + b"," + self._page(snapshot, after), JSON)
 
     def explain(self, request: Request) -> Response | Streamed:
-        """`{"flagKey", "context"?, "type"?, "at"?}` to OFREP's answer with `steps`, `revision` and `digest`; 200
-        for errors of the flag, too. `at` is a digest or a time of what was served before.
+        """`{"flagKey", "context"?, "type"?, "at"?}` to OFREP's answer with `steps`, `revision` and `digest`;
+        200 for errors of the flag, too. `at` is a digest or a time of what was served before.
         """
         work = self.explanation(request)
         return work if isinstance(work, Response) else self._offload.answer(JSON, work)

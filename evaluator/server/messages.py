@@ -125,8 +125,8 @@ def _value(value: Value, depth: int) -> Any:
 def plain_in_steps(struct: Struct) -> Generator[None, None, Context]:
     """`plain` of a large Struct that was read from bytes: yields every some hundred microseconds.
 
-    Raises RpcError INVALID_ARGUMENT for more than MOST_VALUES values. protobuf itself bounds the depth, at 100
-    nested messages.
+    Raises RpcError INVALID_ARGUMENT for more than MOST_VALUES values. protobuf itself bounds the depth, at
+    100 nested messages.
     """
     return (yield from _object_in_steps(struct, count(1)))
 

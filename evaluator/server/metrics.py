@@ -1,9 +1,9 @@
 """What Prometheus reads: flagd's counters of evaluations are here, the others in `requests`, `rpcs` and
 `condition`.
 
-A tally is found once per resolution and kept with the snapshot, so that counting is an integer addition. flagd's names (core/pkg/telemetry/metrics.go), in the form its OpenTelemetry
-exporter gives them. Labels come from flags that are served and from fixed sets, never from a request, so
-their number is bounded.
+A tally is found once per resolution and kept with the snapshot, so that counting is an integer addition.
+flagd's names (core/pkg/telemetry/metrics.go), in the form its OpenTelemetry exporter gives them. Labels come
+from flags that are served and from fixed sets, never from a request, so their number is bounded.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class Metrics:
         return answers.setdefault((resolution.variant or "", reason), Tally())
 
     def text(self) -> bytes:
-        """Everything, in Prometheus' text format 0.0.4. Takes some hundred milliseconds with ten thousand flags:
-        for a thread.
+        """Everything, in Prometheus' text format 0.0.4. Takes some hundred milliseconds with ten thousand
+        flags: for a thread.
         """
         return text(self.collect())
 

@@ -101,8 +101,8 @@ async def serve(
     """Listen on all ports; returns once they are open. Raises OSError if one cannot be had, and leaves none
     open then.
 
-    `history` holds earlier versions for /explain. `context` is what sources lay over evaluation contexts, beneath what the settings do; it may change in
-    place.
+    `history` holds earlier versions for /explain. `context` is what sources lay over evaluation contexts,
+    beneath what the settings do; it may change in place.
     """
     observed = Observed(store, settings, clock)
     values = _under(settings.context_values, context)
@@ -136,9 +136,15 @@ def _doors(tables: _Tables, settings: Settings, observed: Observed) -> Sequence[
 
     return (
         Door(listener("grpc", tables.evaluation, cors), host, settings.port, settings.socket_path, tls),
-        Door(listener("ofrep", tables.ofrep, cors), host, settings.ofrep_port, settings.ofrep_socket_path, ofrep_tls),
+        Door(
+            listener("ofrep", tables.ofrep, cors), host, settings.ofrep_port, settings.ofrep_socket_path,
+            ofrep_tls,
+        ),
         Door(listener("management", tables.management), host, settings.management_port, "", management_tls),
-        Door(listener("sync", tables.sync, limits=pinged), host, settings.sync_port, settings.sync_socket_path, tls),
+        Door(
+            listener("sync", tables.sync, limits=pinged), host, settings.sync_port, settings.sync_socket_path,
+            tls,
+        ),
     )  # fmt: skip
 
 

@@ -240,7 +240,8 @@ class Listener:
         """Stop accepting, ask every peer to go elsewhere, wait up to `seconds` for calls in flight, then
         close.
 
-        Streams are their owners' to close, before; one that is still open at the end is ended with UNAVAILABLE.
+        Streams are their owners' to close, before; one that is still open at the end is ended with
+        UNAVAILABLE.
         """
         port = self._port
         port.draining = True

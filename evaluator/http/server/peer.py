@@ -67,8 +67,8 @@ class Peer(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_jobs", "_late", "_left", "_left_since", "_queued", "active", "clock", "ended", "name", "paused", "port",
-        "transport", "until",
+        "_jobs", "_late", "_left", "_left_since", "_queued", "active", "clock", "ended", "name", "paused",
+        "port", "transport", "until",
     )  # fmt: skip
 
     def __init__(self, port: Port, clock: Callable[[], float]) -> None:
