@@ -26,6 +26,7 @@ from evaluator.exchange import Exchange, beside
 from evaluator.flags import FlagSet, digest, parse
 from evaluator.heap import Heap
 from evaluator.http.messages import Call, Code
+from evaluator.http.server.scheduler import FairQueue
 from evaluator.resolve import FlagType, resolve
 from evaluator.server.events import EventStreams, in_place
 from evaluator.store import Content, Report, Store
@@ -98,7 +99,7 @@ class Scene:
         self.heap = Heap()
         self.exchange = Exchange(self.store, lambda: 0.0, self.heap)
         loop = asyncio.get_running_loop()
-        self.events = EventStreams(self.store, loop, aside=beside(loop) if aside else in_place)
+        self.events = EventStreams(self.store, loop, FairQueue(), aside=beside(loop) if aside else in_place)
         self.pauses: list[float] = []
         self.done = False
 

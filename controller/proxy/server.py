@@ -13,6 +13,7 @@ from controller.proxy.seats import Seats
 from controller.proxy.topics import Deliveries
 from evaluator.http.messages import Code
 from evaluator.http.routes import Routes, merged
+from evaluator.http.server.scheduler import FairQueue
 from evaluator.wire.hub import Hub
 from evaluator.wire.messages import GET_METADATA, METHODS
 from evaluator.wire.servicer import SyncService
@@ -72,7 +73,7 @@ class Proxy:
             readable=self.guard.readable,
         )
         self.guard.changed = self.deliveries.reviewed
-        self.hub = Hub(loop)
+        self.hub = Hub(FairQueue())
         aging = ENFORCED_STREAM_SECONDS if options.auth == ENFORCE else 0
         self.service = SyncService(
             self.deliveries,

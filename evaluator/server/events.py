@@ -15,14 +15,15 @@ from evaluator.flags.diff import diff
 from evaluator.flags.model import FlagSet
 from evaluator.http.messages import Code, RpcError
 from evaluator.server.messages import encode_event
+from evaluator.server.notifier import FairNotifier
 from evaluator.server.selection import select
-from evaluator.server.turns import Turns
 from evaluator.wire.countdown import Countdown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from evaluator.http.messages import Call, MessageStream
+    from evaluator.http.server.scheduler import FairQueue
     from evaluator.server.selection import Selection
     from evaluator.store import Snapshot, Store
     from evaluator.wire.countdown import Timers
@@ -52,6 +53,7 @@ class EventStreams:
         self,
         store: Store,
         timers: Timers,
+        queue: FairQueue,
         *,
         deadline_seconds: float = 0.0,
         encode: EncodeEvent = encode_event,
@@ -66,7 +68,7 @@ class EventStreams:
         self.alive = encode("keep_alive", {})
         self.goodbye = encode("provider_shutdown", {})
         self._encode = encode
-        self._turns: Turns[EventStream] = Turns(timers, self._forget_changes)
+        self._notifier: FairNotifier[EventStream] = FairNotifier(queue, self._forget_changes)
         self._closing = False
         self._changes: dict[tuple[int, int], _Change] = {}
         self.silence: Countdown[EventStream] = Countdown(timers, KEEP_ALIVE_SECONDS, EventStream.keep_alive)
@@ -80,7 +82,7 @@ class EventStreams:
         if self._closing:
             raise RpcError(Code.UNAVAILABLE, "shutting down")
         subscriber = EventStream(self, stream, select(call.headers))
-        self._turns.join(subscriber)
+        self._notifier.join(subscriber)
         if self._deadlines is not None:
             self._deadlines.restart(subscriber)
         subscriber.advance()
@@ -88,17 +90,17 @@ class EventStreams:
     @property
     def streams(self) -> int:
         """How many are open."""
-        return len(self._turns)
+        return len(self._notifier)
 
     def close(self) -> None:
         """Tell everyone who can be told, and end all streams."""
         self._closing = True
         self._unsubscribe()
-        self._turns.close()
+        self._notifier.close()
 
     def forget(self, subscriber: EventStream) -> None:
         """Called by a stream that has ended."""
-        self._turns.leave(subscriber)
+        self._notifier.leave(subscriber)
         self.silence.forget(subscriber)
         if self._deadlines is not None:
             self._deadlines.forget(subscriber)
@@ -122,16 +124,16 @@ class EventStreams:
 
     def _arrived(self, change: _Change, message: bytes | None) -> None:
         change.message, change.ready = message, True
-        waiting = [subscriber for subscriber in self._turns if subscriber.awaited is change]
+        waiting = [subscriber for subscriber in self._notifier if subscriber.awaited is change]
         if waiting:
-            self._turns.tell(waiting)
+            self._notifier.tell(waiting)
 
     def _on_change(self, _: Snapshot) -> None:
-        self._turns.tell(self._turns)
+        self._notifier.tell(self._notifier)
 
     def _forget_changes(self) -> None:
         """Keep no set that nobody is to be led from: it may be a large one."""
-        held = {id(subscriber.seen) for subscriber in self._turns}
+        held = {id(subscriber.seen) for subscriber in self._notifier}
         for key, change in tuple(self._changes.items()):
             if change.ready and key[0] not in held:
                 del self._changes[key]

@@ -14,6 +14,7 @@ from evaluator.http.routes import Routes, merged
 from evaluator.http.server.cors import Cors
 from evaluator.http.server.limits import Limits
 from evaluator.http.server.listener import Listener
+from evaluator.http.server.scheduler import FairQueue
 from evaluator.http.server.tls import TlsFiles
 from evaluator.server import evaluation, health, json_rpc, management, messages, ofrep
 from evaluator.server.context import ContextSources
@@ -49,6 +50,7 @@ class _Ground:
     service: EvaluationService
     observed: Observed
     loop: asyncio.AbstractEventLoop
+    queue: FairQueue
     history: History | None
 
 
@@ -108,15 +110,18 @@ async def serve(
     values = _under(settings.context_values, context)
     sources = ContextSources(values, settings.context_from_header)
     service = EvaluationService(store, sources, clock, observed.observers)
-    ground = _Ground(store, settings, clock, service, observed, asyncio.get_running_loop(), history)
+    ground = _Ground(
+        store, settings, clock, service, observed, asyncio.get_running_loop(), FairQueue(), history
+    )
     parts = _parts(ground)
     _watch(parts, observed)
-    doors = _doors(_tables(ground, parts), settings, observed)
+    doors = _doors(_tables(ground, parts), ground)
     closers = (*parts.closers(), observed.metrics.close)
     return await open_doors(doors, closers, settings.shutdown_seconds, observed.close)
 
 
-def _doors(tables: _Tables, settings: Settings, observed: Observed) -> Sequence[Door]:
+def _doors(tables: _Tables, ground: _Ground) -> Sequence[Door]:
+    settings = ground.settings
     limits = Limits(body_bytes=settings.max_request_body, header_bytes=settings.max_request_header)
     tls = _tls(settings.server_tls)
     ofrep_tls, management_tls = _tls(settings.ofrep_tls), _tls(settings.management_tls)
@@ -130,8 +135,8 @@ def _doors(tables: _Tables, settings: Settings, observed: Observed) -> Sequence[
     )
 
     def listener(name: str, routes: Routes, cors: Cors | None = None, limits: Limits = limits) -> Listener:
-        made = Listener(routes, limits, name=name, cors=cors)
-        observed.metrics.condition.connections(name, lambda: made.connections)
+        made = Listener(routes, limits, name=name, cors=cors, queue=ground.queue)
+        ground.observed.metrics.condition.connections(name, lambda: made.connections)
         return made
 
     return (
@@ -164,7 +169,7 @@ def _parts(ground: _Ground) -> _Parts:
         backend=backend,
         syncing=SyncService(
             backend,
-            Hub(ground.loop),
+            Hub(ground.queue),
             ground.loop,
             deadline_seconds=settings.stream_deadline,
             metadata=not settings.disable_sync_metadata,
@@ -176,7 +181,7 @@ def _parts(ground: _Ground) -> _Parts:
 
 def _endpoints(ground: _Ground, codec: evaluation.Codec) -> evaluation.CodecEndpoints:
     events = EventStreams(
-        ground.store, ground.loop, deadline_seconds=ground.settings.stream_deadline,
+        ground.store, ground.loop, ground.queue, deadline_seconds=ground.settings.stream_deadline,
         encode=codec.encode_event, aside=beside(ground.loop),
     )  # fmt: skip
     return evaluation.CodecEndpoints(evaluation.Evaluation(ground.service, codec), events)
@@ -185,7 +190,7 @@ def _endpoints(ground: _Ground, codec: evaluation.Codec) -> evaluation.CodecEndp
 def _changes(ground: _Ground) -> ChangeStreams:
     settings = ground.settings
     url, delay = settings.ofrep_sse_public_url, settings.ofrep_sse_inactivity_delay
-    return ChangeStreams(ground.store, ground.loop, public_url=url, inactivity_seconds=delay)
+    return ChangeStreams(ground.store, ground.loop, ground.queue, public_url=url, inactivity_seconds=delay)
 
 
 def _tables(ground: _Ground, parts: _Parts) -> _Tables:

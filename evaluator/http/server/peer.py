@@ -149,7 +149,7 @@ class Peer(asyncio.Protocol):
     def _enqueue(self) -> None:
         if not self._queued:
             self._queued = True
-            self.port.queue.put(self)
+            self.port.queue.put(self.run)
 
     def run(self, until: float) -> bool:
         """Take a turn (a FairQueue calls this)."""

@@ -12,11 +12,11 @@ from evaluator.flags.model import FlagSet
 from evaluator.http.messages import Code, RpcError
 from evaluator.server import json_rpc
 from evaluator.server.events import FEW, Aside, EventStreams, in_place
-from evaluator.server.turns import SLICE
 from evaluator.store import Store
 from tests.stores import swap
+from tests.unit.evaluator.wire.fakes import BUDGET, FakeScheduler
 
-from .fakes import NOW, FakeStream, FakeTimers, call, flag, flag_set
+from .fakes import NOW, FakeStream, FakeTimers, call, flag, flag_set, unhurried
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,10 @@ class Scene:
     def __init__(self, *, deadline: float = 0.0, aside: Aside = in_place) -> None:
         self.store = Store()
         self.timers = FakeTimers()
-        self.streams = EventStreams(self.store, self.timers, deadline_seconds=deadline, aside=aside)
+        self.scheduler = FakeScheduler()
+        self.streams = EventStreams(
+            self.store, self.timers, self.scheduler.queue(), deadline_seconds=deadline, aside=aside
+        )
         self.serve(version(0))
 
     def serve(self, flags: FlagSet) -> None:
@@ -126,7 +129,7 @@ def test_nothing_is_sent_when_no_flag_changed(again: int) -> None:
 
 def test_while_nothing_is_known_a_stream_stays_open_without_a_message() -> None:
     store, timers = Store(), FakeTimers()
-    streams, stream = EventStreams(store, timers), FakeStream()
+    streams, stream = EventStreams(store, timers, unhurried()), FakeStream()
     streams.open(call(), b"", stream)
     timers.advance(60)
     assert (stream.sent, stream.closed) == ([], False)
@@ -135,7 +138,7 @@ def test_while_nothing_is_known_a_stream_stays_open_without_a_message() -> None:
 
 
 def test_a_stream_that_was_told_nothing_ends_without_a_goodbye() -> None:
-    streams, stream = EventStreams(Store(), FakeTimers()), FakeStream()
+    streams, stream = EventStreams(Store(), FakeTimers(), unhurried()), FakeStream()
     streams.open(call(), b"", stream)
     streams.close()
     assert (stream.sent, stream.ended) == ([], (Code.OK, ""))
@@ -143,7 +146,7 @@ def test_a_stream_that_was_told_nothing_ends_without_a_goodbye() -> None:
 
 def test_the_first_set_after_an_empty_start_is_all_writes() -> None:
     store = Store()
-    streams = EventStreams(store, FakeTimers())
+    streams = EventStreams(store, FakeTimers(), unhurried())
     stream = FakeStream()
     streams.open(call(), b"", stream)
     swap(store, version(0), now=NOW)
@@ -256,7 +259,7 @@ def test_no_stream_is_opened_during_shutdown() -> None:
 
 def test_a_stream_in_json_says_the_same() -> None:
     scene = Scene()
-    streams = EventStreams(scene.store, scene.timers, encode=json_rpc.encode_event)
+    streams = EventStreams(scene.store, scene.timers, unhurried(), encode=json_rpc.encode_event)
     stream = FakeStream()
     streams.open(call(), b"{}", stream)
     scene.serve(version(1))
@@ -347,12 +350,12 @@ def test_an_old_set_is_let_go_once_everyone_is_past_it() -> None:
 
 def test_many_subscribers_are_told_a_few_at_a_time() -> None:
     scene = Scene()
-    streams = [scene.open() for _ in range(3 * SLICE)]
+    streams = [scene.open() for _ in range(3 * BUDGET)]
     scene.serve(version(1))
     early = [stream for stream in streams if changes(stream)]
-    assert len(early) == SLICE
+    assert len(early) == BUDGET
     scene.serve(version(2))
-    scene.timers.advance(0)
+    scene.scheduler.run()
     # Who was early hears of both versions, everyone else of the newest alone.
     assert {len(changes(stream)) for stream in early} == {2}
-    assert sum(len(changes(stream)) for stream in streams) == 4 * SLICE
+    assert sum(len(changes(stream)) for stream in streams) == 4 * BUDGET
