@@ -28,7 +28,7 @@ _NEVER: Final = 2**31 - 1
 _GROWTH: Final = 3
 
 
-class Heap:
+class GcPolicy:
     """The policy of one process: make one, where the process is put together. It may be used in
     any thread.
     """

@@ -30,7 +30,7 @@ _MODE_REFUSAL: Final = "receipts need a bearer token of a pod that may get this 
 
 
 class Following:
-    """Implements `Visits` around the guard's."""
+    """Implements `StreamObserver` around the guard's."""
 
     def __init__(
         self,

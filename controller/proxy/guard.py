@@ -74,7 +74,7 @@ class Visit:
 
 
 class Guard:
-    """Stands before the sync service; implements its `Visits`."""
+    """Stands before the sync service; implements its `StreamObserver`."""
 
     def __init__(self, mode: str, access: Access, catalog: Catalog, witness: Witness, seats: Seats) -> None:
         self.mode = mode
@@ -233,7 +233,7 @@ class Guard:
     # -- those who are there ---------------------------------------------------------------------------------------------
 
     def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> Visit:
-        """See Visits."""
+        """See StreamObserver."""
         visit = Visit(host_of(call.peer), topic, self.reader(call) if lasting else "")
         self.seats.take(visit.host)
         if visit.reader:
@@ -241,7 +241,7 @@ class Guard:
         return visit
 
     def left(self, visit: object) -> None:
-        """See Visits."""
+        """See StreamObserver."""
         assert isinstance(visit, Visit)  # noqa: S101 - what `entered` returned
         self.seats.give(visit.host)
         if visit.reader:

@@ -1,8 +1,8 @@
 """EventStream: tells each subscriber which flags changed since it was last told.
 
 A subscriber is compared with what is served now, not fed a queue: while it cannot be written to nothing piles
-up, and once it can, it gets one change from what it saw to what is newest. Sets of many flags are compared in
-a thread, and many subscribers are told a few at a time: neither holds up the loop.
+up, and once it can, it gets one change from what it saw to what is newest. Sets are compared in a thread, and
+many subscribers are told a few at a time: neither holds up the loop.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from evaluator.exchange import let_go
+from evaluator.exchange import let_go, run_in_thread
 from evaluator.flags.diff import diff
 from evaluator.flags.model import FlagSet
 from evaluator.http.messages import Code, RpcError
@@ -33,17 +33,9 @@ KEEP_ALIVE_SECONDS: Final = 20.0
 
 NOTHING: Final = FlagSet()
 
-FEW: Final = 500
-"""Flags, of both sets, that are compared at once: 15 µs each."""
-
 EncodeEvent: TypeAlias = "Callable[[str, Mapping[str, Any]], bytes]"
-Aside: TypeAlias = "Callable[[Callable[[], bytes | None], Callable[[bytes | None], None]], None]"
-"""Do the first in a thread, then the second with its result on the loop."""
-
-
-def in_place(work: Callable[[], bytes | None], done: Callable[[bytes | None], None]) -> None:
-    """The Aside of who has no threads."""
-    done(work())
+Run: TypeAlias = "Callable[[Callable[[], bytes | None], Callable[[bytes | None], None]], None]"
+"""Does the first, in a thread or at once, then the second with its result on the loop."""
 
 
 class EventStreams:
@@ -57,13 +49,13 @@ class EventStreams:
         *,
         deadline_seconds: float = 0.0,
         encode: EncodeEvent = encode_event,
-        aside: Aside = in_place,
+        run: Run = run_in_thread,
     ) -> None:
         """A stream ends with DEADLINE_EXCEEDED after `deadline_seconds`; 0: never. encode: an event's type
-        and content to bytes.
+        and content to bytes. run: compares sets.
         """
         self.store = store
-        self._aside = aside
+        self._run = run
         self.ready = encode("provider_ready", {})
         self.alive = encode("keep_alive", {})
         self.goodbye = encode("provider_shutdown", {})
@@ -113,9 +105,7 @@ class EventStreams:
         change = self._changes.get(key)
         if change is None:
             change = self._changes[key] = _Change(seen, current)
-            few = len(seen.flags) + len(current.flags) <= FEW
-            aside = in_place if few else self._aside
-            aside(partial(self._encoded, seen, current), partial(self._arrived, change))
+            self._run(partial(self._encoded, seen, current), partial(self._arrived, change))
         return change
 
     def _encoded(self, seen: FlagSet, current: FlagSet) -> bytes | None:
@@ -137,8 +127,7 @@ class EventStreams:
         for key, change in tuple(self._changes.items()):
             if change.ready and key[0] not in held:
                 del self._changes[key]
-                if len(change.seen.flags) > FEW:
-                    self._aside(partial(let_go, [*change.seen.flags.values()]), _nothing_more)
+                self._run(partial(let_go, [*change.seen.flags.values()]), _nothing_more)
 
 
 class _Change:
@@ -165,7 +154,7 @@ class EventStream:
         self.seen = self._current()
         """What it was last told of."""
         self.awaited: _Change | None = None
-        """What it is told next, once that is ready, be there something newer by then or not."""
+        """The change to send next, even if a newer one exists by then."""
         stream.on_writable = self.advance
         stream.on_closed = self._on_closed
 

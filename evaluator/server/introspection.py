@@ -20,10 +20,10 @@ from evaluator.history import InvalidInstantError, instant
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.resolution import FlagType, flag_type
-from evaluator.server.condition import age, state
 from evaluator.server.context import TOO_MANY, read_too_deep, too_many_in_json
 from evaluator.server.selection import InvalidSelectorError, selection
 from evaluator.server.service import RETRY_SECONDS, NotReadyError
+from evaluator.server.state_metrics import age, state
 from evaluator.server.values import json_value
 from evaluator.snapshot import revision_of
 

@@ -97,7 +97,7 @@ class Backend(Protocol):
         """
 
 
-class Visits(Protocol):
+class StreamObserver(Protocol):
     """Who is told of each stream that comes and goes."""
 
     def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
@@ -107,14 +107,14 @@ class Visits(Protocol):
         """It has ended. Must not raise."""
 
 
-class _Unwatched:
-    """Visits that nobody is told of."""
+class _NoObserver:
+    """Of streams that nobody observes."""
 
     def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
-        """Welcome."""
+        """Accept it."""
 
     def left(self, visit: object) -> None:
-        """Farewell."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class SyncService:
         self.timers = timers
         self.streams = 0
         """Open SyncFlags streams."""
-        self.visits: Visits = _Unwatched()
+        self.visits: StreamObserver = _NoObserver()
         """Told of every stream; set before there is one."""
         self._backend = backend
         self._metadata = metadata

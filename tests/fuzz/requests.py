@@ -30,7 +30,7 @@ from evaluator.server import evaluation, json_rpc, messages, ofrep
 from evaluator.server.events import EventStreams
 from evaluator.server.ofrep_events import ChangeStreams
 from tests.fuzz.target import Target, Wrong, nothing_fails, same
-from tests.unit.evaluator.server.fakes import ALL, FakeTimers, call, settled, unhurried, world
+from tests.unit.evaluator.server.fakes import ALL, FakeTimers, call, in_place, settled, unhurried, world
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +72,7 @@ def routes() -> Routes:
     parts = served()
     changes = ChangeStreams(parts.store, FakeTimers(), unhurried())
     spoken = [
-        evaluation.CodecEndpoints(answers, EventStreams(parts.store, FakeTimers(), unhurried(), encode=codec.encode_event))
+        evaluation.CodecEndpoints(answers, EventStreams(parts.store, FakeTimers(), unhurried(), run=in_place, encode=codec.encode_event))
         for answers, codec in ((parts.evaluation, messages), (parts.json, json_rpc))
     ]  # fmt: skip
     return merged(evaluation.routes(*spoken), ofrep.routes(parts.ofrep, changes))

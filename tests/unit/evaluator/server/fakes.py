@@ -180,6 +180,11 @@ class FakeTimer:
         self.cancelled = True
 
 
+def in_place(work: Callable[[], T], done: Callable[[T], None]) -> None:
+    """`run_in_thread` without a thread."""
+    done(work())
+
+
 def unhurried() -> FairQueue:
     """A queue whose turns never end for want of time."""
     return FairQueue(stopwatch=lambda: 0.0)
