@@ -21,7 +21,7 @@ import uvloop
 from benchmarks.results import keep, median
 from benchmarks.swap import document as targeted
 from benchmarks.swap import read
-from evaluator.heap import Heap
+from evaluator.gc_policy import GcPolicy
 from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import Call, Request
 from evaluator.http.routes import Routes, merged
@@ -108,8 +108,8 @@ class Pauses:
 
 async def measure(*, sliced: bool) -> dict[str, float]:
     """Milliseconds: each asked for twice."""
-    store, heap = Store(), Heap()
-    with heap.growing():
+    store, gc_policy = Store(), GcPolicy()
+    with gc_policy.growing():
         swap(store, read(targeted(1))[0], now=0.0)
         if store.snapshot is not None:
             store.snapshot.compiled.compile_all()

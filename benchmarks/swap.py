@@ -4,7 +4,7 @@ that others saw meanwhile.
 python -m benchmarks.swap
 
 `on the loop` swaps as simply as can be: only reading is in a thread. `aside` is what the evaluator does:
-`Exchange`, `Heap`, event streams that compare in a thread. A pause is the time between two turns of a loop
+`Exchange`, `GcPolicy`, event streams that compare in a thread. A pause is the time between two turns of a loop
 that evaluates one flag in each. The first set is served before; every round is a process-wide state of its
 own, as a process of ours would be after its start.
 """
@@ -17,17 +17,18 @@ import json
 import sys
 import time
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
 from benchmarks.results import keep, median, percentile
-from evaluator.exchange import Exchange, beside
+from evaluator.exchange import Exchange, run_in_thread
 from evaluator.flags import FlagSet, digest, parse
-from evaluator.heap import Heap
+from evaluator.gc_policy import GcPolicy
 from evaluator.http.messages import Call, Code
+from evaluator.http.server.scheduler import FairQueue
 from evaluator.resolve import FlagType, resolve
-from evaluator.server.events import EventStreams, in_place
+from evaluator.server.events import EventStreams
 from evaluator.store import Content, Report, Store
 from tests.stores import swap
 
@@ -87,6 +88,11 @@ class Sink:
         """Nothing is to be ended."""
 
 
+def in_place(work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    """`run_in_thread` without a thread."""
+    done(work())
+
+
 class Scene:
     """A store that serves one set, its event streams, and somebody who evaluates all the time."""
 
@@ -95,16 +101,16 @@ class Scene:
         self.store = Store()
         self.told: list[float] = []
         self.told_all = asyncio.Event()
-        self.heap = Heap()
-        self.exchange = Exchange(self.store, lambda: 0.0, self.heap)
+        self.gc_policy = GcPolicy()
+        self.exchange = Exchange(self.store, lambda: 0.0, self.gc_policy)
         loop = asyncio.get_running_loop()
-        self.events = EventStreams(self.store, loop, aside=beside(loop) if aside else in_place)
+        self.events = EventStreams(self.store, loop, FairQueue(), run=run_in_thread if aside else in_place)
         self.pauses: list[float] = []
         self.done = False
 
     async def swap(self, content: bytes) -> float:
         """Read and serve; when reading was done."""
-        with self.heap.growing() if self.aside else nullcontext():
+        with self.gc_policy.growing() if self.aside else nullcontext():
             flag_set, found = await asyncio.to_thread(read, content)
         parsed = time.perf_counter()
         if self.aside:

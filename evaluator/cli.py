@@ -120,7 +120,7 @@ def _serve(loaded: Loaded) -> int:
 
     from evaluator.wiring import run
 
-    # Nor looked through once it may be again: 7 of 200 ms.
+    # The collector skips what is imported by now, which saves 7 of 200 ms.
     gc.freeze()
     gc.enable()
     settings: Settings = loaded.settings

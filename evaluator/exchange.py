@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from evaluator.heap import Heap
-    from evaluator.store import Prepared, Report, Snapshot, Store
+    from evaluator.gc_policy import GcPolicy
+    from evaluator.store import CompiledCatalog, Report, Snapshot, Store
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +26,11 @@ T = TypeVar("T")
 class Exchange:
     """The one way into a store that serves: one report at a time."""
 
-    def __init__(self, store: Store, clock: Callable[[], float], heap: Heap | None = None) -> None:
-        """clock: Unix seconds. heap: where the process has a policy for its memory."""
+    def __init__(self, store: Store, clock: Callable[[], float], gc_policy: GcPolicy | None = None) -> None:
+        """clock: Unix seconds. gc_policy: where the process has a policy for its memory."""
         self.store = store
         self._clock = clock
-        self._heap = heap
+        self._gc_policy = gc_policy
         self._turn = asyncio.Lock()
 
     async def read(self, work: Callable[[], T]) -> T:
@@ -38,9 +38,9 @@ class Exchange:
         return await asyncio.to_thread(self._read, work)
 
     def _read(self, work: Callable[[], T]) -> T:
-        if self._heap is None:
+        if self._gc_policy is None:
             return work()
-        with self._heap.growing():
+        with self._gc_policy.growing():
             return work()
 
     async def apply(self, report: Report) -> Snapshot | None:
@@ -57,7 +57,7 @@ class Exchange:
             asyncio.get_running_loop().run_in_executor(None, self._let_go, remains)
             return snapshot
 
-    async def _prepared(self, report: Report) -> Prepared:
+    async def _prepared(self, report: Report) -> CompiledCatalog:
         try:
             return await self.read(partial(self._prepare, report))
         except Exception:
@@ -67,13 +67,13 @@ class Exchange:
             log.exception("answers cannot say whether %s is stale", report.source)
             return self.store.served
 
-    def _prepare(self, report: Report) -> Prepared:
+    def _prepare(self, report: Report) -> CompiledCatalog:
         return self.store.prepare(self.store.following(report))
 
     def _let_go(self, remains: list[object]) -> None:
         let_go(remains)
-        if self._heap is not None:
-            self._heap.settle()
+        if self._gc_policy is not None:
+            self._gc_policy.settle()
 
 
 def let_go(remains: list[object]) -> None:
@@ -84,18 +84,13 @@ def let_go(remains: list[object]) -> None:
         remains.pop()
 
 
-def beside(
-    loop: asyncio.AbstractEventLoop,
-) -> Callable[[Callable[[], T], Callable[[T], None]], None]:
-    """What does its first argument in a thread, then calls the second on `loop` with the result. An error
-    goes to the loop's handler.
+def run_in_thread(work: Callable[[], T], done: Callable[[T], None]) -> None:
+    """Do `work` in a thread, then call `done` with its result on the running loop, whose handler is told of
+    an error.
     """
 
-    def aside(work: Callable[[], T], done: Callable[[T], None]) -> None:
-        def ended(future: asyncio.Future[T]) -> None:
-            if not future.cancelled():
-                done(future.result())
+    def ended(future: asyncio.Future[T]) -> None:
+        if not future.cancelled():
+            done(future.result())
 
-        loop.run_in_executor(None, work).add_done_callback(ended)
-
-    return aside
+    asyncio.get_running_loop().run_in_executor(None, work).add_done_callback(ended)

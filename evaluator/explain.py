@@ -1,8 +1,8 @@
 """One evaluation with its trace: what each operator came to, which bucket of how many, what each variable
 was. Pure.
 
-The flag is resolved once, by `resolve`, and the operators of its rule report what they come to while they make
-the answer.
+The flag is resolved once, by `resolve`, and the operators of its rule report what they come to while they
+make the answer.
 """
 
 from __future__ import annotations

@@ -126,6 +126,7 @@ def instant(text: str) -> float:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise InvalidInstantError(
-            "at must be a digest (sha256:…, at least 8 digits) or a time with its zone, such as 2026-01-02T03:04:05Z"
+            "at must be a digest (sha256:…, at least 8 digits) or a time with its zone, "
+            "such as 2026-01-02T03:04:05Z"
         )
     return moment.timestamp()

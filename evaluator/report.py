@@ -1,4 +1,6 @@
-"""What is known of a source, its content and its health in one value, and what that makes of its health. Pure."""
+"""What is known of a source, its content and its health in one value, and what that makes of its health.
+Pure.
+"""
 
 from __future__ import annotations
 

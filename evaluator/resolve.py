@@ -281,8 +281,8 @@ def resolve(
     now: int,
     trace: Trace | None = None,
 ) -> Resolution:
-    """Evaluate one flag. wanted: None takes a value of any type. context: a dict. now: Unix seconds. trace: is
-    told what each operator of the rule comes to. Never raises.
+    """Evaluate one flag. wanted: None takes a value of any type. context: a dict. now: Unix seconds. trace:
+    is told what each operator of the rule comes to. Never raises.
     """
     flag = flags.compiled.get(key)
     if flag is None:

@@ -32,7 +32,7 @@ View: TypeAlias = tuple[SelectorKey, str] | None
 class Snapshot:
     """A flag set as it is served from one swap to the next; equal only to itself."""
 
-    def __init__(self, compiled: CompiledFlagSet, served_since: float, among: Prepared) -> None:
+    def __init__(self, compiled: CompiledFlagSet, served_since: float, among: CompiledCatalog) -> None:
         self.compiled = compiled
         self.served_since = served_since
         """Unix seconds."""
@@ -59,7 +59,7 @@ class Snapshot:
 
     @cached_property
     def typed_keys(self) -> Sequence[tuple[str, FlagType | None]]:
-        """Keys in order, each with the type of the flag's default variant; flags without a type are left out."""
+        """Keys in order, each with the type of its default variant; flags without a type are left out."""
         typed = ((key, flag_type(self.flag_set.flags[key])) for key in self.compiled.keys_in_order)
         return [(key, kind) for key, kind in typed if kind is not None]
 
@@ -69,7 +69,7 @@ class Snapshot:
         return revision_of(self.flag_set)
 
 
-class Prepared:
+class CompiledCatalog:
     """A catalog with its views, compiled as they are asked for; one is served from one swap to the next."""
 
     def __init__(self, catalog: Catalog, compile_set: Callable[[FlagSet], CompiledFlagSet]) -> None:
@@ -110,7 +110,7 @@ class Prepared:
         return self.catalog.of_flag_set(value)
 
 
-NO_FLAGS: Final = Snapshot(compile_flag_set(FlagSet()), 0.0, Prepared(Catalog(()), compile_flag_set))
+NO_FLAGS: Final = Snapshot(compile_flag_set(FlagSet()), 0.0, CompiledCatalog(Catalog(()), compile_flag_set))
 """What a selector selects that finds nothing."""
 
 

@@ -1,4 +1,5 @@
-"""What is served, swapped whole: whoever reads sees one catalog or the next, never a mix, however it is asked.
+"""What is served, swapped whole: whoever reads sees one catalog or the next, never a mix, however it is
+asked.
 
 Everything that is known of a source arrives as one `Report`, its content and its health in one value.
 """
@@ -15,7 +16,7 @@ from evaluator.flags.catalog import Catalog, UnknownSourceError
 from evaluator.flags.model import EMPTY, Bucketing
 from evaluator.report import Content, Fault, Health, Report, Staleness
 from evaluator.resolve import compile_flag_set
-from evaluator.snapshot import EVERYTHING, Prepared, SelectorKey, Snapshot, View, revision_of
+from evaluator.snapshot import EVERYTHING, CompiledCatalog, SelectorKey, Snapshot, View, revision_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
     from evaluator.resolve import CompiledFlagSet
 
 __all__ = [
+    "CompiledCatalog",
     "Content",
     "Fault",
-    "Prepared",
     "Report",
     "SelectorKey",
     "Snapshot",
@@ -106,7 +107,7 @@ class Store:
         return self._served.catalog
 
     @property
-    def served(self) -> Prepared:
+    def served(self) -> CompiledCatalog:
         """The catalog with its views."""
         return self._served
 
@@ -134,7 +135,7 @@ class Store:
         """
         return self._snapshot((key, value))
 
-    def prepare(self, catalog: Catalog) -> Prepared:
+    def prepare(self, catalog: Catalog) -> CompiledCatalog:
         """Make in a thread what `apply` and the first answers after it would make on the loop: views in use,
         compiled.
         """
@@ -152,8 +153,8 @@ class Store:
         return prepared
 
     def following(self, report: Report) -> Catalog:
-        """The catalog that a report leads to; this one where it says nothing new of it. Takes long for a large
-        set, and a thread may do it. Raises UnknownSourceError.
+        """The catalog that a report leads to; this one where it says nothing new of it. Takes long for a
+        large set, and a thread may do it. Raises UnknownSourceError.
         """
         since = self._health_of(report.source).after(report).stale_since
         if report.content is None:
@@ -161,7 +162,9 @@ class Store:
         flag_set, digest = report.content.flag_set, report.content.digest
         return self.catalog.with_source(report.source, flag_set, digest, stale_since=since)
 
-    def apply(self, report: Report, prepared: Prepared | None = None, *, now: float) -> Snapshot | None:
+    def apply(
+        self, report: Report, prepared: CompiledCatalog | None = None, *, now: float
+    ) -> Snapshot | None:
         """Serve what a report says from `now` on, and tell subscribers of what differs.
 
         `prepared` is made of `following(report)`, with nothing applied in between. Where the same is served
@@ -185,7 +188,7 @@ class Store:
             self.swaps.add(perf_counter() - started)
         return snapshot
 
-    def _swap(self, prepared: Prepared, now: float) -> bool:
+    def _swap(self, prepared: CompiledCatalog, now: float) -> bool:
         """Whether something else is served than before, but for what is said of staleness."""
         catalog = prepared.catalog
         if (not self.known and not catalog.sets) or (self.known and catalog == self.catalog):
@@ -268,8 +271,8 @@ class Store:
         """A flag set ready for evaluation, as this store serves it; a thread may do it."""
         return compile_flag_set(flag_set, bucketing=self._bucketing, expose_bucketing=self._expose_bucketing)
 
-    def _views(self, catalog: Catalog) -> Prepared:
-        return Prepared(catalog, self.compile)
+    def _views(self, catalog: Catalog) -> CompiledCatalog:
+        return CompiledCatalog(catalog, self.compile)
 
     def _snapshot(self, view: View) -> Snapshot | None:
         found = self._snapshots.get(view)

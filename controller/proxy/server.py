@@ -17,6 +17,7 @@ from controller.proxy.streams.limits import StreamLimits
 from controller.proxy.streams.topics import Topics
 from evaluator.http.messages import Code
 from evaluator.http.routes import Routes, merged
+from evaluator.http.server.scheduler import FairQueue
 from evaluator.wire.hub import Hub
 from evaluator.wire.messages import GET_METADATA, METHODS
 from evaluator.wire.servicer import SyncService
@@ -85,13 +86,13 @@ class Proxy:
             served_after=ports.served_after,
             most_per_host=options.max_streams_per_host,
         )
-        self.hub = Hub(loop)
+        self.hub = Hub(FairQueue())
         self.service = SyncService(
             self.deliveries,
             self.hub,
             loop,
             deadline_seconds=options.stream_seconds or (ENFORCED_STREAM_SECONDS if enforced else 0),
-            visits=OpenStreams(self.authorizer, self.deliveries, self.receipts),
+            observer=OpenStreams(self.authorizer, self.deliveries, self.receipts),
         )
 
     def routes(self) -> Routes:

@@ -13,7 +13,7 @@ from controller.runtime.setbacks import Setback
 from controller.wiring.pipeline import LocalOptions, Pipeline, RevisionBuilt, open_pipeline
 from evaluator.exchange import Exchange
 from evaluator.flags.model import DIGEST_KEY
-from evaluator.heap import Heap
+from evaluator.gc_policy import GcPolicy
 from evaluator.settings import InvalidSettingError, Settings, from_env
 from evaluator.store import Content, Fault, Report, Store
 from evaluator.wiring import Ports, serve
@@ -78,7 +78,7 @@ class Local:
 
     pipeline: Pipeline
     exchange: Exchange
-    heap: Heap
+    gc_policy: GcPolicy
     tell: Callable[[LocalEvent], None]
     _restored: Saved | None = field(default=None, init=False)
     _down: tuple[str, Revision | None] | None = field(default=None, init=False)
@@ -102,7 +102,7 @@ class Local:
 
     async def _look(self) -> None:
         try:
-            with self.heap.growing():
+            with self.gc_policy.growing():
                 built = await self.pipeline.advance()
         except Setback as setback:
             await self._source_down(setback)
@@ -141,9 +141,9 @@ async def open_local(
             expose_bucketing=options.show_bucketing,
             sources=(pipeline.shown,),
         )
-        heap = Heap()
-        exchange = Exchange(store, lambda: now().timestamp(), heap)
-        local = Local(pipeline, exchange, heap, tell)
+        gc_policy = GcPolicy()
+        exchange = Exchange(store, lambda: now().timestamp(), gc_policy)
+        local = Local(pipeline, exchange, gc_policy, tell)
         await local.restore()
         serving = await serve(store, settings)
         try:

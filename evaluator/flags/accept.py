@@ -1,11 +1,11 @@
-"""Whether what was read is served: the set with bad flags at their last good definition, or a refusal. Pure."""
+"""Judges what was read: the set with bad flags at their last good definition, or a refusal. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from evaluator.flags.blame import concerns_all, users
+from evaluator.flags.affected import flags_affected_by, is_whole_set_bad
 from evaluator.flags.canonical import digest
 from evaluator.flags.effective import NO_PROGRESS, Progress, effective
 from evaluator.flags.holding import held_back
@@ -67,11 +67,13 @@ def accept(
     policy: Policy = PER_FLAG,
     progress: Progress = NO_PROGRESS,
 ) -> Accepted | Refused:
-    """Judge what was read after `previous`, the last `desired` of the same source. Takes long for a large set."""
+    """Judge what was read after `previous`, the last `desired` of the same source. Takes long for a large
+    set.
+    """
     failures = parsed.problems if policy.warnings else parsed.errors
-    if concerns_all(parsed) or (failures and policy.whole):
+    if is_whole_set_bad(parsed) or (failures and policy.whole):
         return Refused(parsed.problems)
-    bad = parsed.bad | users(parsed.flag_set, failures)
+    bad = parsed.bad | flags_affected_by(parsed.flag_set, failures)
     if policy.warnings:
         bad |= parsed.warned
     desired, held = held_back(parsed.flag_set, bad, previous)

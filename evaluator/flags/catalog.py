@@ -134,10 +134,10 @@ class Catalog:
 
     @cached_property
     def digest(self) -> str:
-        """Of what decides an evaluation. One source: its set's. Several: over theirs in order, so losing
-        flags count, too.
+        """Of what decides an evaluation. One set: its own. Several: over theirs in order, so losing flags
+        count, too.
         """
-        if len(self.names) == 1:
+        if len(self._delivered) <= 1:
             return next((held.digest for held in self._delivered.values()), _NOTHING_DIGEST)
         lines = "".join(f"{name}\0{held.digest}\n" for name, held in self._delivered.items())
         return f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}"
@@ -146,10 +146,11 @@ class Catalog:
     def everything(self) -> FlagSet:
         """All flags, of a key that several sources have the one with the highest priority.
 
-        One source: its very set. Several: flags that stand alone, their set's references expanded and its
-        metadata under their own, in a set without evaluators and metadata.
+        While one source alone holds a set, this is that set. Several are laid over each other: flags that
+        stand alone, with what their own set gives them (its references expanded, its metadata with the
+        revision), in a set without evaluators and metadata.
         """
-        if len(self.names) == 1:
+        if len(self._delivered) <= 1:
             return next((held.flag_set for held in self._delivered.values()), _NOTHING)
         flags: dict[str, Flag] = {}
         for held in self._delivered.values():
@@ -159,17 +160,15 @@ class Catalog:
     def of_flag_set(self, flag_set_id: str) -> FlagSet | None:
         """The flags whose id this is: their own `flagSetId`, else their set's; "" is for flags without one.
 
-        None: neither a flag nor a set has it. One source whose flags all have it: its very set; otherwise as
-        in `everything`.
+        None: neither a flag nor a set has it. If there is no other id, these are `everything`.
         """
         return self.flag_sets.get(flag_set_id)
 
     @cached_property
     def flag_sets(self) -> Mapping[str, FlagSet]:
         """All flag sets by their id."""
-        known = {held.flag_set.flag_set_id or "" for held in self._delivered.values()}
-        known.update(own for held in self._delivered.values() for own in held.by_set)
-        if len(self.names) == len(known) == 1:
+        known = {own for held in self._delivered.values() for own in held.ids}
+        if len(known) == 1:
             return dict.fromkeys(known, self.everything)
         found: dict[str, dict[str, Flag]] = {own: {} for own in known}
         for held in self._delivered.values():
@@ -207,6 +206,13 @@ class _Delivered:
         return fold(self.flag_set)
 
     @cached_property
+    def ids(self) -> frozenset[str]:
+        """The set's own id, and those of its flags."""
+        inherited = self.flag_set.flag_set_id
+        flags = (*self.flag_set.flags.values(), *self.flag_set.others)
+        return frozenset({inherited or "", *(flag.flag_set_id_in(inherited) for flag in flags)})
+
+    @cached_property
     def by_set(self) -> Mapping[str, Mapping[str, Flag]]:
         """The flags of each flag set, with all that their set gives them."""
         inherited = self.flag_set.flag_set_id
@@ -221,7 +227,7 @@ class _Delivered:
 
 
 def _stale(delivered: FlagSet, since: str) -> FlagSet:
-    # Its own marks win: a peer that is itself cut off knows better since when.
+    # The peer's own marks win: if it is stale itself, it knows since when.
     marks: dict[str, Scalar] = {STALE_KEY: True, STALE_SINCE_KEY: since}
     return replace(delivered, metadata=MappingProxyType({**marks, **delivered.metadata}))
 

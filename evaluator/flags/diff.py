@@ -49,17 +49,21 @@ def diff(old: FlagSet, new: FlagSet) -> Diff:
     """Compare two sets.
 
     Targeting is compared with its `$ref`s expanded: a changed evaluator changes the flags that use it, and a
-    rule moved into an evaluator changes none. Set metadata is merged into every flag, so its change is one of
-    every flag. Provenance is not compared.
+    rule moved into an evaluator changes none. Set metadata counts as each flag's, beneath its own. Provenance
+    is not compared.
     """
     targeting = _Targeting(old.evaluators, new.evaluators)
-    everywhere = not same(content_metadata(old.metadata), content_metadata(new.metadata))
+    inherits_same = same(content_metadata(old.metadata), content_metadata(new.metadata))
     changed: dict[str, tuple[Change, ...]] = {}
     for key in sorted(old.flags.keys() & new.flags.keys()):
         before, after = old.flags[key], new.flags[key]
         changes = set() if before is after else _plain_changes(before, after)
-        if everywhere:
-            changes.add(Change.METADATA)
+        if not inherits_same:
+            before_metadata = content_metadata(before.metadata_under(old.metadata))
+            if same(before_metadata, content_metadata(after.metadata_under(new.metadata))):
+                changes.discard(Change.METADATA)
+            else:
+                changes.add(Change.METADATA)
         if targeting.differs(before.targeting, after.targeting):
             changes.add(Change.TARGETING)
         if changes:

@@ -19,8 +19,8 @@ def named_as_flagd_reads(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The object with each name as in `known`, and by the name as written what it was taken for.
 
-    Of two that are one field the later wins, or adds its entries, as in flagd. An object without such names is
-    returned as it is.
+    Of two that are one field the later wins, or adds its entries, as in flagd. An object without such names
+    is returned as it is.
     """
     if value.keys() <= known:
         return value, {}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Flag, FlagSet, Json
 
 
-class Holding:
+class LastGoodFlags:
     """Takes flags over from `previous` into a set with other `evaluators`."""
 
     def __init__(self, previous: FlagSet, evaluators: Mapping[str, Json]) -> None:
@@ -62,7 +62,7 @@ def held_back(
         held: tuple[str, ...] = ()
     else:
         held = tuple(sorted(key for key in bad if key in previous.flags))
-        holding = Holding(previous, flag_set.evaluators)
-        flags |= {key: holding.flag(key) for key in held}
-        others = (*others, *holding.others(held))
+        last_good = LastGoodFlags(previous, flag_set.evaluators)
+        flags |= {key: last_good.flag(key) for key in held}
+        others = (*others, *last_good.others(held))
     return replace(flag_set, flags=MappingProxyType(flags), others=others), held

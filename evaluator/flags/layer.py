@@ -190,7 +190,10 @@ class _Reading:
         self, document: Document, path: Path, misnamed: Mapping[str, str], flag: str | None
     ) -> None:
         for written, meant in misnamed.items():
-            message = f"flagd reads {quoted(written)} as {quoted(meant)}, other providers ignore it; write {quoted(meant)}"
+            message = (
+                f"flagd reads {quoted(written)} as {quoted(meant)}, other providers ignore it; "
+                f"write {quoted(meant)}"
+            )
             at = (*path, written)
             self.findings.append(
                 Finding(at, Severity.WARNING, "field-case", message, document, flag, at_key=True)

@@ -12,7 +12,8 @@ from evaluator.flags.operators import did_you_mean, shown
 from evaluator.flags.outcomes import OutcomeReader
 from evaluator.flags.problems import Finding, Problem, Severity
 from evaluator.flags.reach import check_reach
-from evaluator.flags.rules import Expander, check_cycles, check_rule
+from evaluator.flags.references import Expander, check_cycles
+from evaluator.flags.rules import check_rule
 from evaluator.flags.shapes import check_base, check_shape, metadata_message, scalar, unusual
 from evaluator.flags.text import DEFAULT, quoted
 
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from evaluator.flags.text import Bounds
 
 _NEED_ALL: Final = frozenset({
-    "missing-base", "missing-state", "missing-variants", "removes-nothing", "unknown-outcome", "unknown-reference",
-    "unknown-variant",
+    "missing-base", "missing-state", "missing-variants", "removes-nothing", "unknown-outcome",
+    "unknown-reference", "unknown-variant",
 })  # fmt: skip
 """What may only seem wrong while a document could not be read."""
 _SUGGESTIONS: Final = 10

@@ -146,23 +146,6 @@ class Expander:
         return {key: self._substitute(each) for key, each in value.items()}
 
 
-def expand(rule: Json, evaluators: Mapping[str, Json], *, depth: int = DEPTH, nodes: int = NODES) -> Json:
-    """`Expander.expand`, for one rule."""
-    return Expander(evaluators, depth=depth, nodes=nodes).expand(rule)
-
-
-def expanded_size(rule: Json, evaluators: Mapping[str, Json]) -> int:
-    """The nodes of the expanded rule; a number above NODES where it is beyond the bounds."""
-    return Expander(evaluators).extent(rule).nodes
-
-
-def check_expansion(
-    rule: Json, evaluators: Mapping[str, Json], *, depth: int = DEPTH, nodes: int = NODES
-) -> list[Finding]:
-    """`Expander.check`, for one rule."""
-    return Expander(evaluators, depth=depth, nodes=nodes).check(rule)
-
-
 def check_cycles(evaluators: Mapping[str, Json]) -> list[tuple[str, Finding]]:
     """What is wrong with references between evaluators: the evaluator's name and the problem, all
     warnings.

@@ -9,7 +9,6 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from evaluator.flags.operators import (
-    BEYOND_SCHEMA,
     COMPARISONS,
     DEPTH,
     MOST_WEIGHT,
@@ -23,34 +22,12 @@ from evaluator.flags.operators import (
     shown,
 )
 from evaluator.flags.problems import Finding, Severity
-from evaluator.flags.references import (
-    Expander,
-    RuleTooLarge,
-    check_cycles,
-    check_expansion,
-    excess,
-    expand,
-    expanded_size,
-    measure,
-)
+from evaluator.flags.references import excess, measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from evaluator.flags.model import Json
-
-__all__ = [
-    "BEYOND_SCHEMA",
-    "DEPTH",
-    "NODES",
-    "Expander",
-    "RuleTooLarge",
-    "check_cycles",
-    "check_expansion",
-    "check_rule",
-    "expand",
-    "expanded_size",
-]
 
 _SUGGESTIONS: Final = 3
 """Names a rule's problems may suggest: each costs a search."""

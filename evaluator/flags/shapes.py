@@ -89,8 +89,8 @@ def check_shape(flag: Assembled) -> Flag:
 
 
 def check_base(flag: Assembled, first: Piece, near: str) -> None:
-    """Judge a flag that starts, with `first`, above the lowest layer: one problem if it is a change to what is
-    not there, in place of all that it lacks; a note if it is complete. `near` suggests another key.
+    """Judge a flag that starts, with `first`, above the lowest layer: one problem if it is a change to what
+    is not there, in place of all that it lacks; a note if it is complete. `near` suggests another key.
     """
     lacks = [each for each in flag.findings if each.code in _INCOMPLETE]
     if not any(each.code == "missing-variants" for each in lacks):
@@ -170,7 +170,8 @@ def _mixed(flag: Assembled, kinds: dict[str, str]) -> None:
     other = [name for name, kind in kinds.items() if kind != kinds[model]]
     culprit = max(other, key=lambda name: layers[name])
     message = (
-        f"the variant {quoted(culprit)} is of type {kinds[culprit]}, but {quoted(model)} of type {kinds[model]}; "
+        f"the variant {quoted(culprit)} is of type {kinds[culprit]}, "
+        f"but {quoted(model)} of type {kinds[model]}; "
         "make all variants of one type"
     )
     flag.warn("mixed-variants", message, "variants", culprit)
@@ -192,7 +193,10 @@ def _default_variant(flag: Assembled, name: Json, variants: Mapping[str, Json]) 
 def _missing_default(flag: Assembled, name: str, variants: Mapping[str, Json]) -> None:
     said, removed = flag.index("defaultVariant"), flag.index("variants", name)
     if removed > said:
-        message = f"the variant {quoted(name)} is removed here, but `defaultVariant` still names it; change that too"
+        message = (
+            f"the variant {quoted(name)} is removed here, but `defaultVariant` still names it; "
+            "change that too"
+        )
         flag.error("unknown-variant", message, "variants", name)
         return
     if variants:
@@ -235,5 +239,8 @@ def scalar(value: Json) -> bool:
 def metadata_message(value: Json) -> str:
     """Why a metadata entry is left out."""
     if value is None:
-        return "metadata must be text, a number or a boolean, not null, which hides the entry of the set; remove it"
+        return (
+            "metadata must be text, a number or a boolean, not null, which hides the entry of the set; "
+            "remove it"
+        )
     return f"metadata must be text, a number or a boolean, not {shown(value)}, which is ignored; remove it"

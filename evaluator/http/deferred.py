@@ -44,8 +44,8 @@ class Deferred(Generic[T]):
         return self.through(finished)
 
     def watched(self, well: Callable[[T], None], ill: Callable[[BaseException], None]) -> Deferred[T]:
-        """The same answer, with one of the two called at its end: GeneratorExit means that nobody waits for it any
-        more.
+        """The same answer, with one of the two called at its end: GeneratorExit means that nobody waits for
+        it any more.
         """
 
         def followed(steps: Generator[None, None, T]) -> Generator[None, None, T]:

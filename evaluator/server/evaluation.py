@@ -59,7 +59,7 @@ class Codec(Protocol):
     they cannot read or write.
     """
 
-    def decode_request(self, wanted: FlagType, message: bytes, /) -> tuple[str, Any]:
+    def decode_request(self, message: bytes, /) -> tuple[str, Any]:
         """(flag key, context for `plain`)."""
 
     def decode_bulk_request(self, message: bytes, /) -> Any:
@@ -143,7 +143,7 @@ class Evaluation:
 
         def in_steps(call: Call, message: bytes) -> Generator[None, None, bytes]:
             yield
-            key, given = decode(wanted, message)
+            key, given = decode(message)
             yield
             context = yield from self._codec.plain_in_steps(given)
             return respond(call, key, lambda: context)
@@ -151,7 +151,7 @@ class Evaluation:
         def answer(call: Call, message: bytes) -> bytes | Deferred[bytes]:
             if is_large(message):
                 return Deferred(in_steps(call, message))
-            key, given = decode(wanted, message)
+            key, given = decode(message)
             return respond(call, key, partial(plain, given))
 
         return answer

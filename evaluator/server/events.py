@@ -1,8 +1,8 @@
 """EventStream: tells each subscriber which flags changed since it was last told.
 
 A subscriber is compared with what is served now, not fed a queue: while it cannot be written to nothing piles
-up, and once it can, it gets one change from what it saw to what is newest. Sets of many flags are compared in
-a thread, and many subscribers are told a few at a time: neither holds up the loop.
+up, and once it can, it gets one change from what it saw to what is newest. Sets are compared in a thread, and
+many subscribers are told a few at a time: neither holds up the loop.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from evaluator.exchange import let_go
+from evaluator.exchange import let_go, run_in_thread
 from evaluator.flags.diff import diff
 from evaluator.flags.model import FlagSet
 from evaluator.http.messages import Code, RpcError
 from evaluator.server.messages import encode_event
+from evaluator.server.notifier import FairNotifier
 from evaluator.server.selection import select
-from evaluator.server.turns import Turns
 from evaluator.wire.countdown import Countdown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from evaluator.http.messages import Call, MessageStream
+    from evaluator.http.server.scheduler import FairQueue
     from evaluator.server.selection import Selection
     from evaluator.store import Snapshot, Store
     from evaluator.wire.countdown import Timers
@@ -32,17 +33,9 @@ KEEP_ALIVE_SECONDS: Final = 20.0
 
 NOTHING: Final = FlagSet()
 
-FEW: Final = 500
-"""Flags, of both sets, that are compared at once: 15 µs each."""
-
 EncodeEvent: TypeAlias = "Callable[[str, Mapping[str, Any]], bytes]"
-Aside: TypeAlias = "Callable[[Callable[[], bytes | None], Callable[[bytes | None], None]], None]"
-"""Do the first in a thread, then the second with its result on the loop."""
-
-
-def in_place(work: Callable[[], bytes | None], done: Callable[[bytes | None], None]) -> None:
-    """The Aside of who has no threads."""
-    done(work())
+Run: TypeAlias = "Callable[[Callable[[], bytes | None], Callable[[bytes | None], None]], None]"
+"""Does the first, in a thread or at once, then the second with its result on the loop."""
 
 
 class EventStreams:
@@ -52,21 +45,22 @@ class EventStreams:
         self,
         store: Store,
         timers: Timers,
+        queue: FairQueue,
         *,
         deadline_seconds: float = 0.0,
         encode: EncodeEvent = encode_event,
-        aside: Aside = in_place,
+        run: Run = run_in_thread,
     ) -> None:
         """A stream ends with DEADLINE_EXCEEDED after `deadline_seconds`; 0: never. encode: an event's type
-        and content to bytes.
+        and content to bytes. run: compares sets.
         """
         self.store = store
-        self._aside = aside
+        self._run = run
         self.ready = encode("provider_ready", {})
         self.alive = encode("keep_alive", {})
         self.goodbye = encode("provider_shutdown", {})
         self._encode = encode
-        self._turns: Turns[EventStream] = Turns(timers, self._forget_changes)
+        self._notifier: FairNotifier[EventStream] = FairNotifier(queue, self._forget_changes)
         self._closing = False
         self._changes: dict[tuple[int, int], _Change] = {}
         self.silence: Countdown[EventStream] = Countdown(timers, KEEP_ALIVE_SECONDS, EventStream.keep_alive)
@@ -80,7 +74,7 @@ class EventStreams:
         if self._closing:
             raise RpcError(Code.UNAVAILABLE, "shutting down")
         subscriber = EventStream(self, stream, select(call.headers))
-        self._turns.join(subscriber)
+        self._notifier.join(subscriber)
         if self._deadlines is not None:
             self._deadlines.restart(subscriber)
         subscriber.advance()
@@ -88,17 +82,17 @@ class EventStreams:
     @property
     def streams(self) -> int:
         """How many are open."""
-        return len(self._turns)
+        return len(self._notifier)
 
     def close(self) -> None:
         """Tell everyone who can be told, and end all streams."""
         self._closing = True
         self._unsubscribe()
-        self._turns.close()
+        self._notifier.close()
 
     def forget(self, subscriber: EventStream) -> None:
         """Called by a stream that has ended."""
-        self._turns.leave(subscriber)
+        self._notifier.leave(subscriber)
         self.silence.forget(subscriber)
         if self._deadlines is not None:
             self._deadlines.forget(subscriber)
@@ -111,9 +105,7 @@ class EventStreams:
         change = self._changes.get(key)
         if change is None:
             change = self._changes[key] = _Change(seen, current)
-            few = len(seen.flags) + len(current.flags) <= FEW
-            aside = in_place if few else self._aside
-            aside(partial(self._encoded, seen, current), partial(self._arrived, change))
+            self._run(partial(self._encoded, seen, current), partial(self._arrived, change))
         return change
 
     def _encoded(self, seen: FlagSet, current: FlagSet) -> bytes | None:
@@ -122,21 +114,20 @@ class EventStreams:
 
     def _arrived(self, change: _Change, message: bytes | None) -> None:
         change.message, change.ready = message, True
-        waiting = [subscriber for subscriber in self._turns if subscriber.awaited is change]
+        waiting = [subscriber for subscriber in self._notifier if subscriber.awaited is change]
         if waiting:
-            self._turns.tell(waiting)
+            self._notifier.tell(waiting)
 
     def _on_change(self, _: Snapshot) -> None:
-        self._turns.tell(self._turns)
+        self._notifier.tell(self._notifier)
 
     def _forget_changes(self) -> None:
         """Keep no set that nobody is to be led from: it may be a large one."""
-        held = {id(subscriber.seen) for subscriber in self._turns}
+        held = {id(subscriber.seen) for subscriber in self._notifier}
         for key, change in tuple(self._changes.items()):
             if change.ready and key[0] not in held:
                 del self._changes[key]
-                if len(change.seen.flags) > FEW:
-                    self._aside(partial(let_go, [*change.seen.flags.values()]), _nothing_more)
+                self._run(partial(let_go, [*change.seen.flags.values()]), _nothing_more)
 
 
 class _Change:
@@ -163,7 +154,7 @@ class EventStream:
         self.seen = self._current()
         """What it was last told of."""
         self.awaited: _Change | None = None
-        """What it is told next, once that is ready, be there something newer by then or not."""
+        """The change to send next, even if a newer one exists by then."""
         stream.on_writable = self.advance
         stream.on_closed = self._on_closed
 

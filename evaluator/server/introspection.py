@@ -20,10 +20,10 @@ from evaluator.history import InvalidInstantError, instant
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.resolution import FlagType, flag_type
-from evaluator.server.condition import age, state
 from evaluator.server.context import TOO_MANY, read_too_deep, too_many_in_json
 from evaluator.server.selection import InvalidSelectorError, selection
 from evaluator.server.service import RETRY_SECONDS, NotReadyError
+from evaluator.server.state_metrics import age, state
 from evaluator.server.values import json_value
 from evaluator.snapshot import revision_of
 
@@ -98,8 +98,8 @@ class Introspection:
         return Response(200, head[:-1] + b"," + self._page(snapshot, after), JSON)
 
     def explain(self, request: Request) -> Response | Streamed:
-        """`{"flagKey", "context"?, "type"?, "at"?}` to OFREP's answer with `steps`, `revision` and `digest`; 200
-        for errors of the flag, too. `at` is a digest or a time of what was served before.
+        """`{"flagKey", "context"?, "type"?, "at"?}` to OFREP's answer with `steps`, `revision` and `digest`;
+        200 for errors of the flag, too. `at` is a digest or a time of what was served before.
         """
         work = self.explanation(request)
         return work if isinstance(work, Response) else self._offload.answer(JSON, work)

@@ -42,7 +42,7 @@ _ANY_FIELD: Final = {
 _UNENCODABLE: Final = (ValueError, TypeError, OverflowError, RecursionError)
 
 
-def decode_request(_: FlagType, message: bytes) -> tuple[str, Context]:
+def decode_request(message: bytes) -> tuple[str, Context]:
     """(flag key, context) of a Resolve request; raises RpcError INVALID_ARGUMENT."""
     document = _document(message)
     key = document.get("flagKey")

@@ -1,8 +1,8 @@
 """Protobuf messages of flagd.evaluation.v1 and v2, to and from plain values; `json_rpc` has the same
 functions for JSON.
 
-The message classes are the published ones (https://buf.build/open-feature/flagd). Both versions have the same
-requests, so v2's classes read them; they differ in `optional` on `value` and `variant` of an answer.
+Both versions have the same requests and events; they differ in `optional` on `value` and `variant` of an
+answer.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError, EncodeError
-from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v1
-from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v2
 
 from evaluator.flags.model import ABSENT, EMPTY
 from evaluator.http.messages import Code, RpcError
 from evaluator.resolution import FlagType
 from evaluator.server.context import MAX_DEPTH, MOST_VALUES, TOO_MANY
+from evaluator.wire import evaluation_v1_pb2 as v1
+from evaluator.wire import evaluation_v2_pb2 as v2
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -28,13 +28,6 @@ if TYPE_CHECKING:
     from evaluator.resolution import Resolution
     from evaluator.server.context import Context
 
-_REQUESTS: Final[Mapping[FlagType, Any]] = {
-    FlagType.BOOLEAN: v2.ResolveBooleanRequest,
-    FlagType.STRING: v2.ResolveStringRequest,
-    FlagType.INTEGER: v2.ResolveIntRequest,
-    FlagType.FLOAT: v2.ResolveFloatRequest,
-    FlagType.OBJECT: v2.ResolveObjectRequest,
-}
 _RESPONSES: Final[Mapping[str, Mapping[FlagType, Any]]] = {
     "v1": {
         FlagType.BOOLEAN: v1.ResolveBooleanResponse,
@@ -72,9 +65,9 @@ _STEP: Final = 256
 """Values that `plain_in_steps` reads between two yields."""
 
 
-def decode_request(wanted: FlagType, message: bytes) -> tuple[str, Struct]:
+def decode_request(message: bytes) -> tuple[str, Struct]:
     """(flag key, context still encoded) of a Resolve request; raises RpcError INVALID_ARGUMENT."""
-    request = _decode(_REQUESTS[wanted], message)
+    request = _decode(v1.ResolveRequest, message)
     return request.flag_key, request.context
 
 
@@ -132,8 +125,8 @@ def _value(value: Value, depth: int) -> Any:
 def plain_in_steps(struct: Struct) -> Generator[None, None, Context]:
     """`plain` of a large Struct that was read from bytes: yields every some hundred microseconds.
 
-    Raises RpcError INVALID_ARGUMENT for more than MOST_VALUES values. protobuf itself bounds the depth, at 100
-    nested messages.
+    Raises RpcError INVALID_ARGUMENT for more than MOST_VALUES values. protobuf itself bounds the depth, at
+    100 nested messages.
     """
     return (yield from _object_in_steps(struct, count(1)))
 
@@ -210,7 +203,7 @@ def join_bulk(entries: Sequence[bytes], metadata: Mapping[str, Any]) -> bytes:
 
 def encode_event(kind: str, content: Mapping[str, Any]) -> bytes:
     """An EventStreamResponse, the same in both versions."""
-    response = v2.EventStreamResponse(type=kind)
+    response = v1.EventStreamResponse(type=kind)
     _put_struct(response.data, content)
     return response.SerializeToString()
 

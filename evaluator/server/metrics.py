@@ -1,9 +1,9 @@
 """What Prometheus reads: flagd's counters of evaluations are here, the others in `requests`, `rpcs` and
-`condition`.
+`state_metrics`.
 
-A tally is found once per resolution and kept with the snapshot, so that counting is an integer addition. flagd's names (core/pkg/telemetry/metrics.go), in the form its OpenTelemetry
-exporter gives them. Labels come from flags that are served and from fixed sets, never from a request, so
-their number is bounded.
+A tally is found once per resolution and kept with the snapshot, so that counting is an integer addition.
+flagd's names (core/pkg/telemetry/metrics.go), in the form its OpenTelemetry exporter gives them. Labels come
+from flags that are served and from fixed sets, never from a request, so their number is bounded.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from evaluator.server.condition import Condition
 from evaluator.server.families import counter, text
 from evaluator.server.requests import Requests
 from evaluator.server.rpcs import Durations
+from evaluator.server.state_metrics import StateMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -62,7 +62,7 @@ class Metrics:
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         """`clock`: Unix seconds."""
-        self.condition = Condition(store, clock)
+        self.state = StateMetrics(store, clock)
         self.requests = Requests(perf_counter)
         self.rpcs = Durations(perf_counter)
         self._answers: dict[str, dict[tuple[str, str], Tally]] = {}
@@ -89,14 +89,14 @@ class Metrics:
         return answers.setdefault((resolution.variant or "", reason), Tally())
 
     def text(self) -> bytes:
-        """Everything, in Prometheus' text format 0.0.4. Takes some hundred milliseconds with ten thousand flags:
-        for a thread.
+        """Everything, in Prometheus' text format 0.0.4. Takes some hundred milliseconds with ten thousand
+        flags: for a thread.
         """
         return text(self.collect())
 
     def collect(self) -> Iterator[Metric]:
         """Everything but the process' own, as families. Also called outside the loop, so it walks copies."""
-        parts = (self.requests, self.rpcs, self.condition)
+        parts = (self.requests, self.rpcs, self.state)
         return chain(self._evaluations(), *(part.families() for part in parts))
 
     def _forget_removed(self, snapshot: Snapshot) -> None:

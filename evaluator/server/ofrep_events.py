@@ -17,12 +17,13 @@ from urllib.parse import quote
 import orjson
 
 from evaluator.http.messages import Response, Streamed, header
+from evaluator.server.notifier import FairNotifier
 from evaluator.server.selection import InvalidSelectorError, parse
-from evaluator.server.turns import Turns
 from evaluator.wire.countdown import Countdown
 
 if TYPE_CHECKING:
     from evaluator.http.messages import ByteStream, Headers, Request
+    from evaluator.http.server.scheduler import FairQueue
     from evaluator.server.selection import Selection
     from evaluator.store import Snapshot, Store
     from evaluator.wire.countdown import Timers
@@ -45,7 +46,13 @@ class ChangeStreams:
     """All open streams of one process."""
 
     def __init__(
-        self, store: Store, timers: Timers, *, public_url: str = "", inactivity_seconds: int = 120
+        self,
+        store: Store,
+        timers: Timers,
+        queue: FairQueue,
+        *,
+        public_url: str = "",
+        inactivity_seconds: int = 120,
     ) -> None:
         """public_url: where clients reach this port, if not where they asked. inactivity_seconds: when they
         may leave an idle stream.
@@ -54,7 +61,7 @@ class ChangeStreams:
         self.silence: Countdown[ChangeStream] = Countdown(timers, KEEP_ALIVE_SECONDS, ChangeStream.keep_alive)
         self._origin = public_url.rstrip("/")
         self._inactivity_seconds = inactivity_seconds
-        self._turns: Turns[ChangeStream] = Turns(timers)
+        self._notifier: FairNotifier[ChangeStream] = FairNotifier(queue)
         self._closing = False
         self._opened = 0
         self._unsubscribe = store.subscribe(self._on_change)
@@ -62,7 +69,7 @@ class ChangeStreams:
     @property
     def streams(self) -> int:
         """How many are open."""
-        return len(self._turns)
+        return len(self._notifier)
 
     def advertised(self, selected: Selection) -> list[dict[str, Any]]:
         """`eventStreams` of a bulk answer: where its client hears of changes."""
@@ -91,7 +98,7 @@ class ChangeStreams:
 
         def start(stream: ByteStream) -> None:
             subscriber = ChangeStream(self, stream, selected, last)
-            self._turns.join(subscriber)
+            self._notifier.join(subscriber)
             self._opened += 1
             # Spread over two seconds: those who lose us together would else come back together.
             subscriber.greet(1000 + 100 * (self._opened % 20))
@@ -102,15 +109,15 @@ class ChangeStreams:
         """End all streams; their clients connect again, elsewhere or later."""
         self._closing = True
         self._unsubscribe()
-        self._turns.close()
+        self._notifier.close()
 
     def forget(self, subscriber: ChangeStream) -> None:
         """Called by a stream that has ended."""
-        self._turns.leave(subscriber)
+        self._notifier.leave(subscriber)
         self.silence.forget(subscriber)
 
     def _on_change(self, _: Snapshot) -> None:
-        self._turns.tell(self._turns)
+        self._notifier.tell(self._notifier)
 
 
 class ChangeStream:

@@ -28,7 +28,7 @@ class PortError(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class ListenAddress:
     """A listener and where it listens: on a Unix socket if it is given one, else on a port."""
 
     listener: Listener
@@ -38,7 +38,7 @@ class Door:
     socket_path: str = ""
     tls: TlsFiles | None = None
 
-    async def open(self) -> int:
+    async def start(self) -> int:
         """The bound port; 0 for a Unix socket. Raises OSError, for a port PortError."""
         if self.socket_path:
             await self.listener.start_unix(self.socket_path, tls=self.tls)
@@ -94,8 +94,8 @@ class Serving:
         await asyncio.to_thread(self._last)
 
 
-async def open_doors(
-    doors: Sequence[Door],
+async def start_listeners(
+    addresses: Sequence[ListenAddress],
     closers: Sequence[Callable[[], None]],
     drain_seconds: float,
     last: Callable[[], None] = lambda: None,
@@ -107,13 +107,13 @@ async def open_doors(
     """
     bound: list[int] = []
     try:
-        for door in doors:
-            port = await door.open()
+        for address in addresses:
+            port = await address.start()
             bound.append(port)
     except OSError:
         for close in closers:
             close()
-        await asyncio.gather(*(door.listener.drain(0) for door in doors[: len(bound)]))
+        await asyncio.gather(*(address.listener.drain(0) for address in addresses[: len(bound)]))
         await asyncio.to_thread(last)
         raise
-    return Serving(Ports(*bound), [door.listener for door in doors], closers, drain_seconds, last)
+    return Serving(Ports(*bound), [address.listener for address in addresses], closers, drain_seconds, last)

@@ -30,7 +30,8 @@ Begin: TypeAlias = "Callable[[Call], End]"
 """Told of a call; returns what is told its status, once."""
 
 MILLISECONDS: Final = (
-    0.0, 5.0, 10.0, 25.0, 50.0, 75.0, 100.0, 250.0, 500.0, 750.0, 1_000.0, 2_500.0, 5_000.0, 7_500.0, 10_000.0,
+    0.0, 5.0, 10.0, 25.0, 50.0, 75.0, 100.0, 250.0, 500.0, 750.0, 1_000.0, 2_500.0, 5_000.0, 7_500.0,
+    10_000.0,
 )  # fmt: skip
 """OpenTelemetry's own bounds of a histogram, as nobody gives otelgrpc others."""
 LABELS: Final = ("rpc_system", "rpc_service", "rpc_method", "rpc_grpc_status_code")

@@ -26,7 +26,8 @@ RETRY_SECONDS: Final = 1
 """When a client that got NOT_READY should ask again."""
 
 _AT_ONCE: Final = 16_384
-"""Bytes of a request for one flag that are answered within the call; beyond, others are answered in between."""
+"""Bytes of a request for one flag that are answered within the call; beyond, others are answered in between.
+"""
 _FLAG_BYTES: Final = 64
 """What one more flag costs, in bytes of a request."""
 _SHORT: Final = 1_024
@@ -85,7 +86,7 @@ class EvaluationService:
 
 
 def is_large(message: bytes, flags: int = 1) -> bool:
-    """Whether a request about so many flags takes more than a few milliseconds, so that it must be deferred."""
+    """Whether a request about so many flags takes some milliseconds, so that it must be deferred."""
     return (len(message) + _FLAG_BYTES) * flags > _AT_ONCE
 
 

@@ -90,7 +90,7 @@ class StoreBackend:
         self._context = context
         self._watched: dict[Selection, _Watched] = {}
         self._waiting: dict[Selection, None] = {}
-        """Whose flag set is to be encoded in the thread, in turn."""
+        """Selections whose flag sets are to be encoded in the thread, in this order."""
         self._encoding: asyncio.Task[None] | None = None
         self._waits_for_sources = not store.settled
         self._stale = store.catalog.stale

@@ -31,7 +31,8 @@ _FORMS: Final = "file:, http(s)://, grpc(s)://, envoy://, dns://, uds://, xds://
 _CUT: Final = {"file:": Provider.FILE, "grpc://": Provider.GRPC, "grpcs://": Provider.GRPC}
 """Prefixes that are no part of the source's name."""
 _KEPT: Final = {
-    "http://": Provider.HTTP, "https://": Provider.HTTP, "gs://": Provider.GCS, "azblob://": Provider.AZBLOB, "s3://": Provider.S3,
+    "http://": Provider.HTTP, "https://": Provider.HTTP, "gs://": Provider.GCS, "azblob://": Provider.AZBLOB,
+    "s3://": Provider.S3,
 } | dict.fromkeys(("envoy://", "dns://", "uds://", "xds://"), Provider.GRPC)  # fmt: skip
 _MOST_MESSAGE_BYTES: Final = 2**31 - 1
 

@@ -76,7 +76,7 @@ def choice(value: object, where: str, choices: Sequence[str]) -> str:
 
 
 def strings(values: Iterable[object], where: str) -> tuple[str, ...]:
-    """Each value of an option given several times: a list, or texts separated by commas and quoted as in CSV."""
+    """All values of an option given several times; each time it is a list, or texts quoted as in CSV."""
     found: list[str] = []
     for value in values:
         found += value if isinstance(value, list) else _parted(value, where)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from evaluator.heap import Heap
+    from evaluator.gc_policy import GcPolicy
     from evaluator.store import Store
     from evaluator.sync.source import SyncSource
 
@@ -36,12 +36,12 @@ class Followers:
         clock: Callable[[], float],
         state_dir: Path | None = None,
         random: Callable[[], float] = _random,
-        heap: Heap | None = None,
+        gc_policy: GcPolicy | None = None,
     ) -> None:
-        """`clock` is Unix seconds, `heap` the policy of a process that is ours alone. Last good sets are kept
-        in `state_dir`, and nowhere where it is None.
+        """`clock` is Unix seconds, `gc_policy` the policy of a process that is ours alone. Last good sets are
+        kept in `state_dir`, and nowhere where it is None.
         """
-        exchange = Exchange(store, clock, heap)
+        exchange = Exchange(store, clock, gc_policy)
         self._clock = clock
         self._state_dir = state_dir
         self._last_good: list[LastGood] = []

@@ -50,8 +50,8 @@ class GrpcSource:
         keepalive: float = KEEPALIVE,
         companion: Companion | None = None,
     ) -> None:
-        """`companion` talks with the peer while it is followed. Raises InvalidSourceError for a target that cannot
-        be reached.
+        """`companion` talks with the peer while it is followed. Raises InvalidSourceError for a target that
+        cannot be reached.
         """
         self.name = name
         self.identity = identity

@@ -23,9 +23,9 @@ def encode(value: Json, frame: Frame | None = None) -> bytes:
     """Encode one JSON value; RuleError where it is too large or deep, or no Unicode.
 
     Every number is read as a float64 first, so that an integer that came as one and an integer that came as a
-    float (as over gRPC) are encoded alike. Whole ones within 64 bits become integers, -0.0 included; the others
-    take the shortest float that keeps them. Keys are sorted by their encoded bytes. frame: is charged a step
-    for each value within, and one for every 512 bytes.
+    float (as over gRPC) are encoded alike. Whole ones within 64 bits become integers, -0.0 included; the
+    others take the shortest float that keeps them. Keys are sorted by their encoded bytes. frame: is charged
+    a step for each value within, and one for every 512 bytes.
     """
     out: list[bytes] = []
     _encode(value, out, 0)

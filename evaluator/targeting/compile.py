@@ -53,7 +53,7 @@ class Rule:
 
 
 def compile_rule(rule: Json, *, bucketing: Bucketing, flag_key: str) -> Rule:
-    """Compile `rule`, its `$ref`s expanded. Never fails: what is wrong is a RuleError once it is evaluated."""
+    """Compile `rule`, its `$ref`s expanded. Never fails: a mistake is a RuleError once it is evaluated."""
     if _too_deep(rule):
         return Rule(failing(f"the rule is nested deeper than {DEEPEST}"), reads_flagd=False)
     scope = CompileScope(CompileOptions(_build, flag_key, bucketing))

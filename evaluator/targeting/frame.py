@@ -79,8 +79,8 @@ class Frame:
 
 
 Evaluate: TypeAlias = Callable[[Json, Frame], Json]
-"""A compiled node. It is given the evaluation context, or in a loop's body the element (an `Element` where the
-engine substitutes variables first), and the evaluation's frame.
+"""A compiled node. It is given the evaluation context, or in a loop's body the element (an `Element` where
+the engine substitutes variables first), and the evaluation's frame.
 """
 
 

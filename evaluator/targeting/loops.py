@@ -159,8 +159,8 @@ def quantified(
 ) -> Callable[[Json, CompileScope], Evaluate]:
     """Make a compiler for `all`, `none` or `some`.
 
-    element_of: who substitutes into the condition. stops_at: the outcome of an element that decides. then: the
-    answer if one did. empty: the answer where the list is empty, null or another false value.
+    element_of: who substitutes into the condition. stops_at: the outcome of an element that decides. then:
+    the answer if one did. empty: the answer where the list is empty, null or another false value.
     """
 
     def compile_quantifier(values: Json, scope: CompileScope) -> Evaluate:

@@ -18,8 +18,8 @@ def reads_flagd(node: Json, *, in_body: bool = False) -> bool:
     """Whether evaluating `node` may read `$flagd` from the evaluation context.
 
     True whenever a name is computed, reads the whole context or cannot be told: a needless True costs a copy
-    of the context, a wrong False would let a client's own `$flagd` through. in_body: `node` is in a rule that a
-    loop runs for each element.
+    of the context, a wrong False would let a client's own `$flagd` through. in_body: `node` is in a rule that
+    a loop runs for each element.
     """
     if isinstance(node, list):
         return any(reads_flagd(item, in_body=in_body) for item in node)

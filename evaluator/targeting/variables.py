@@ -76,9 +76,9 @@ def variable(
 ) -> Evaluate:
     """Compile `var`.
 
-    subject: the list that a loop runs over, whose elements are not evaluated; another value that is substituted
-    for it counts as no list. condition: the whole body of `all`, `none`, `some` or `reduce`, which must still be a
-    rule after substitution.
+    subject: the list that a loop runs over, whose elements are not evaluated; another value that is
+    substituted for it counts as no list. condition: the whole body of `all`, `none`, `some` or `reduce`,
+    which must still be a rule after substitution.
     """
     if scope.substituted:
         return _substituted(values, scope, subject=subject, condition=condition)

@@ -1,8 +1,8 @@
 """Our metrics in OpenTelemetry's terms, with flagd's names.
 
-Counted is once, for Prometheus; here the families of a scrape become the SDK's data points, histograms
-included, for which the SDK has no instrument that is observed. Everything is cumulative since the start, as
-flagd's is.
+Counters exist once, for Prometheus; this converts the families of a scrape into the SDK's data points,
+histograms included, for which the SDK has no observable instrument. Everything is cumulative since the start,
+as flagd's is.
 """
 
 from __future__ import annotations

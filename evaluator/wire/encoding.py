@@ -8,11 +8,11 @@ keys are sorted, numbers are spelled as in a digest.
 
 Two things differ from flagd's, and no published provider can tell:
 
-* `source`, which flagd puts into each flag, is left out. Nobody reads it (flagd overwrites it, providers drop it), and it would tell a
-  subscriber where flags are kept.
-* The top-level `metadata` holds the set's own `flagstaff.dev/…` keys (revision, digest, the generation of `fractional`), if it has any,
-  so that an evaluator of ours knows them of the set. Other receivers lay set metadata under each flag's,
-  where these keys are already.
+* `source`, which flagd puts into each flag, is left out. Nobody reads it (flagd overwrites it, providers drop
+  it), and it would tell a subscriber where flags are kept.
+* The top-level `metadata` holds the set's own `flagstaff.dev/…` keys (revision, digest, the generation of
+  `fractional`), if it has any, so that an evaluator of ours knows them of the set. Other receivers lay set
+  metadata under each flag's, where these keys are already.
 """
 
 from __future__ import annotations

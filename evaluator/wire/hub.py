@@ -5,37 +5,29 @@ A subscriber is not fed a queue but compared with what is newest. While it canno
 up for it; once it can, it gets the newest value, and those in between were never made for it. So no update is
 lost, nobody is told an older value after a newer one, and nobody waits for anybody.
 
-A change goes out in slices, each a call of the scheduler, and topics take turns within them: a broadcast to
-ten thousand streams lets other work in between, and a large topic does not keep a small one waiting.
+A change goes out in turns of a fair queue, in which topics stand behind each other: a broadcast to ten
+thousand streams lets other work in between, and a large topic does not keep a small one waiting for long.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Hashable, Iterator
 
-SLICE: Final = 64
-"""Steps from one call of the scheduler to the next; a visit is one, and so is each STEP_BYTES that it sends.
-"""
+    from evaluator.http.server.scheduler import FairQueue
+
 SHARE: Final = 16
-"""Steps that a topic has before another takes its turn."""
-STEP_BYTES: Final = 32_768
+"""Subscribers of a topic that are visited before another topic takes its turn."""
 
 
 def digest(payload: bytes) -> bytes:
     """What tells one payload from another."""
     return hashlib.blake2b(payload, digest_size=16).digest()
-
-
-class Scheduler(Protocol):
-    """The part of an event loop that is needed here."""
-
-    def call_soon(self, callback: Callable[[], None]) -> object:
-        """Call `callback` after whatever else is due now."""
 
 
 class Subscriber(Protocol):
@@ -132,11 +124,9 @@ class Subscription:
 class Hub:
     """All topics of one process. A topic is there while it has a value or a subscriber."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
+    def __init__(self, queue: FairQueue) -> None:
+        self._queue = queue
         self._topics: dict[Hashable, _Topic] = {}
-        self._turns: deque[_Topic] = deque()
-        self._scheduled = False
         self.streams = 0
         """Subscribers now."""
         self.sent = 0
@@ -221,75 +211,62 @@ class Hub:
         topic.number += 1
         topic.mark, topic.payload = _Mark(topic.number, content), payload
         topic.changed = topic.changed or (bool(topic.subscriptions) and not quiet)
-        self._queue(topic)
+        self._enqueue(topic)
 
     def _tidy(self, topic: _Topic) -> None:
         if topic.mark is None and not topic.subscriptions and self._topics.get(topic.key) is topic:
             del self._topics[topic.key]
 
-    def _queue(self, topic: _Topic) -> None:
+    def _enqueue(self, topic: _Topic) -> None:
         if not topic.queued and (topic.changed or topic.due):
             topic.queued = True
-            self._turns.append(topic)
-        if self._turns and not self._scheduled:
-            self._scheduled = True
-            self._scheduler.call_soon(self._run)
+            self._queue.put(partial(self._turn, topic))
 
-    def _run(self) -> None:
-        steps = 0
+    def _turn(self, topic: _Topic, until: float) -> bool:
+        """Visit up to SHARE subscribers of a topic, as far as there is time; put it behind the others."""
+        topic.queued = False
         try:
-            while self._turns and steps < SLICE:
-                topic = self._turns.popleft()
-                topic.queued = False
-                try:
-                    steps += self._turn(topic)
-                finally:
-                    self._queue(topic)
+            if topic.changed:
+                topic.changed = False
+                for subscription in topic.subscriptions:
+                    topic.line_up(subscription)
+            for _ in range(min(SHARE, len(topic.due))):
+                subscription = topic.due.popleft()
+                subscription._due = False
+                self._visit(topic, subscription)
+                if self._queue.stopwatch() >= until:
+                    break
         finally:
-            self._scheduled = bool(self._turns)
-            if self._scheduled:
-                self._scheduler.call_soon(self._run)
+            self._enqueue(topic)
+        return False
 
-    def _turn(self, topic: _Topic) -> int:
-        if topic.changed:
-            topic.changed = False
-            for subscription in topic.subscriptions:
-                topic.line_up(subscription)
-        steps = 1
-        while topic.due and steps <= SHARE:
-            subscription = topic.due.popleft()
-            subscription._due = False
-            steps += self._visit(topic, subscription)
-        return steps
-
-    def _visit(self, topic: _Topic, subscription: Subscription) -> int:
-        """Give one subscriber the newest value if it lacks it and can take it; what that cost, in steps."""
+    def _visit(self, topic: _Topic, subscription: Subscription) -> None:
+        """Give one subscriber the newest value if it lacks it and can take it."""
         mark, seen = topic.mark, subscription._seen
         if mark is None or mark is seen or not subscription.live:
-            return 1
+            return
         if subscription._busy:
             # Called back while it is being told something older: what is newest comes at another turn.
             topic.line_up(subscription)
-            self._queue(topic)
-            return 1
+            self._enqueue(topic)
+            return
         if seen is not None and seen.content == mark.content:
             self._sees(subscription, mark)
-            return 1
+            return
         try:
             if subscription.subscriber.writable:
                 self._sees(subscription, mark)
-                return self._tell(subscription, mark, topic.payload)
+                self._tell(subscription, mark, topic.payload)
         except Exception as error:  # noqa: BLE001 - its owner is told; one subscriber's failure is its own
             self.unsubscribe(subscription)
             subscription.subscriber.failed(error)
-        return 1
 
     def _sees(self, subscription: Subscription, mark: _Mark) -> None:
         if subscription._seen is not None:
             self.skipped += mark.number - subscription._seen.number - 1
         subscription._seen = mark
 
-    def _tell(self, subscription: Subscription, mark: _Mark, payload: bytes) -> int:
+    def _tell(self, subscription: Subscription, mark: _Mark, payload: bytes) -> None:
         subscription._busy = True
         self.sent += 1
         try:
@@ -299,4 +276,3 @@ class Hub:
                 subscription.subscriber.send(payload)
         finally:
             subscription._busy = False
-        return 1 + len(payload) // STEP_BYTES

@@ -97,7 +97,7 @@ class Backend(Protocol):
         """
 
 
-class Visits(Protocol):
+class StreamObserver(Protocol):
     """Who is told of each stream that comes and goes."""
 
     def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
@@ -107,14 +107,14 @@ class Visits(Protocol):
         """It has ended. Must not raise."""
 
 
-class _Unwatched:
-    """Visits that nobody is told of."""
+class _NoObserver:
+    """Of streams that nobody observes."""
 
     def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> object:
-        """Welcome."""
+        """Accept it."""
 
     def left(self, visit: object) -> None:
-        """Farewell."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,19 +137,19 @@ class SyncService:
         deadline_seconds: float = 0.0,
         metadata: bool = True,
         ended: Callable[[str, float], None] = lambda _reason, _seconds: None,
-        visits: Visits | None = None,
+        observer: StreamObserver | None = None,
     ) -> None:
         """deadline_seconds: streams end with DEADLINE_EXCEEDED then; 0: never. metadata: whether GetMetadata
         is answered.
 
-        ended: told of each SyncFlags stream that ended why, in flagd's words, and how long it was open. visits: told
-        of every stream.
+        ended: called when a SyncFlags stream ends, with the reason in flagd's words and the seconds that it
+        was open. observer: sees every stream open and close.
         """
         self.hub = hub
         self.timers = timers
         self.streams = 0
         """Open SyncFlags streams."""
-        self.visits: Visits = visits or _Unwatched()
+        self.observer: StreamObserver = observer or _NoObserver()
         self._backend = backend
         self._metadata = metadata
         self._ended = ended
@@ -194,7 +194,7 @@ class SyncService:
         return self.hub.streams
 
     def end_those(self, wanted: Callable[[object], bool], code: Code, message: str) -> None:
-        """End the streams of the visits that are wanted."""
+        """End the streams of the observer that are wanted."""
         for subscription in self.hub.subscriptions():
             subscriber = subscription.subscriber
             if isinstance(subscriber, _Stream) and wanted(subscriber.visit):
@@ -207,7 +207,7 @@ class SyncService:
         asked = header(call.headers, SELECTOR_HEADER)
         topic = self._backend.topic(request.selector if asked is None else asked, call)
         key = _Key(method, topic)
-        subscriber = _Stream(self, key, stream, self.visits.entered(call, topic, lasting=method.lasting))
+        subscriber = _Stream(self, key, stream, self.observer.entered(call, topic, lasting=method.lasting))
         if key not in self._watches:
             self._watches[key] = self._backend.watch(topic, _Maker(method), partial(self._tell, key))
         if method.lasting:
@@ -225,7 +225,7 @@ class SyncService:
     def forget(self, subscriber: _Stream, reason: str) -> None:
         """Called by a stream that has ended."""
         key = subscriber.key
-        self.visits.left(subscriber.visit)
+        self.observer.left(subscriber.visit)
         if key.method.lasting:
             self.streams -= 1
             if self._deadlines is not None:

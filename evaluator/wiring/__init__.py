@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from evaluator import durable
-from evaluator.heap import Heap
+from evaluator.gc_policy import GcPolicy
 from evaluator.history import History
 from evaluator.server.ports import Ports, Serving
 from evaluator.settings import InvalidSettingError, Settings
@@ -78,7 +78,7 @@ async def _run(settings: Settings, stop: asyncio.Event, clock: Callable[[], floa
     store.subscribe(_log_served)
     if receipts is not None:
         receipts.follow(store)
-    followers = Followers(sources, store, clock=clock, state_dir=settings.state_dir, heap=Heap())
+    followers = Followers(sources, store, clock=clock, state_dir=settings.state_dir, gc_policy=GcPolicy())
     history = await _history(settings, store)
     # Before the ports are open: no client may get FLAG_NOT_FOUND for a flag that is on disk.
     await followers.restore()

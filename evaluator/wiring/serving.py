@@ -8,12 +8,12 @@ from collections import ChainMap
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from evaluator.exchange import beside
 from evaluator.flags.model import EMPTY
 from evaluator.http.routes import Routes, merged
 from evaluator.http.server.cors import Cors
 from evaluator.http.server.limits import Limits
 from evaluator.http.server.listener import Listener
+from evaluator.http.server.scheduler import FairQueue
 from evaluator.http.server.tls import TlsFiles
 from evaluator.server import evaluation, health, json_rpc, management, messages, ofrep
 from evaluator.server.context import ContextSources
@@ -21,7 +21,7 @@ from evaluator.server.events import EventStreams
 from evaluator.server.introspection import Introspection
 from evaluator.server.offload import Offload
 from evaluator.server.ofrep_events import ChangeStreams
-from evaluator.server.ports import Door, Serving, open_doors
+from evaluator.server.ports import ListenAddress, Serving, start_listeners
 from evaluator.server.service import EvaluationService
 from evaluator.server.syncing import START_SECONDS, StoreBackend
 from evaluator.settings.model import CORS_OFF
@@ -40,8 +40,8 @@ unix_time: Callable[[], float] = time.time  # noqa: TID251 - the clock's one rea
 
 
 @dataclass(frozen=True, slots=True)
-class _Ground:
-    """What all parts stand on."""
+class _Dependencies:
+    """What all parts are made with."""
 
     store: Store
     settings: Settings
@@ -49,6 +49,7 @@ class _Ground:
     service: EvaluationService
     observed: Observed
     loop: asyncio.AbstractEventLoop
+    queue: FairQueue
     history: History | None
 
 
@@ -101,22 +102,25 @@ async def serve(
     """Listen on all ports; returns once they are open. Raises OSError if one cannot be had, and leaves none
     open then.
 
-    `history` holds earlier versions for /explain. `context` is what sources lay over evaluation contexts, beneath what the settings do; it may change in
-    place.
+    `history` holds earlier versions for /explain. `context` is what sources lay over evaluation contexts,
+    beneath what the settings do; it may change in place.
     """
     observed = Observed(store, settings, clock)
     values = _under(settings.context_values, context)
     sources = ContextSources(values, settings.context_from_header)
     service = EvaluationService(store, sources, clock, observed.observers)
-    ground = _Ground(store, settings, clock, service, observed, asyncio.get_running_loop(), history)
-    parts = _parts(ground)
+    given = _Dependencies(
+        store, settings, clock, service, observed, asyncio.get_running_loop(), FairQueue(), history
+    )
+    parts = _parts(given)
     _watch(parts, observed)
-    doors = _doors(_tables(ground, parts), settings, observed)
+    addresses = _addresses(_tables(given, parts), given)
     closers = (*parts.closers(), observed.metrics.close)
-    return await open_doors(doors, closers, settings.shutdown_seconds, observed.close)
+    return await start_listeners(addresses, closers, settings.shutdown_seconds, observed.close)
 
 
-def _doors(tables: _Tables, settings: Settings, observed: Observed) -> Sequence[Door]:
+def _addresses(tables: _Tables, given: _Dependencies) -> Sequence[ListenAddress]:
+    settings = given.settings
     limits = Limits(body_bytes=settings.max_request_body, header_bytes=settings.max_request_header)
     tls = _tls(settings.server_tls)
     ofrep_tls, management_tls = _tls(settings.ofrep_tls), _tls(settings.management_tls)
@@ -130,60 +134,62 @@ def _doors(tables: _Tables, settings: Settings, observed: Observed) -> Sequence[
     )
 
     def listener(name: str, routes: Routes, cors: Cors | None = None, limits: Limits = limits) -> Listener:
-        made = Listener(routes, limits, name=name, cors=cors)
-        observed.metrics.condition.connections(name, lambda: made.connections)
+        made = Listener(routes, limits, name=name, cors=cors, queue=given.queue)
+        given.observed.metrics.state.connections(name, lambda: made.connections)
         return made
 
+    grpc, ofrep = listener("grpc", tables.evaluation, cors), listener("ofrep", tables.ofrep, cors)
+    management, sync = listener("management", tables.management), listener("sync", tables.sync, limits=pinged)
     return (
-        Door(listener("grpc", tables.evaluation, cors), host, settings.port, settings.socket_path, tls),
-        Door(listener("ofrep", tables.ofrep, cors), host, settings.ofrep_port, settings.ofrep_socket_path, ofrep_tls),
-        Door(listener("management", tables.management), host, settings.management_port, "", management_tls),
-        Door(listener("sync", tables.sync, limits=pinged), host, settings.sync_port, settings.sync_socket_path, tls),
-    )  # fmt: skip
+        ListenAddress(grpc, host, settings.port, settings.socket_path, tls),
+        ListenAddress(ofrep, host, settings.ofrep_port, settings.ofrep_socket_path, ofrep_tls),
+        ListenAddress(management, host, settings.management_port, "", management_tls),
+        ListenAddress(sync, host, settings.sync_port, settings.sync_socket_path, tls),
+    )
 
 
-def _parts(ground: _Ground) -> _Parts:
-    store, settings, observed = ground.store, ground.settings, ground.observed
-    changes = _changes(ground) if settings.ofrep_sse_enabled else None
+def _parts(given: _Dependencies) -> _Parts:
+    store, settings, observed = given.store, given.settings, given.observed
+    changes = _changes(given) if settings.ofrep_sse_enabled else None
     offload = Offload()
-    backend = StoreBackend(store, ground.service.sources.values)
-    ground.loop.call_later(START_SECONDS, backend.stop_waiting)
+    backend = StoreBackend(store, given.service.sources.values)
+    given.loop.call_later(START_SECONDS, backend.stop_waiting)
     return _Parts(
-        protobuf=_endpoints(ground, messages),
-        json=_endpoints(ground, json_rpc),
-        ofrep=ofrep.Ofrep(ground.service, changes),
+        protobuf=_endpoints(given, messages),
+        json=_endpoints(given, json_rpc),
+        ofrep=ofrep.Ofrep(given.service, changes),
         changes=changes,
-        introspection=Introspection(ground.service, offload, ground.history),
+        introspection=Introspection(given.service, offload, given.history),
         offload=offload,
         backend=backend,
         syncing=SyncService(
             backend,
-            Hub(ground.loop),
-            ground.loop,
+            Hub(given.queue),
+            given.loop,
             deadline_seconds=settings.stream_deadline,
             metadata=not settings.disable_sync_metadata,
-            ended=observed.metrics.condition.lifetimes.ended,
+            ended=observed.metrics.state.lifetimes.ended,
         ),
         status=health.Health(store),
     )  # fmt: skip
 
 
-def _endpoints(ground: _Ground, codec: evaluation.Codec) -> evaluation.CodecEndpoints:
+def _endpoints(given: _Dependencies, codec: evaluation.Codec) -> evaluation.CodecEndpoints:
     events = EventStreams(
-        ground.store, ground.loop, deadline_seconds=ground.settings.stream_deadline,
-        encode=codec.encode_event, aside=beside(ground.loop),
+        given.store, given.loop, given.queue, deadline_seconds=given.settings.stream_deadline,
+        encode=codec.encode_event,
     )  # fmt: skip
-    return evaluation.CodecEndpoints(evaluation.Evaluation(ground.service, codec), events)
+    return evaluation.CodecEndpoints(evaluation.Evaluation(given.service, codec), events)
 
 
-def _changes(ground: _Ground) -> ChangeStreams:
-    settings = ground.settings
+def _changes(given: _Dependencies) -> ChangeStreams:
+    settings = given.settings
     url, delay = settings.ofrep_sse_public_url, settings.ofrep_sse_inactivity_delay
-    return ChangeStreams(ground.store, ground.loop, public_url=url, inactivity_seconds=delay)
+    return ChangeStreams(given.store, given.loop, given.queue, public_url=url, inactivity_seconds=delay)
 
 
-def _tables(ground: _Ground, parts: _Parts) -> _Tables:
-    store, settings, observed = ground.store, ground.settings, ground.observed
+def _tables(given: _Dependencies, parts: _Parts) -> _Tables:
+    store, settings, observed = given.store, given.settings, given.observed
     by_grpc = evaluation.routes(parts.protobuf, parts.json)
     by_ofrep, by_sync = ofrep.routes(parts.ofrep, parts.changes), parts.syncing.routes()
     return _Tables(
@@ -193,7 +199,7 @@ def _tables(ground: _Ground, parts: _Parts) -> _Tables:
         ),
         ofrep=observed.routes(by_ofrep, secure=settings.ofrep_tls is not None),
         management=merged(
-            management.routes(store, observed.metrics, parts.offload, ground.clock),
+            management.routes(store, observed.metrics, parts.offload, given.clock),
             parts.introspection.routes(),
             health.routes(parts.status, by_grpc),
         ),
@@ -203,12 +209,12 @@ def _tables(ground: _Ground, parts: _Parts) -> _Tables:
 
 def _watch(parts: _Parts, observed: Observed) -> None:
     """Count the streams."""
-    condition = observed.metrics.condition
-    condition.streams("events", parts.protobuf.events)
-    condition.streams("events", parts.json.events)
+    state = observed.metrics.state
+    state.streams("events", parts.protobuf.events)
+    state.streams("events", parts.json.events)
     if parts.changes is not None:
-        condition.streams("sse", parts.changes)
-    condition.streams("sync", parts.syncing)
+        state.streams("sse", parts.changes)
+    state.streams("sync", parts.syncing)
 
 
 def _under(values: Mapping[str, Any], context: Mapping[str, Any]) -> Mapping[str, Any]:

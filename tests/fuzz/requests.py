@@ -26,12 +26,11 @@ from evaluator.http.rpc import grpc as framing
 from evaluator.http.server.cors import Cors
 from evaluator.http.server.dispatch import Dispatch, split_target
 from evaluator.http.server.limits import Limits
-from evaluator.resolution import FlagType
 from evaluator.server import evaluation, json_rpc, messages, ofrep
 from evaluator.server.events import EventStreams
 from evaluator.server.ofrep_events import ChangeStreams
 from tests.fuzz.target import Target, Wrong, nothing_fails, same
-from tests.unit.evaluator.server.fakes import ALL, FakeTimers, call, settled, world
+from tests.unit.evaluator.server.fakes import ALL, FakeTimers, call, in_place, settled, unhurried, world
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,9 +70,9 @@ def served() -> World:
 def routes() -> Routes:
     """What ports 8013 and 8016 answer, on one."""
     parts = served()
-    changes = ChangeStreams(parts.store, FakeTimers())
+    changes = ChangeStreams(parts.store, FakeTimers(), unhurried())
     spoken = [
-        evaluation.CodecEndpoints(answers, EventStreams(parts.store, FakeTimers(), encode=codec.encode_event))
+        evaluation.CodecEndpoints(answers, EventStreams(parts.store, FakeTimers(), unhurried(), run=in_place, encode=codec.encode_event))
         for answers, codec in ((parts.evaluation, messages), (parts.json, json_rpc))
     ]  # fmt: skip
     return merged(evaluation.routes(*spoken), ofrep.routes(parts.ofrep, changes))
@@ -214,7 +213,7 @@ def binary(content: bytes) -> None:
 def large(content: bytes) -> None:
     """A context that is read in steps is what it is when it is read at once."""
     try:
-        _, context = messages.decode_request(FlagType.STRING, content)
+        _, context = messages.decode_request(content)
         expected = repr(messages.plain(context))
     except RpcError:
         return

@@ -63,7 +63,7 @@ class Http1Peer(Peer):
         super().adopt(transport, name)
         self._reader.peer = name
 
-    # -- bytes in ------------------------------------------------------------------------------------------------
+    # -- bytes in --------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         """Parse `data` and answer what it completes (asyncio calls this)."""
@@ -87,7 +87,7 @@ class Http1Peer(Peer):
             return self.transport.can_write_eof()
         return False
 
-    # -- bytes out -----------------------------------------------------------------------------------------------
+    # -- bytes out -------------------------------------------------------------------------------------------
 
     def _answer(self, now: float | None = None) -> None:
         """From `now` on, where requests have waited, answer the queue for as long as the peer takes it, then
@@ -195,7 +195,7 @@ class Http1Peer(Peer):
         stream.begin(answer.start, "a streamed response")
         return []
 
-    # -- what a response that lasts asks -------------------------------------------------------------------------
+    # -- what a response that lasts asks ---------------------------------------------------------------------
 
     def body_ended(self) -> None:
         """Go on with the request behind it."""
@@ -215,7 +215,7 @@ class Http1Peer(Peer):
         self._reader.end()
         self.transport.close()
 
-    # -- time, back-pressure and the end -------------------------------------------------------------------------
+    # -- time, back-pressure and the end ---------------------------------------------------------------------
 
     def resumed(self) -> None:
         """Answer on, or offer the transport to the response that lasts."""

@@ -54,8 +54,8 @@ class Reader:
     """The receiving side. Methods named on_* are httptools' callbacks."""
 
     __slots__ = (
-        "_at", "_body", "_came", "_clock", "_fed", "_fields", "_head_size", "_keeps", "_limits", "_method", "_parser", "_port",
-        "_size", "_spliced", "_target", "_unread", "_version",
+        "_at", "_body", "_came", "_clock", "_fed", "_fields", "_head_size", "_keeps", "_limits", "_method",
+        "_parser", "_port", "_size", "_spliced", "_target", "_unread", "_version",
         "began", "expects", "keep", "large", "peer", "phase", "queue", "refused", "since",
     )  # fmt: skip
 
@@ -163,7 +163,7 @@ class Reader:
         lines = [f"{n}: {v}\r\n" for n, v in self._fields if n in names]
         return f"POST / HTTP/1.1\r\n{''.join(lines)}\r\n".encode("latin-1")
 
-    # -- httptools -----------------------------------------------------------------------------------------------
+    # -- httptools -------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         self._target = b""

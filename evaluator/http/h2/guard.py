@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from evaluator.http.server.limits import Limits
 
 EARNED: Final = 4
-"""Idle frames that a peer may send for each frame it is sent: it widens two windows and may measure the line."""
+"""Idle frames that a peer may send for each frame it is sent: it widens two windows and may measure the line.
+"""
 MOST_EARNED: Final = 16_384
 """What is allowed at once for what was sent: as much may be under way."""
 MOST_EARLY: Final = 1_000

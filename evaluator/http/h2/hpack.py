@@ -179,7 +179,7 @@ class Decoder:
         self._table: list[_Entry] = []
 
     def decode(self, block: bytes) -> Block:
-        """The fields of one whole block; HpackError or HeadersTooLarge, after which nothing can be decoded."""
+        """The fields of one whole block. After HpackError or HeadersTooLarge nothing can be decoded."""
         try:
             return _judged(self._entries(block))
         except IndexError:
@@ -223,7 +223,7 @@ class Decoder:
         return _STATIC_ENTRIES[index - 1]
 
     def _literal(self, block: bytes, at: int, first: int) -> tuple[_Entry, int]:
-        """The literal field at `at`, put into the table if its `first` byte says so, and the place after it."""
+        """The literal field at `at`, put into the table if `first`, its byte, says so; the place after it."""
         indexed = first & 0x40
         if first & (0x3F if indexed else 0x0F):
             index, at = _read_integer(block, at, 0x3F if indexed else 0x0F)

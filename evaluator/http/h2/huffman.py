@@ -59,7 +59,7 @@ _NUMBERS = {id(row): number for number, row in enumerate(_ROWS)}
 
 
 def _fill(row: _Row) -> None:
-    """Work out where each byte leads from a node: when that is first asked, for few nodes ever are reached."""
+    """Work out where each byte leads from a node, when first asked: few nodes are ever reached."""
     start = _NUMBERS[id(row)]
     for byte in range(256):
         node, symbols = start, ""

@@ -37,7 +37,8 @@ class Http2Peer(Peer):
     """One HTTP/2 connection."""
 
     __slots__ = (
-        "_answers", "_batching", "_block_since", "_bodies", "_heard", "_left_at", "_parted", "_waiting", "connection",
+        "_answers", "_batching", "_block_since", "_bodies", "_heard", "_left_at", "_parted", "_waiting",
+        "connection",
     )  # fmt: skip
 
     def __init__(self, port: Port, clock: Callable[[], float]) -> None:
@@ -55,7 +56,7 @@ class Http2Peer(Peer):
         self._parted = False
         """Our GOAWAY named the last stream."""
 
-    # -- bytes in ------------------------------------------------------------------------------------------------
+    # -- bytes in --------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         """Take in what `data` completes, and answer it (asyncio calls this)."""
@@ -118,7 +119,7 @@ class Http2Peer(Peer):
         self._waiting.clear()
         self._answers.lose()
 
-    # -- answers -------------------------------------------------------------------------------------------------
+    # -- answers ---------------------------------------------------------------------------------------------
 
     def _answer(self) -> None:
         """Answer what waits for as long as the peer takes it and the turn lasts."""
@@ -145,7 +146,7 @@ class Http2Peer(Peer):
                 # Who was refused may safely try again.
                 connection.reset(stream_id, ErrorCode.REFUSED_STREAM)
 
-    # -- what server streams ask ---------------------------------------------------------------------------------
+    # -- what server streams ask -----------------------------------------------------------------------------
 
     def wrote(self) -> None:
         """Something was sent: write it, unless it is part of a batch."""
@@ -160,7 +161,7 @@ class Http2Peer(Peer):
         """A server stream has ended."""
         self._answers.streams.pop(stream_id, None)
 
-    # -- time and back-pressure ----------------------------------------------------------------------------------
+    # -- time and back-pressure ------------------------------------------------------------------------------
 
     def go_on(self) -> None:
         """Answer what has waited, then read what has."""
@@ -212,7 +213,7 @@ class Http2Peer(Peer):
         self.write(connection.take_output())
         self._part(now)
 
-    # -- the end -------------------------------------------------------------------------------------------------
+    # -- the end ---------------------------------------------------------------------------------------------
 
     def _leave(self, error: ErrorCode) -> None:
         self.connection.goaway(error)

@@ -27,8 +27,8 @@ class Stream:
     """One open stream, both directions."""
 
     __slots__ = (
-        "block", "body", "credit", "declared", "discarding", "ended", "ending", "id", "queue", "received", "trailers",
-        "window",
+        "block", "body", "credit", "declared", "discarding", "ended", "ending", "id", "queue", "received",
+        "trailers", "window",
     )  # fmt: skip
 
     def __init__(self, stream_id: int, block: Block, window: int) -> None:

@@ -18,6 +18,7 @@ from evaluator.http.h2.peer import Http2Peer
 from evaluator.http.server.dispatch import Dispatch
 from evaluator.http.server.limits import Limits
 from evaluator.http.server.peer import QUIET_SECONDS, Peer, Port
+from evaluator.http.server.scheduler import FairQueue
 from evaluator.http.server.sockets import MODE, UnixSocket, bind
 
 if TYPE_CHECKING:
@@ -172,12 +173,14 @@ class Listener:
         name: str,
         cors: Cors | None = None,
         date: Callable[[], str] = _wall_date,
+        queue: FairQueue | None = None,
     ) -> None:
+        """`queue`: shared with whoever else takes turns of the loop; None: this listener's alone."""
         if limits.header_bytes <= 0:
             raise ValueError(f"{name}: header_bytes must be positive")
         self.name = name
         self._date = date
-        self._port = Port(routes, Dispatch(routes, limits, cors), limits, date())
+        self._port = Port(routes, Dispatch(routes, limits, cors), limits, date(), queue=queue or FairQueue())
         self._servers: list[asyncio.Server] = []
         self._unix: list[UnixSocket] = []
         self._tls: list[TlsFiles] = []
@@ -248,7 +251,8 @@ class Listener:
         """Stop accepting, ask every peer to go elsewhere, wait up to `seconds` for calls in flight, then
         close.
 
-        Streams are their owners' to close, before; one that is still open at the end is ended with UNAVAILABLE.
+        Streams are their owners' to close, before; one that is still open at the end is ended with
+        UNAVAILABLE.
         """
         port = self._port
         port.draining = True

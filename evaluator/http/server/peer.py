@@ -67,8 +67,8 @@ class Peer(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_jobs", "_late", "_left", "_left_since", "_queued", "active", "clock", "ended", "name", "paused", "port",
-        "transport", "until",
+        "_jobs", "_late", "_left", "_left_since", "_queued", "active", "clock", "ended", "name", "paused",
+        "port", "transport", "until",
     )  # fmt: skip
 
     def __init__(self, port: Port, clock: Callable[[], float]) -> None:
@@ -149,7 +149,7 @@ class Peer(asyncio.Protocol):
     def _enqueue(self) -> None:
         if not self._queued:
             self._queued = True
-            self.port.queue.put(self)
+            self.port.queue.put(self.run)
 
     def run(self, until: float) -> bool:
         """Take a turn (a FairQueue calls this)."""

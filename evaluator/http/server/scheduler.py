@@ -6,55 +6,68 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Final, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Final, Protocol, TypeAlias
 
 BUDGET_SECONDS: Final = 0.001
-"""What is done for one connection as soon as it asks, and for all in the queue in one turn of the loop."""
+"""What is done for one task as soon as it asks, and for all in the queue in one turn of the loop."""
 
 
-class Task(Protocol):
-    """Work that is done a little at a time."""
+Turn: TypeAlias = Callable[[float], bool]
+"""Work that is done a little at a time: takes a step, and more while the stopwatch is before the argument;
+returns whether any are left.
+"""
 
-    def run(self, until: float) -> bool:
-        """Take a step, and more while the stopwatch is before `until`; whether any are left."""
+
+class Scheduler(Protocol):
+    """The part of an event loop that is needed here."""
+
+    def call_soon(self, callback: Callable[[], None]) -> object:
+        """Call `callback` after whatever else is due now."""
 
 
 class FairQueue:
-    """Tasks in turn. Who asks for little is not in it, and so does not wait for those who ask for much."""
+    """Work in turn. Who asks for little is not in it, and so does not wait for those who ask for much."""
 
-    def __init__(self, budget: float = BUDGET_SECONDS, stopwatch: Callable[[], float] = perf_counter) -> None:
+    def __init__(
+        self,
+        budget: float = BUDGET_SECONDS,
+        stopwatch: Callable[[], float] = perf_counter,
+        loop: Scheduler | None = None,
+    ) -> None:
         """`budget`: seconds of each turn of the loop. `stopwatch`: seconds, of a higher resolution than the
-        loop's.
+        loop's. `loop`: the running one, unless it is given.
         """
         self.stopwatch = stopwatch
         self._budget = budget
-        self._tasks: deque[Task] = deque()
+        self._loop = loop
+        self._waiting: deque[Turn] = deque()
         self._running = False
 
     def deadline(self) -> float:
         """Until when something that begins now may go on, by the stopwatch."""
         return self.stopwatch() + self._budget
 
-    def put(self, task: Task) -> None:
+    def put(self, turn: Turn) -> None:
         """Have it take its turn behind those that are here; once at a time."""
-        self._tasks.append(task)
+        self._waiting.append(turn)
         if not self._running:
             self._running = True
-            asyncio.get_running_loop().call_soon(self._run)
+            self._call_soon()
 
     def _run(self) -> None:
-        until, tasks = self.deadline(), self._tasks
+        until, waiting = self.deadline(), self._waiting
         try:
-            while tasks and self.stopwatch() < until:
-                task = tasks.popleft()
-                if task.run(until):
-                    tasks.append(task)
+            while waiting and self.stopwatch() < until:
+                turn = waiting.popleft()
+                if turn(until):
+                    waiting.append(turn)
         finally:
-            # Also after a task that failed: it is the loop's to report, and the next one's turn.
-            self._running = bool(tasks)
-            if tasks:
-                asyncio.get_running_loop().call_soon(self._run)
+            # Also after a failure: that is the loop's to report, and then it is the next one's turn.
+            self._running = bool(waiting)
+            if waiting:
+                self._call_soon()
+
+    def _call_soon(self) -> None:
+        (self._loop or asyncio.get_running_loop()).call_soon(self._run)

@@ -77,7 +77,7 @@ class ServerStream:
         return not self.closed and self._transport.writable
 
     def begin(self, start: Callable[[ServerStream], None], name: str) -> None:
-        """Give it to its owner, then send the headers. An owner that fails loses it; `name` is for the log."""
+        """Give it to its owner, then send the headers; if the owner fails, end it. `name` is for the log."""
         try:
             start(self)
         except RpcError as error:

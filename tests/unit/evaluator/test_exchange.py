@@ -8,7 +8,7 @@ import weakref
 from evaluator.exchange import Exchange, let_go
 from evaluator.flags.model import FlagSet
 from evaluator.flags.parse import parse
-from evaluator.heap import Heap
+from evaluator.gc_policy import GcPolicy
 from evaluator.resolve import compile_flag_set, resolve_all
 from evaluator.store import Content, Fault, Report, Snapshot, Store
 
@@ -21,7 +21,7 @@ def delivered(flag_set: FlagSet, digest: str | None = None) -> Report:
 
 
 async def test_a_set_that_is_put_is_served_compiled() -> None:
-    exchange = Exchange(Store(), lambda: NOW, Heap())
+    exchange = Exchange(Store(), lambda: NOW, GcPolicy())
     snapshot = await exchange.apply(delivered(version(1), "sha256:known"))
     assert snapshot is not None
     assert snapshot is exchange.store.snapshot

@@ -10,9 +10,6 @@ from evaluator.flags.references import (
     Expander,
     RuleTooLarge,
     check_cycles,
-    check_expansion,
-    expand,
-    expanded_size,
 )
 from evaluator.flags.rules import check_rule
 
@@ -26,14 +23,14 @@ def doubling(length: int) -> dict[str, Any]:
 
 def test_doubling_references_are_known_to_be_too_large_without_being_expanded() -> None:
     # 40 doublings: 2^40 leaves, were they built.
-    assert expanded_size({"!": {"$ref": "e0"}}, doubling(40)) > 2**40
-    codes = [each.code for each in check_expansion({"!": {"$ref": "e0"}}, doubling(40))]
+    assert Expander(doubling(40)).extent({"!": {"$ref": "e0"}}).nodes > 2**40
+    codes = [each.code for each in Expander(doubling(40)).check({"!": {"$ref": "e0"}})]
     assert codes == ["rule-too-large"]
 
 
 def test_expanding_doubling_references_is_refused() -> None:
     with pytest.raises(RuleTooLarge):
-        expand({"$ref": "e0"}, doubling(40))
+        Expander(doubling(40)).expand({"$ref": "e0"})
 
 
 def test_each_evaluator_of_a_refused_chain_that_is_small_enough_still_expands() -> None:
@@ -43,13 +40,13 @@ def test_each_evaluator_of_a_refused_chain_that_is_small_enough_still_expands() 
 
 
 def test_sizes_stop_growing_before_their_numbers_do() -> None:
-    assert expanded_size({"$ref": "e0"}, doubling(3000)).bit_length() < 64
+    assert Expander(doubling(3000)).extent({"$ref": "e0"}).nodes.bit_length() < 64
 
 
 def test_a_chain_longer_than_the_stack_is_followed() -> None:
     chain: dict[str, Any] = {f"e{at}": {"$ref": f"e{at + 1}"} for at in range(20_000)}
     chain["e20000"] = {"var": "a"}
-    assert expand({"!": {"$ref": "e0"}}, chain) == {"!": {"var": "a"}}
+    assert Expander(chain).expand({"!": {"$ref": "e0"}}) == {"!": {"var": "a"}}
 
 
 def test_a_cycle_longer_than_the_stack_is_told() -> None:
@@ -61,7 +58,7 @@ def test_a_cycle_longer_than_the_stack_is_told() -> None:
 
 def test_a_chain_of_evaluators_that_nest_is_too_deep() -> None:
     chain: dict[str, Any] = {f"e{at}": {"!": {"$ref": f"e{at + 1}"}} for at in range(100)}
-    codes = [each.code for each in check_expansion({"!": {"$ref": "e0"}}, chain)]
+    codes = [each.code for each in Expander(chain).check({"!": {"$ref": "e0"}})]
     assert codes == ["rule-too-deep"]
 
 

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluator.flags.catalog import Catalog, UnknownSourceError
+from evaluator.flags.diff import diff
 from evaluator.flags.model import ABSENT, BUCKETING_KEY, Bucketing, Flag, FlagSet, State
 from evaluator.flags.operators import NODES
 from evaluator.resolve import ErrorCode, Resolution, compile_flag_set, resolve, resolve_all
@@ -182,13 +183,27 @@ def test_flags_with_one_key_in_two_sets_are_both_there() -> None:
 
 def test_an_empty_set_is_known_by_its_id_and_an_unknown_one_is_not() -> None:
     made = catalog({"low": FlagSet(metadata={"flagSetId": "shop"})})
-    assert made.of_flag_set("shop") == FlagSet()
+    assert made.of_flag_set("shop") == FlagSet(metadata={"flagSetId": "shop"})
     assert made.of_flag_set("bank") is made.of_flag_set("") is made.of_source("high") is None
 
 
-def test_a_set_whose_flags_all_are_in_it_is_not_copied() -> None:
-    made = catalog({"only": one("a", flagSetId="shop")}, ("only",))
+@pytest.mark.parametrize("more", [{}, {"high": one("b", flagSetId="shop")}], ids=["one source", "two"])
+def test_a_set_that_all_flags_are_in_is_not_copied(more: dict[str, FlagSet]) -> None:
+    made = catalog({"low": one("a", flagSetId="shop"), **more})
     assert made.of_flag_set("shop") is made.everything
+
+
+def test_a_source_that_holds_nothing_makes_no_difference_to_what_another_holds() -> None:
+    flag_set = one("a", team="x", **{"flagstaff.dev/revision": "r1"})
+    alone, beside = catalog({"low": flag_set}, ("low",)), catalog({"low": flag_set})
+    assert beside.everything is flag_set
+    assert beside.digest == alone.digest
+
+
+def test_a_set_that_is_merged_with_another_changes_no_flag_by_that() -> None:
+    alone = catalog({"low": one("a", team="x", rule={"$ref": "x"})})
+    change = diff(alone.everything, alone.with_source("high", one("b")).everything)
+    assert (change.added, dict(change.changed), change.removed) == (("b",), {}, ())
 
 
 def test_unchanged_sources_fold_their_flags_once() -> None:

@@ -10,11 +10,12 @@ from evaluator.flags.references import (
     Expander,
     RuleTooLarge,
     check_cycles,
-    check_expansion,
-    expand,
-    expanded_size,
     measure,
 )
+
+
+def expand(rule: Any, evaluators: dict[str, Any], **bounds: int) -> Any:
+    return Expander(evaluators, **bounds).expand(rule)
 
 
 def ref(name: str) -> dict[str, str]:
@@ -148,14 +149,14 @@ def test_the_size_foretold_is_the_size_expanded(graph: dict[str, list[str]]) -> 
     expanded = measure(expand(rule, evaluators))
     foretold = Expander(evaluators).extent(rule)
     assert (expanded.nodes, expanded.depth) == (foretold.nodes, foretold.depth)
-    assert expanded.nodes == expanded_size(rule, evaluators)
+    assert expanded.nodes == Expander(evaluators).extent(rule).nodes
 
 
 def test_the_expanded_rule_is_what_is_bounded() -> None:
     evaluators = {"a": {"+": [1] * 8}}
     rule = {"or": [ref("a"), ref("a")]}
-    assert check_expansion(rule, evaluators, nodes=22) == []
-    (problem,) = check_expansion(rule, evaluators, nodes=21)
+    assert Expander(evaluators, nodes=22).check(rule) == []
+    (problem,) = Expander(evaluators, nodes=21).check(rule)
     assert problem.code == "rule-too-large"
     with pytest.raises(RuleTooLarge, match="more than 21 parts"):
         expand(rule, evaluators, nodes=21)
@@ -163,5 +164,5 @@ def test_the_expanded_rule_is_what_is_bounded() -> None:
 
 def test_an_expansion_too_deep_is_told_at_the_reference_that_leads_there() -> None:
     evaluators = {"a": {"!": {"!": {"!": 1}}}}
-    (problem,) = check_expansion({"or": [1, ref("a")]}, evaluators, depth=3)
+    (problem,) = Expander(evaluators, depth=3).check({"or": [1, ref("a")]})
     assert (problem.code, problem.path) == ("rule-too-deep", ("or", 1))

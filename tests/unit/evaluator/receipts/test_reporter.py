@@ -15,6 +15,7 @@ from evaluator.http.messages import Code, RpcError
 from evaluator.http.routes import Routes, merged
 from evaluator.http.server.limits import Limits
 from evaluator.http.server.listener import Listener
+from evaluator.http.server.scheduler import FairQueue
 from evaluator.receipts import reporter as receipts
 from evaluator.receipts.reporter import Receipts, Reporter
 from evaluator.store import Store
@@ -275,7 +276,7 @@ class Proxy:
 async def listening(proxy: Proxy) -> AsyncIterator[int]:
     """The proxy on a port."""
     loop = asyncio.get_running_loop()
-    service = SyncService(proxy.backend, Hub(loop), loop, visits=proxy)
+    service = SyncService(proxy.backend, Hub(FairQueue()), loop, observer=proxy)
     offered = Routes(unary={REPORT: proxy.report, LEAVE: proxy.report} if proxy.offers else {})
     listener = Listener(merged(service.routes(), offered), Limits(), name="sync")
     try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from evaluator.flags.model import ABSENT, Flag, FlagSet, State
 from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import Call, Code
+from evaluator.http.server.scheduler import FairQueue
 from evaluator.server import json_rpc
 from evaluator.server.context import ContextSources
 from evaluator.server.evaluation import Evaluation
@@ -99,7 +100,7 @@ def world(*flags: Flag, sources: ContextSources | None = None, **metadata: Any) 
     service = EvaluationService(store, sources or ContextSources(), lambda: NOW, [metrics.count])
     if flags or metadata:
         swap(store, flag_set(*flags, **metadata), now=NOW)
-    changes = ChangeStreams(store, FakeTimers())
+    changes = ChangeStreams(store, FakeTimers(), unhurried())
     return World(
         store,
         metrics,
@@ -177,6 +178,16 @@ class FakeTimer:
 
     def cancel(self) -> None:
         self.cancelled = True
+
+
+def in_place(work: Callable[[], T], done: Callable[[T], None]) -> None:
+    """`run_in_thread` without a thread."""
+    done(work())
+
+
+def unhurried() -> FairQueue:
+    """A queue whose turns never end for want of time."""
+    return FairQueue(stopwatch=lambda: 0.0)
 
 
 @dataclass

@@ -41,7 +41,7 @@ def ask(
 
 
 def routes_of(served: World) -> Routes:
-    events = EventStreams(served.store, fakes.FakeTimers())
+    events = EventStreams(served.store, fakes.FakeTimers(), fakes.unhurried(), run=fakes.in_place)
     return routes(CodecEndpoints(served.evaluation, events), CodecEndpoints(served.json, events))
 
 

@@ -11,12 +11,12 @@ from openfeature.schemas.protobuf.flagd.evaluation.v1 import evaluation_pb2 as v
 from evaluator.flags.model import FlagSet
 from evaluator.http.messages import Code, RpcError
 from evaluator.server import json_rpc
-from evaluator.server.events import FEW, Aside, EventStreams, in_place
-from evaluator.server.turns import SLICE
+from evaluator.server.events import EventStreams, Run
 from evaluator.store import Store
 from tests.stores import swap
+from tests.unit.evaluator.wire.fakes import BUDGET, FakeScheduler
 
-from .fakes import NOW, FakeStream, FakeTimers, call, flag, flag_set
+from .fakes import NOW, FakeStream, FakeTimers, call, flag, flag_set, in_place, unhurried
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,10 +31,13 @@ def version(number: int, *more: str) -> FlagSet:
 class Scene:
     """A store, its event streams, and time to move by hand."""
 
-    def __init__(self, *, deadline: float = 0.0, aside: Aside = in_place) -> None:
+    def __init__(self, *, deadline: float = 0.0, run: Run = in_place) -> None:
         self.store = Store()
         self.timers = FakeTimers()
-        self.streams = EventStreams(self.store, self.timers, deadline_seconds=deadline, aside=aside)
+        self.scheduler = FakeScheduler()
+        self.streams = EventStreams(
+            self.store, self.timers, self.scheduler.queue(), deadline_seconds=deadline, run=run
+        )
         self.serve(version(0))
 
     def serve(self, flags: FlagSet) -> None:
@@ -126,7 +129,7 @@ def test_nothing_is_sent_when_no_flag_changed(again: int) -> None:
 
 def test_while_nothing_is_known_a_stream_stays_open_without_a_message() -> None:
     store, timers = Store(), FakeTimers()
-    streams, stream = EventStreams(store, timers), FakeStream()
+    streams, stream = EventStreams(store, timers, unhurried(), run=in_place), FakeStream()
     streams.open(call(), b"", stream)
     timers.advance(60)
     assert (stream.sent, stream.closed) == ([], False)
@@ -135,7 +138,7 @@ def test_while_nothing_is_known_a_stream_stays_open_without_a_message() -> None:
 
 
 def test_a_stream_that_was_told_nothing_ends_without_a_goodbye() -> None:
-    streams, stream = EventStreams(Store(), FakeTimers()), FakeStream()
+    streams, stream = EventStreams(Store(), FakeTimers(), unhurried(), run=in_place), FakeStream()
     streams.open(call(), b"", stream)
     streams.close()
     assert (stream.sent, stream.ended) == ([], (Code.OK, ""))
@@ -143,7 +146,7 @@ def test_a_stream_that_was_told_nothing_ends_without_a_goodbye() -> None:
 
 def test_the_first_set_after_an_empty_start_is_all_writes() -> None:
     store = Store()
-    streams = EventStreams(store, FakeTimers())
+    streams = EventStreams(store, FakeTimers(), unhurried(), run=in_place)
     stream = FakeStream()
     streams.open(call(), b"", stream)
     swap(store, version(0), now=NOW)
@@ -256,7 +259,7 @@ def test_no_stream_is_opened_during_shutdown() -> None:
 
 def test_a_stream_in_json_says_the_same() -> None:
     scene = Scene()
-    streams = EventStreams(scene.store, scene.timers, encode=json_rpc.encode_event)
+    streams = EventStreams(scene.store, scene.timers, unhurried(), run=in_place, encode=json_rpc.encode_event)
     stream = FakeStream()
     streams.open(call(), b"{}", stream)
     scene.serve(version(1))
@@ -266,8 +269,8 @@ def test_a_stream_in_json_says_the_same() -> None:
     ]
 
 
-class Beside:
-    """An Aside whose work is done when told to."""
+class Threads:
+    """A Run whose work is done when told to."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Callable[[], bytes | None], Callable[[bytes | None], None]]] = []
@@ -281,78 +284,78 @@ class Beside:
             done(work())
 
 
-LARGE = tuple(f"flag-{index}" for index in range(FEW))
+MORE = tuple(f"flag-{index}" for index in range(10))
 
 
-def large() -> tuple[Scene, Beside]:
-    beside = Beside()
-    scene = Scene(aside=beside)
-    scene.serve(version(0, *LARGE))
-    return scene, beside
+def threaded() -> tuple[Scene, Threads]:
+    threads = Threads()
+    scene = Scene(run=threads)
+    scene.serve(version(0, *MORE))
+    return scene, threads
 
 
-def test_large_sets_are_compared_beside_the_loop_once_for_all() -> None:
-    scene, beside = large()
+def test_sets_are_compared_in_a_thread_once_for_all() -> None:
+    scene, threads = threaded()
     streams = [scene.open() for _ in range(3)]
-    scene.serve(version(1, *LARGE))
+    scene.serve(version(1, *MORE))
     assert [len(stream.sent) for stream in streams] == [1, 1, 1]
-    assert len(beside.waiting) == 1
-    beside.finish()
+    assert len(threads.waiting) == 1
+    threads.finish()
     assert [changes(stream) for stream in streams] == [[{"f": "update"}]] * 3
 
 
 def test_a_change_that_comes_while_sets_are_compared_is_told_after_it() -> None:
-    scene, beside = large()
+    scene, threads = threaded()
     stream = scene.open()
     for number in (1, 2, 3):
-        scene.serve(version(number, *LARGE, f"new-{number}"))
-    beside.finish()
+        scene.serve(version(number, *MORE, f"new-{number}"))
+    threads.finish()
     assert changes(stream) == [{"f": "update", "new-1": "write"}]
-    beside.finish()
+    threads.finish()
     assert changes(stream)[1:] == [{"f": "update", "new-1": "delete", "new-3": "write"}]
     assert len(stream.sent) == 3
 
 
 def test_who_cannot_be_written_to_when_the_sets_are_compared_is_told_later() -> None:
-    scene, beside = large()
+    scene, threads = threaded()
     stream = scene.open()
-    scene.serve(version(1, *LARGE))
+    scene.serve(version(1, *MORE))
     stream.writable = False
-    beside.finish()
+    threads.finish()
     assert changes(stream) == []
     stream.read()
     assert changes(stream) == [{"f": "update"}]
 
 
 def test_who_leaves_while_sets_are_compared_is_told_nothing() -> None:
-    scene, beside = large()
+    scene, threads = threaded()
     stream = scene.open()
-    scene.serve(version(1, *LARGE))
+    scene.serve(version(1, *MORE))
     stream.hang_up()
-    beside.finish()
+    threads.finish()
     assert len(stream.sent) == 1
 
 
 def test_an_old_set_is_let_go_once_everyone_is_past_it() -> None:
-    scene, beside = large()
+    scene, threads = threaded()
     stream = scene.open()
     assert scene.store.snapshot is not None
     old = weakref.ref(scene.store.snapshot.compiled)
-    scene.serve(version(1, *LARGE))
-    beside.finish()
-    beside.finish()
+    scene.serve(version(1, *MORE))
+    threads.finish()
+    threads.finish()
     assert changes(stream)
-    assert (beside.waiting, old()) == ([], None)
+    assert (threads.waiting, old()) == ([], None)
 
 
 def test_many_subscribers_are_told_a_few_at_a_time() -> None:
     scene = Scene()
-    streams = [scene.open() for _ in range(3 * SLICE)]
+    streams = [scene.open() for _ in range(3 * BUDGET)]
     scene.serve(version(1))
     early = [stream for stream in streams if changes(stream)]
-    assert len(early) == SLICE
+    assert len(early) == BUDGET
     scene.serve(version(2))
-    scene.timers.advance(0)
+    scene.scheduler.run()
     # Who was early hears of both versions, everyone else of the newest alone.
     assert {len(changes(stream)) for stream in early} == {2}
-    assert sum(len(changes(stream)) for stream in streams) == 4 * SLICE
+    assert sum(len(changes(stream)) for stream in streams) == 4 * BUDGET

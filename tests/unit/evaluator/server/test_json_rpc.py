@@ -93,9 +93,9 @@ def test_a_bulk_answer_is_protobufs_own_mapping_of_the_binary_one(
 def test_a_request_is_read_as_protobuf_reads_it(key: str, context: dict[str, Any]) -> None:
     document = {"flagKey": key, "context": json.loads(json.dumps(context), parse_int=float)}
     binary = ParseDict(document, v2.ResolveBooleanRequest()).SerializeToString()
-    expected, struct = messages.decode_request(FlagType.BOOLEAN, binary)
+    expected, struct = messages.decode_request(binary)
     text = orjson.dumps(document | {"unknown": [1]})
-    assert json_rpc.decode_request(FlagType.BOOLEAN, text) == (expected, messages.plain(struct))
+    assert json_rpc.decode_request(text) == (expected, messages.plain(struct))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_request_is_read_as_protobuf_reads_it(key: str, context: dict[str, Any
     ],
 )
 def test_each_spelling_of_a_request_is_read(text: bytes, expected: Any) -> None:
-    assert json_rpc.decode_request(FlagType.BOOLEAN, text) == expected
+    assert json_rpc.decode_request(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_each_spelling_of_a_request_is_read(text: bytes, expected: Any) -> None:
 )
 def test_what_is_no_request_is_an_invalid_argument_in_connects_words(text: bytes, said: str) -> None:
     with pytest.raises(RpcError) as caught:
-        json_rpc.decode_request(FlagType.BOOLEAN, text)
+        json_rpc.decode_request(text)
     assert caught.value.code is Code.INVALID_ARGUMENT
     assert caught.value.message.startswith(said)
     assert "secret" not in caught.value.message
@@ -140,7 +140,7 @@ def test_what_is_no_request_is_an_invalid_argument_in_connects_words(text: bytes
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_request_or_an_invalid_argument(text: bytes) -> None:
     with contextlib.suppress(RpcError):
-        key, context = json_rpc.decode_request(FlagType.BOOLEAN, text)
+        key, context = json_rpc.decode_request(text)
         assert isinstance(key, str)
         assert isinstance(context, dict)
 

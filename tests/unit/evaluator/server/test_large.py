@@ -127,7 +127,7 @@ def test_a_context_that_a_person_would_write_is_answered_in_place(
 def struct_of(context: Any) -> Any:
     request = v2.ResolveStringRequest()
     request.context.update(context)
-    return messages.decode_request(FlagType.STRING, request.SerializeToString())[1]
+    return messages.decode_request(request.SerializeToString())[1]
 
 
 @pytest.mark.parametrize("context", ALLOWED.values(), ids=ALLOWED)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from openfeature.schemas.protobuf.flagd.evaluation.v2 import evaluation_pb2 as v2
 
 from evaluator.http.messages import Code, RpcError
-from evaluator.resolve import FlagType
 from evaluator.server import messages
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
@@ -45,10 +44,10 @@ def test_any_bytes_are_a_request_or_an_invalid_argument(message: bytes) -> None:
         expected = v2.ResolveBooleanRequest.FromString(message).flag_key
     except DecodeError:
         with pytest.raises(RpcError) as caught:
-            messages.decode_request(FlagType.BOOLEAN, message)
+            messages.decode_request(message)
         assert caught.value.code is Code.INVALID_ARGUMENT
     else:
-        assert messages.decode_request(FlagType.BOOLEAN, message)[0] == expected
+        assert messages.decode_request(message)[0] == expected
 
 
 def nested(depth: int, build: Any) -> Struct:

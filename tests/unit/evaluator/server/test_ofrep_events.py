@@ -8,11 +8,11 @@ import pytest
 from evaluator.http.messages import Code, Request, Response, Streamed, header
 from evaluator.server.ofrep_events import KEEP_ALIVE_SECONDS, PATH, ChangeStreams
 from evaluator.server.selection import Selection
-from evaluator.server.turns import SLICE
 from evaluator.store import Store
 from tests.stores import swap
+from tests.unit.evaluator.wire.fakes import BUDGET, FakeScheduler
 
-from .fakes import NOW, FakeTimers, flag, flag_set
+from .fakes import NOW, FakeTimers, flag, flag_set, unhurried
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,8 @@ class Scene:
     def __init__(self) -> None:
         self.store = Store(sources=("git",))
         self.timers = FakeTimers()
-        self.streams = ChangeStreams(self.store, self.timers)
+        self.scheduler = FakeScheduler()
+        self.streams = ChangeStreams(self.store, self.timers, self.scheduler.queue())
         self.serve(version(0))
 
     def serve(self, flags: FlagSet) -> None:
@@ -120,7 +121,7 @@ def test_a_client_that_saw_nothing_yet_is_told_to_fetch_at_once() -> None:
 
 def test_while_nothing_is_known_a_stream_stays_open_without_an_event() -> None:
     store = Store(sources=("git",))
-    streams, bodies = ChangeStreams(store, FakeTimers()), [FakeBody(), FakeBody()]
+    streams, bodies = ChangeStreams(store, FakeTimers(), unhurried()), [FakeBody(), FakeBody()]
     for body, last in zip(bodies, ((), (("last-event-id", "sha256:old"),)), strict=True):
         answer = streams.open(Request("GET", PATH, "", last, b"", "127.0.0.1:1"))
         assert isinstance(answer, Streamed)
@@ -257,29 +258,32 @@ def test_clients_that_lose_us_together_come_back_apart() -> None:
 
 def test_many_are_told_a_few_in_each_turn_of_the_loop() -> None:
     scene = Scene()
-    bodies = [scene.open(last_event_id=scene.digest) for _ in range(2 * SLICE + 1)]
+    bodies = [scene.open(last_event_id=scene.digest) for _ in range(2 * BUDGET + 1)]
     scene.serve(version(1))
     waiting = [body for body in bodies if not events(body)]
-    assert len(waiting) == SLICE + 1
+    assert len(waiting) == BUDGET + 1
     scene.serve(version(2))
-    scene.timers.advance(0.0)
+    scene.scheduler.run()
     assert all([told for told, _ in events(body)] == [scene.digest] for body in waiting)
     assert all(events(body)[-1][0] == scene.digest for body in bodies)
 
 
 def test_who_waits_for_a_turn_may_hang_up_and_shutting_down_ends_the_turns() -> None:
     scene = Scene()
-    bodies = [scene.open(last_event_id=scene.digest) for _ in range(SLICE + 2)]
+    bodies = [scene.open(last_event_id=scene.digest) for _ in range(BUDGET + 2)]
     scene.serve(version(1))
     waiting = [body for body in bodies if not events(body)]
     waiting[0].hang_up()
     scene.streams.close()
+    scene.scheduler.run()
     assert scene.timers.pending == []
     assert all(events(body) == [] for body in waiting)
 
 
 def test_a_public_address_is_told_as_the_origin() -> None:
-    streams = ChangeStreams(Store(), FakeTimers(), public_url="https://flags.test/", inactivity_seconds=60)
+    streams = ChangeStreams(
+        Store(), FakeTimers(), unhurried(), public_url="https://flags.test/", inactivity_seconds=60
+    )
     assert streams.advertised(Selection()) == [
         {
             "type": "sse",

@@ -23,7 +23,7 @@ from evaluator.server.syncing import StoreBackend
 from evaluator.store import Content, Report, Store
 from evaluator.wire.servicer import Payload
 
-from .fakes import NOW, FakeStream, FakeTimers, call, flag, flag_set, settled
+from .fakes import NOW, FakeStream, FakeTimers, call, flag, flag_set, in_place, settled, unhurried
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -157,7 +157,7 @@ def told_by(streams: EventStreams, selector: str) -> Callable[[], list[dict[str,
 @pytest.mark.parametrize("selector", SELECTED)
 def test_an_event_stream_is_told_of_what_its_selector_finds(selector: str) -> None:
     made = store(dict.fromkeys(SOURCES))
-    changes = told_by(EventStreams(made, FakeTimers()), selector)
+    changes = told_by(EventStreams(made, FakeTimers(), unhurried(), run=in_place), selector)
     serve(made, SOURCES)
     assert kept(changes()) == SELECTED[selector].keys()
     serve(made, dict.fromkeys(SOURCES))
@@ -172,7 +172,7 @@ def kept(changes: Sequence[Mapping[str, str]]) -> set[str]:
 
 def test_who_lost_comes_back_for_everyone_when_the_winner_goes() -> None:
     made = store()
-    changes = told_by(EventStreams(made, FakeTimers()), "flagSetId=shop")
+    changes = told_by(EventStreams(made, FakeTimers(), unhurried(), run=in_place), "flagSetId=shop")
     serve(made, {"over": FlagSet()})
     assert changes() == [{"b": "update"}]
     for ask in (one_by_one, all_at_once, ofrep_one_by_one, ofrep_all_at_once, synced):

@@ -6,15 +6,30 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from evaluator.http.server.scheduler import FairQueue
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.wire.hub import Hub, Subscription
 
 
+BUDGET = 64
+
+
 class FakeScheduler:
+    """Readings of its stopwatch are a second apart; a slice takes BUDGET of them, and what takes longer."""
+
     def __init__(self) -> None:
         self.waiting: deque[Callable[[], None]] = deque()
+        self.seconds = 0.0
+
+    def queue(self) -> FairQueue:
+        return FairQueue(BUDGET, self.stopwatch, self)
+
+    def stopwatch(self) -> float:
+        self.seconds += 1
+        return self.seconds
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.waiting.append(callback)

@@ -4,15 +4,15 @@ import sys
 
 import pytest
 
-from evaluator.wire.hub import SHARE, SLICE, STEP_BYTES, Hub
+from evaluator.wire.hub import Hub
 
-from .fakes import FakeScheduler, Reader, join
+from .fakes import BUDGET, FakeScheduler, Reader, join
 
 
 class Scene:
     def __init__(self) -> None:
         self.scheduler = FakeScheduler()
-        self.hub = Hub(self.scheduler)
+        self.hub = Hub(self.scheduler.queue())
 
     def publish(self, *values: bytes, key: object = "t") -> None:
         for value in values:
@@ -194,18 +194,21 @@ def test_a_newer_value_published_from_within_comes_after_the_older(scene: Scene)
 
 
 def test_a_broadcast_lets_other_work_in_between(scene: Scene) -> None:
-    readers = [scene.join() for _ in range(10 * SLICE)]
+    readers = [scene.join() for _ in range(10 * BUDGET)]
     scene.hub.publish("t", b"1")
     scene.scheduler.step()
     told = sum(bool(reader.heard) for reader in readers)
-    assert 0 < told <= SLICE
+    assert 0 < told <= BUDGET
     scene.scheduler.run()
     assert all(reader.heard == [b"1"] for reader in readers)
 
 
-def test_large_values_make_shorter_slices(scene: Scene) -> None:
-    readers = [scene.join() for _ in range(100)]
-    scene.hub.publish("t", b"x" * STEP_BYTES * SLICE)
+def test_values_that_take_long_to_send_make_shorter_slices(scene: Scene) -> None:
+    def take_long() -> None:
+        scene.scheduler.seconds += BUDGET
+
+    readers = [scene.join(Reader(on_heard=take_long)) for _ in range(100)]
+    scene.hub.publish("t", b"1")
     scene.scheduler.step()
     assert sum(bool(reader.heard) for reader in readers) == 1
 
@@ -221,7 +224,7 @@ def test_a_small_topic_does_not_wait_for_a_large_one(scene: Scene) -> None:
 
 
 def test_the_last_in_line_is_told_however_fast_values_change(scene: Scene) -> None:
-    readers = [scene.join() for _ in range(4 * SLICE)]
+    readers = [scene.join() for _ in range(4 * BUDGET)]
     for number in range(40):
         scene.hub.publish("t", b"%d" % number)
         scene.scheduler.step()
@@ -259,10 +262,6 @@ def test_a_subscription_is_small_and_holds_no_payload(scene: Scene) -> None:
     subscription.subscriber.heard.clear()
     assert sys.getrefcount(payload) == before
     assert sys.getsizeof(subscription) <= 96
-
-
-def test_a_share_is_part_of_a_slice() -> None:
-    assert SHARE < SLICE
 
 
 def test_a_quiet_value_is_for_those_who_come_and_they_are_told_of_the_next(scene: Scene) -> None:

@@ -47,7 +47,7 @@ class Deliveries(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.scheduler = FakeScheduler()
-        self.hub = Hub(self.scheduler)
+        self.hub = Hub(self.scheduler.queue())
         self.now = 0
         self.newest: dict[str, bytes | tuple[str, object] | None] = {"a": None, "b": None}
         self.live: list[Watched] = []

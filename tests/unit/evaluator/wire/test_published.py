@@ -68,18 +68,18 @@ structs = st.dictionaries(
 )
 
 
-@given(
-    st.fixed_dictionaries(
-        {"reason": st.text()},
-        optional={"variant": st.text(), "value": st.booleans(), "metadata": structs},
-    )
-)
-def test_an_answer_has_the_bytes_of_the_published_one(values: dict[str, Any]) -> None:
-    for ours, published in (
-        (evaluation_v1_pb2.ResolveBooleanResponse, published_v1.ResolveBooleanResponse),
-        (evaluation_v2_pb2.ResolveBooleanResponse, published_v2.ResolveBooleanResponse),
-    ):
-        made, theirs = filled(ours(), values), filled(published(), values)
+VALUES = {"Boolean": st.booleans(), "String": st.text(), "Float": st.floats(), "Object": structs}
+VALUES["Int"] = st.integers(-(2**63), 2**63 - 1)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@given(st.data())
+def test_an_answer_has_the_bytes_of_the_published_one(kind: str, data: st.DataObject) -> None:
+    optional = {"variant": st.text(), "value": VALUES[kind], "metadata": structs}
+    values = data.draw(st.fixed_dictionaries({"reason": st.text()}, optional=optional))
+    name = f"Resolve{kind}Response"
+    for ours, published in ((evaluation_v1_pb2, published_v1), (evaluation_v2_pb2, published_v2)):
+        made, theirs = filled(getattr(ours, name)(), values), filled(getattr(published, name)(), values)
         assert made.SerializeToString(deterministic=True) == theirs.SerializeToString(deterministic=True)
 
 

@@ -77,7 +77,7 @@ class Scene:
         self.ended: list[tuple[str, float]] = []
         self.service = SyncService(
             self.backend,
-            Hub(self.scheduler),
+            Hub(self.scheduler.queue()),
             self.timers,
             ended=lambda reason, seconds: self.ended.append((reason, seconds)),
             **options,

@@ -91,7 +91,7 @@ class Streams(Protocol):
         """How many are open."""
 
 
-class Condition:
+class StateMetrics:
     """Read at each scrape."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from evaluator.heap import Heap
+from evaluator.gc_policy import GcPolicy
 from evaluator.resolve import compile_flag_set
 from evaluator.sync.accept import Accepted, accept
 from evaluator.sync.source import Delivery
@@ -33,9 +33,9 @@ class Cycle:
 
 
 def test_only_full_collections_wait_while_a_set_is_read() -> None:
-    heap, usual = Heap(), gc.get_threshold()
-    with heap.growing():
-        with heap.growing():
+    gc_policy, usual = GcPolicy(), gc.get_threshold()
+    with gc_policy.growing():
+        with gc_policy.growing():
             assert gc.get_threshold()[:2] == usual[:2]
             assert gc.get_threshold()[2] > usual[2]
         assert gc.get_threshold()[2] > usual[2]
@@ -44,13 +44,13 @@ def test_only_full_collections_wait_while_a_set_is_read() -> None:
 
 def test_a_set_that_cannot_be_read_leaves_the_collector_as_it_was() -> None:
     usual = gc.get_threshold()
-    with pytest.raises(ValueError, match="bad"), Heap().growing():
+    with pytest.raises(ValueError, match="bad"), GcPolicy().growing():
         raise ValueError("bad")
     assert gc.get_threshold() == usual
 
 
 def test_what_was_made_is_out_of_the_collectors_sight() -> None:
-    with Heap().growing():
+    with GcPolicy().growing():
         pass
     assert gc.get_freeze_count() > 0
 
@@ -58,13 +58,13 @@ def test_what_was_made_is_out_of_the_collectors_sight() -> None:
 def test_frozen_garbage_is_found_once_memory_is_three_times_as_much(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    heap, found = Heap(), list[bool]()
+    gc_policy, found = GcPolicy(), list[bool]()
     blocks = [1_000, 3_000, 3_001, 1_500]
     monkeypatch.setattr(sys, "getallocatedblocks", lambda: blocks.pop(0))
     gone: weakref.ref[Cycle] | None = None
-    heap.settle()
+    gc_policy.settle()
     for _ in range(2):
-        with heap.growing():
+        with gc_policy.growing():
             cycle = Cycle()
             gone = gone or weakref.ref(cycle)
         del cycle

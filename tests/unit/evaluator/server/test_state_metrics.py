@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from evaluator.server.condition import Condition, SourceState
+from evaluator.server.state_metrics import SourceState, StateMetrics
 from evaluator.store import Report, Store
 from tests.stores import confirm, fail, swap
 
@@ -19,11 +19,11 @@ class Kept:
     streams: int
 
 
-def read(condition: Condition) -> Mapping[tuple[str, ...], float]:
+def read(state_metrics: StateMetrics) -> Mapping[tuple[str, ...], float]:
     """Values by name and label values."""
     return {
         (sample.name, *sample.labels.values()): sample.value
-        for family in condition.families()
+        for family in state_metrics.families()
         for sample in family.samples
     }
 
@@ -33,7 +33,7 @@ def test_each_source_is_told_apart() -> None:
     swap(store, flag_set(fakes.BOOLEAN), now=NOW, source="a")
     swap(store, flag_set(fakes.STRING), now=NOW - 30, source="b")
     fail(store, "gone", NOW - 30, "b")
-    found = read(Condition(store, lambda: NOW + 1))
+    found = read(StateMetrics(store, lambda: NOW + 1))
     up = [found["flagstaff_source_up", name] for name in ("a", "b", "late")]
     assert up == [1, 0, 0]
     assert found["flagstaff_source_data_age_seconds", "b"] == 31
@@ -46,7 +46,7 @@ def test_each_source_is_in_one_state() -> None:
     store = Store(sources=("a", "b"))
     swap(store, flag_set(fakes.BOOLEAN), now=NOW, source="a")
     fail(store, "NotFound: gone", NOW, "a", cause="NotFound")
-    found = read(Condition(store, lambda: NOW))
+    found = read(StateMetrics(store, lambda: NOW))
     states = {key[1:]: value for key, value in found.items() if key[0] == "flagstaff_source_state"}
     assert [key for key, value in states.items() if value] == [("a", "deleted"), ("b", "pending")]
     assert len(states) == 2 * len(SourceState)
@@ -56,52 +56,52 @@ def test_a_set_from_disk_is_told_until_the_source_is_read() -> None:
     store = Store(sources=("a",))
     swap(store, flag_set(fakes.BOOLEAN), now=NOW)
     store.apply(Report("a", NOW - 3_600, from_disk=True), now=NOW)
-    condition = Condition(store, lambda: NOW)
-    assert read(condition)["flagstaff_source_from_disk", "a"] == 1
-    assert read(condition)["flagstaff_source_data_age_seconds", "a"] == 3_600
+    state_metrics = StateMetrics(store, lambda: NOW)
+    assert read(state_metrics)["flagstaff_source_from_disk", "a"] == 1
+    assert read(state_metrics)["flagstaff_source_data_age_seconds", "a"] == 3_600
     confirm(store, NOW)
-    assert read(condition)["flagstaff_source_from_disk", "a"] == 0
+    assert read(state_metrics)["flagstaff_source_from_disk", "a"] == 0
 
 
 def test_each_source_has_its_revision_and_digest() -> None:
     store = Store(sources=("a",))
     swap(store, flag_set(fakes.BOOLEAN), now=NOW, content="sha256:1")
-    assert read(Condition(store, lambda: NOW))["flagstaff_source_revision_info", "a", "", "sha256:1"]
+    assert read(StateMetrics(store, lambda: NOW))["flagstaff_source_revision_info", "a", "", "sha256:1"]
 
 
 def test_swaps_are_counted_and_timed_and_the_same_again_is_none() -> None:
     store = Store()
-    condition = Condition(store, lambda: NOW)
+    state_metrics = StateMetrics(store, lambda: NOW)
     for _ in range(2):
         swap(store, flag_set(fakes.BOOLEAN), now=NOW)
-    found = read(condition)
+    found = read(state_metrics)
     assert found["flagstaff_swaps_total",] == 1
     assert found["flagstaff_swap_seconds_total",] > 0
     assert found["flagstaff_last_swap_duration_seconds",] > 0
 
 
 def test_connections_and_streams_are_asked_for_when_read() -> None:
-    condition = Condition(Store(), lambda: NOW)
+    state_metrics = StateMetrics(Store(), lambda: NOW)
     open_ = [1]
-    condition.connections("grpc", lambda: open_[0])
-    condition.streams("events", Kept(2))
-    condition.streams("events", Kept(4))
-    condition.streams("sync", Kept(10))
-    found = read(condition)
+    state_metrics.connections("grpc", lambda: open_[0])
+    state_metrics.streams("events", Kept(2))
+    state_metrics.streams("events", Kept(4))
+    state_metrics.streams("sync", Kept(10))
+    found = read(state_metrics)
     assert found["flagstaff_connections", "grpc"] == 1
     assert found["flagstaff_streams", "events"] == 6
     assert found["feature_flag_flagd_sync_active_streams",] == 10
     assert found["http_server_active_requests",] == 16
     open_[0] = 7
-    assert read(condition)["flagstaff_connections", "grpc"] == 7
+    assert read(state_metrics)["flagstaff_connections", "grpc"] == 7
 
 
 def test_streams_that_ended_are_counted_by_how_long_they_were_open() -> None:
-    condition = Condition(Store(), lambda: NOW)
+    state_metrics = StateMetrics(Store(), lambda: NOW)
     for seconds in (5, 5, 100_000):
-        condition.lifetimes.ended("normal_close", seconds)
+        state_metrics.lifetimes.ended("normal_close", seconds)
     name = "feature_flag_flagd_sync_stream_duration_seconds"
-    found = read(condition)
+    found = read(state_metrics)
     assert found[f"{name}_bucket", "normal_close", "1.0"] == 0
     assert found[f"{name}_bucket", "normal_close", "10.0"] == 2
     assert found[f"{name}_count", "normal_close"] == 3

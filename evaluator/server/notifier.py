@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from evaluator.wire.countdown import TimerHandle, Timers
-
-SLICE: Final = 64
-"""Subscribers that are told in one turn of the loop."""
+    from evaluator.http.server.scheduler import FairQueue
 
 
 class Subscriber(Protocol):
@@ -27,16 +23,16 @@ class Subscriber(Protocol):
 S = TypeVar("S", bound=Subscriber)
 
 
-class Turns(Generic[S]):
+class FairNotifier(Generic[S]):
     """All open streams of one kind, and who of them is to be told next. Its length is how many are open."""
 
-    def __init__(self, timers: Timers, told: Callable[[], None] | None = None) -> None:
+    def __init__(self, queue: FairQueue, told: Callable[[], None] | None = None) -> None:
         """`told` is called each time that nobody is left to be told."""
-        self._timers = timers
+        self._queue = queue
         self._told = told
         self._open: set[S] = set()
         self._due: dict[S, None] = {}
-        self._turn: TimerHandle | None = None
+        self._queued = False
 
     def __len__(self) -> int:
         return len(self._open)
@@ -57,22 +53,27 @@ class Turns(Generic[S]):
         """Let them advance, the first of them now."""
         # Who waits already keeps the place: otherwise quick changes would tell the same few again and again.
         self._due.update(dict.fromkeys(subscribers))
-        if self._turn is None:
-            self._advance_some()
+        if not self._queued and self._advance_some(self._queue.deadline()):
+            self._queue.put(self._advance_some)
 
     def close(self) -> None:
-        """No more turns; shut everyone down."""
-        if self._turn is not None:
-            self._turn.cancel()
+        """Tell nobody any more; shut everyone down."""
+        self._due.clear()
         for subscriber in tuple(self._open):
             subscriber.shut_down()
 
-    def _advance_some(self) -> None:
-        self._turn = None
-        for subscriber in tuple(islice(self._due, SLICE)):
-            self._due.pop(subscriber, None)
-            subscriber.advance()
-        if self._due:
-            self._turn = self._timers.call_later(0.0, self._advance_some)
-        elif self._told is not None:
+    def _advance_some(self, until: float) -> bool:
+        self._queued = True
+        try:
+            while self._due:
+                subscriber = next(iter(self._due))
+                del self._due[subscriber]
+                subscriber.advance()
+                if self._queue.stopwatch() >= until:
+                    break
+        finally:
+            self._queued = False
+        self._queued = bool(self._due)
+        if not self._due and self._told is not None:
             self._told()
+        return self._queued

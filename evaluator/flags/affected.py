@@ -24,7 +24,7 @@ _EVALUATOR: Final = re.compile(re.escape(json_path((EVALUATORS,))) + r'(?:\.[\w$
 _CUT_OFF: Final = "too-many-problems"
 
 
-def concerns_all(parsed: Parsed) -> bool:
+def is_whole_set_bad(parsed: Parsed) -> bool:
     """Whether no flag can be trusted. A shared rule's error is that of the flags that use it."""
     return parsed.whole_bad and any(
         problem.flag is None and problem.severity is Severity.ERROR and not _EVALUATOR.match(problem.path)
@@ -32,7 +32,7 @@ def concerns_all(parsed: Parsed) -> bool:
     )
 
 
-def users(flag_set: FlagSet, failures: Iterable[Problem]) -> frozenset[str]:
+def flags_affected_by(flag_set: FlagSet, failures: Iterable[Problem]) -> frozenset[str]:
     """Keys of the flags that refer, however indirectly, to a shared rule that one of `failures` is in."""
     failures = list(failures)
     paths = {match[0] for each in failures if (match := _EVALUATOR.match(each.path))}

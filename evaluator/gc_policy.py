@@ -4,13 +4,13 @@ A flag set of 10,000 flags is 450,000 objects that the collector knows. A full c
 100 ms or more during which no thread runs, and reading a set makes several of them. Flag sets have no cycles:
 counting references frees them, so the collector has nothing to find in them. Hence:
 
-* While a set is read and compiled there are no full collections. Young ones go on, a few milliseconds each, so the garbage of
-  requests does not pile up.
+* While a set is read and compiled there are no full collections. Young ones go on, a few milliseconds each,
+  so the garbage of requests does not pile up.
 * Then what is alive is frozen: full collections look only at what comes later. Freezing takes no time.
-* What is frozen and becomes a cycle of garbage later (a connection of that time) is found by no collection. So once the memory in use is
-  three times what it was at the last look at everything, or once the first set was served, there is another:
-  with flag sets of one size next to never, since the old and the new set together are twice that, and the
-  garbage is bounded.
+* What is frozen and becomes a cycle of garbage later (a connection of that time) is found by no collection.
+  So once the memory in use is three times what it was at the last look at everything, or once the first set
+  was served, there is another: with flag sets of one size next to never, since the old and the new set
+  together are twice that, and the garbage is bounded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NEVER: Final = 2**31 - 1
 _GROWTH: Final = 3
 
 
-class Heap:
+class GcPolicy:
     """The policy of one process: make one, where the process is put together. It may be used in
     any thread.
     """
