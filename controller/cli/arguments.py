@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.flagsets.compose import FailurePolicy
 from controller.flagsets.provenance import ProvenanceDetail
-from controller.wiring.pipeline import LocalOptions
+from controller.wiring.options import LocalOptions
 from evaluator.flags.model import Bucketing
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from controller.cli.problems import failures
 from controller.cli.revisions import announce
 from controller.runtime.clock import now
 from controller.runtime.setbacks import Setback
-from controller.wiring.pipeline import build_once
+from controller.wiring.local_stages import build_once
 from controller.wiring.worktree import compose_working_tree, working_tree_of
 from evaluator.explain import answer, explain
 from evaluator.resolve import compile_flag_set, resolve
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import argparse
 
     from controller.flagsets.compose import Composition
-    from controller.wiring.pipeline import LocalOptions
+    from controller.wiring.options import LocalOptions
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -74,5 +74,5 @@ def _composed(options: LocalOptions, reference: str | None) -> Composition:
     if folder is not None and reference is None:
         return compose_working_tree(folder, options)
     built = asyncio.run(build_once(options))
-    announce("eval", built.commit)
+    announce("eval", built.revision, built.subject)
     return built.composition

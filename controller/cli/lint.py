@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from controller.api.provenance import SUBJECT
 from controller.cli.arguments import add_lenient_argument, committed_reference
 from controller.cli.problems import as_json, as_sarif, failures, summary
 from controller.cli.revisions import announce
 from controller.flagsets.layers import PathRefused, fixed_prefix, select
 from controller.flagsets.skipped_files import unread
 from controller.runtime.setbacks import Setback
-from controller.wiring.pipeline import LocalOptions, open_pipeline
+from controller.wiring.commits import read_commit
+from controller.wiring.options import LocalOptions
 from controller.wiring.worktree import read_working_tree
 from evaluator.flags import merge, parse, read_layer
 
@@ -167,9 +169,8 @@ def _files(arguments: argparse.Namespace) -> Files:
 
 
 async def _committed(options: LocalOptions) -> Committed:
-    async with open_pipeline(options) as pipeline:
-        commit, tree = await pipeline.read()
-    announce("lint", commit)
+    commit, tree = await read_commit(options)
+    announce("lint", str(commit.revision), commit.metadata.get(SUBJECT, ""))
     return Committed(tree, commit.skipped)
 
 

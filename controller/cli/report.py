@@ -8,11 +8,11 @@ import errno
 import json
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from controller.api.provenance import AUTHOR, SUBJECT
 from controller.cli.problems import as_object
 from controller.cli.revisions import short
 from controller.runtime.clock import now
-from controller.wiring.local import Restored, RevisionBuilt, SourceDown, SourceUp
+from controller.wiring.local import Restored, SourceDown, SourceUp
+from controller.wiring.local_stages import RevisionBuilt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,10 +81,10 @@ class JsonReport:
         made = built.composition
         self._say(
             event="revision",
-            revision=str(built.commit.revision),
+            revision=built.revision,
             digest=made.digest,
-            author=built.commit.metadata.get(AUTHOR, ""),
-            subject=built.commit.metadata.get(SUBJECT, ""),
+            author=built.author,
+            subject=built.subject,
             added=list(made.changed.added),
             changed=sorted(made.changed.changed),
             removed=list(made.changed.removed),
@@ -131,11 +131,8 @@ class TextReport:
 
     def revision(self, built: RevisionBuilt) -> None:
         """Say the commit, what it changed, and what is wrong with it."""
-        made, commit = built.composition, built.commit
-        self._say(
-            f"{short(str(commit.revision))}  {commit.metadata.get(AUTHOR, '')}  "
-            f"{commit.metadata.get(SUBJECT, '')!r}"
-        )
+        made = built.composition
+        self._say(f"{short(built.revision)}  {built.author}  {built.subject!r}")
         for sign, keys in (
             ("+", made.changed.added),
             ("~", sorted(made.changed.changed)),

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, Final
-
-from controller.api.provenance import SUBJECT
-
-if TYPE_CHECKING:
-    from controller.sources.provider import Fetched
+from typing import Final
 
 _DIGITS: Final = 12
 _DIGEST: Final = re.compile(rf"([0-9a-f]{{{_DIGITS}}})[0-9a-f]{{28,}}")
@@ -20,9 +15,6 @@ def short(revision: str) -> str:
     return _DIGEST.sub(r"\1", revision)
 
 
-def announce(verb: str, commit: Fetched) -> None:
+def announce(verb: str, revision: str, subject: str) -> None:
     """Say on standard error that a commit was read, not the working tree."""
-    print(
-        f"flagstaff {verb}: reading {short(str(commit.revision))} {commit.metadata.get(SUBJECT, '')!r}",
-        file=sys.stderr,
-    )
+    print(f"flagstaff {verb}: reading {short(revision)} {subject!r}", file=sys.stderr)

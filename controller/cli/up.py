@@ -17,20 +17,15 @@ from controller.cli.problems import failures
 from controller.cli.report import JsonReport, Report, TextReport
 from controller.flagsets.provenance import ProvenanceDetail
 from controller.runtime.setbacks import Setback
-from controller.wiring.local import (
-    InvalidSettingError,
-    Restored,
-    RevisionBuilt,
-    evaluator_settings,
-    open_local,
-)
-from controller.wiring.pipeline import build_once
+from controller.wiring.local import InvalidSettingError, Restored, evaluator_settings, open_local
+from controller.wiring.local_stages import RevisionBuilt, build_once
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Coroutine
 
-    from controller.wiring.local import LocalEvent, LocalOptions
+    from controller.wiring.local import LocalEvent
+    from controller.wiring.options import LocalOptions
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -83,6 +78,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes; with --once, report one pass."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    # What reconciles come to is reported.
+    logging.getLogger("controller.runtime.loop").setLevel(logging.ERROR)
     options = local_options(arguments)
     report: Report = JsonReport(sys.stdout) if arguments.json else TextReport(sys.stdout)
     if arguments.once:
@@ -120,7 +117,7 @@ async def _serve(options: LocalOptions, arguments: argparse.Namespace, report: R
             management_port=arguments.management_port,
         )
         async with open_local(options, settings, tell) as (local, ports):
-            report.listening(ports, local.pipeline.shown)
+            report.listening(ports, local.shown)
             await _until_signalled(local.run())
     except (OSError, InvalidSettingError) as error:
         print(f"flagstaff up: {error}", file=sys.stderr)

@@ -49,11 +49,17 @@ def build(
     artifact: ArtifactStatus,
     resource: Resource,
     last: LastGood | None,
+    *,
+    named: bool = True,
 ) -> Built:
-    """Decide and render; all of it takes time and nothing else. Raises ArchiveRefused."""
+    """Decide and render; all of it takes time and nothing else. Raises ArchiveRefused.
+
+    `named`: a set that says no flagSetId gets the FlagSet's.
+    """
     # A hand's edit is nobody's commit: it is overwritten, and no flag is held at it.
     known = last.flag_set if last is not None and not last.edited else None
-    composition = _composed(archive, spec, artifact, resource, known)
+    flag_set_id = (spec.flag_set_id or f"{resource.namespace}/{resource.name}") if named else None
+    composition = _composed(archive, spec, artifact, flag_set_id, known)
     removal = None
     if last is not None and composition.accepted and _guarded(spec, artifact, resource):
         removal = bulk_removal(last.flag_set, composition.flag_set)
@@ -105,7 +111,7 @@ def _composed(
     archive: bytes,
     spec: FlagSetSpec,
     artifact: ArtifactStatus,
-    resource: Resource,
+    flag_set_id: str | None,
     previous: FlagSet | None,
 ) -> Composition:
     files = unpack(archive)
@@ -117,7 +123,7 @@ def _composed(
         previous=previous,
         policy=FailurePolicy(spec.failure_policy),
         lenient=spec.validation is Validation.LENIENT,
-        default_flag_set_id=spec.flag_set_id or f"{resource.namespace}/{resource.name}",
+        default_flag_set_id=flag_set_id,
         bucketing=Bucketing(spec.bucketing),
         skipped=skipped,
     )

@@ -73,6 +73,8 @@ class FlagSetReconciler:
     """From 0 to 1."""
     detail: ProvenanceDetail = ProvenanceDetail.FULL
     """What is told of a commit."""
+    build: Callable[[bytes, FlagSetSpec, ArtifactStatus, Resource, LastGood | None], Built] = build
+    """Called in a thread."""
     _memory: dict[ObjectKey, _Memory] = field(default_factory=dict)
 
     async def reconcile(self, resource: Resource, now: datetime) -> Outcome:
@@ -219,7 +221,7 @@ class FlagSetReconciler:
             last = await asyncio.to_thread(last_applied, found, self.objects)
             if last is not None and self.detail is ProvenanceDetail.COMMIT:
                 last = replace(last, flag_set=without_author(last.flag_set))
-        built = await asyncio.to_thread(build, archive, spec, artifact, resource, last)
+        built = await asyncio.to_thread(self.build, archive, spec, artifact, resource, last)
         state = Delivered(observed(built.manifests, artifact, resource.created, self.objects.get))
         if memory is not None:
             state.taken, state.outdated = memory.state.taken, memory.state.outdated

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import re2
@@ -31,7 +32,7 @@ def remove_ignored(folder: Path, patterns: str | None) -> None:
     """Remove from `folder` what `patterns`, or the default ones, say is to be ignored. Raises Stalled
     InvalidSpec, OSError.
     """
-    ignored = _compiled(DEFAULT if patterns is None else patterns.splitlines())
+    ignored = _compiled(patterns)
     for parent, _, names in os.walk(folder, topdown=False):
         for name in names:
             path = os.path.join(parent, name)
@@ -45,14 +46,16 @@ def remove_ignored(folder: Path, patterns: str | None) -> None:
 
 def not_ignored(skipped: Iterable[str], patterns: str | None) -> tuple[str, ...]:
     """Those of `skipped`, each `name: reason`, that are not to be ignored. Raises Stalled InvalidSpec."""
-    ignored = _compiled(DEFAULT if patterns is None else patterns.splitlines())
+    ignored = _compiled(patterns)
     return tuple(each for each in skipped if not ignored.match_file(each.rpartition(": ")[0]))
 
 
-def _compiled(patterns: Iterable[str]) -> GitIgnoreSpec:
+@lru_cache(maxsize=128)
+def _compiled(patterns: str | None) -> GitIgnoreSpec:
+    lines = DEFAULT if patterns is None else patterns.splitlines()
     # Python's own expressions take exponential time for `*a*a*a*a*b`, and let no other thread run meanwhile.
     try:
-        return GitIgnoreSpec.from_lines((*ALWAYS, *patterns), backend="re2")
+        return GitIgnoreSpec.from_lines((*ALWAYS, *lines), backend="re2")
     except (ValueError, re.error, re2.error) as error:
         why = str(error)[:200]
         raise Stalled("InvalidSpec", f"spec.ignore: cannot be read as patterns: {why}") from error

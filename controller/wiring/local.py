@@ -1,4 +1,4 @@
-"""`flagstaff up`: the stages wired by hand, and an evaluator in the same process, without Kubernetes."""
+"""`flagstaff up`: the stages of a cluster, and an evaluator in the same process, without Kubernetes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from controller.runtime.clock import now
-from controller.runtime.setbacks import Setback
-from controller.wiring.pipeline import LocalOptions, Pipeline, RevisionBuilt, open_pipeline
+from controller.wiring.local_stages import LocalStages, Looked, RevisionBuilt, open_stages
 from evaluator.exchange import Exchange
 from evaluator.flags.model import DIGEST_KEY
 from evaluator.gc_policy import GcPolicy
@@ -21,14 +20,14 @@ from evaluator.wiring import Ports, serve
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from controller.flagsets.lastgood import Saved
-    from controller.sources.provider import Revision
+    from controller.wiring.options import LocalOptions
+    from evaluator.flags.model import FlagSet
+    from evaluator.flags.saved import Saved
 
 __all__ = [
     "InvalidSettingError",
     "Local",
     "LocalEvent",
-    "LocalOptions",
     "Ports",
     "Restored",
     "RevisionBuilt",
@@ -74,56 +73,63 @@ LocalEvent: TypeAlias = RevisionBuilt | SourceDown | SourceUp | Restored
 
 @dataclass
 class Local:
-    """`flagstaff up`: a pipeline whose flag sets an evaluator in this process serves."""
+    """`flagstaff up`: stages whose flag sets an evaluator in this process serves."""
 
-    pipeline: Pipeline
+    stages: LocalStages
     exchange: Exchange
-    gc_policy: GcPolicy
     tell: Callable[[LocalEvent], None]
     _restored: Saved | None = field(default=None, init=False)
-    _down: tuple[str, Revision | None] | None = field(default=None, init=False)
-    """What was reported of a source that is down: the reason, and the revision that it was at."""
+    _down: Looked = field(default=Looked(), init=False)
+    """What was told of a source that is down."""
+
+    @property
+    def shown(self) -> str:
+        """The source as people may see it: without a name, password or token."""
+        return self.stages.source.location.shown
 
     async def restore(self) -> None:
         """Serve the last good flag set, if the state folder has one."""
-        saved = self._restored = await asyncio.to_thread(self.pipeline.restore)
+        saved = self._restored = await self.stages.restore()
         if saved is not None:
             digest = saved.flag_set.metadata.get(DIGEST_KEY)
             content = Content(saved.flag_set, str(digest or "") or None)
             at = saved.saved_at.timestamp()
-            await self.exchange.apply(Report(self.pipeline.shown, at, content, from_disk=True))
+            await self.exchange.apply(Report(self.shown, at, content, from_disk=True))
+        self.stages.serve = self._serve
 
     async def run(self) -> None:
-        """Follow the source until cancelled."""
+        """Follow the source until cancelled. Raises what `tell` raises."""
         if self._restored is not None:
             self.tell(Restored(self._restored))
-        async for _ in self.pipeline.source.changes():
-            await self._look()
-
-    async def _look(self) -> None:
+        tasks = [asyncio.create_task(each) for each in (self.stages.run(), self._follow())]
         try:
-            with self.gc_policy.growing():
-                built = await self.pipeline.advance()
-        except Setback as setback:
-            await self._source_down(setback)
-            return
-        if self._down is not None:
-            self._down = None
-            self.tell(SourceUp("the source can be read again"))
-        content = None
-        if built is not None and built.composition.accepted:
-            content = Content(built.composition.flag_set, built.composition.digest)
-        await self.exchange.apply(Report(self.pipeline.shown, now().timestamp(), content))
-        if built is not None:
-            self.tell(await self.pipeline.blamed(built))
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                each.result()
+        finally:
+            for each in tasks:
+                each.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _source_down(self, setback: Setback) -> None:
-        fault = Fault(setback.message)
-        await self.exchange.apply(Report(self.pipeline.shown, now().timestamp(), fault=fault))
-        down = (setback.reason, self.pipeline.tried)
-        if down != self._down:
-            self._down = down
-            self.tell(SourceDown(setback.reason, setback.message))
+    async def _follow(self) -> None:
+        async for event in self.stages.events():
+            if isinstance(event, RevisionBuilt):
+                self.tell(event)
+            else:
+                await self._looked(event)
+
+    async def _serve(self, flag_set: FlagSet, digest: str) -> None:
+        content = Content(flag_set, digest)
+        await self.exchange.apply(Report(self.shown, now().timestamp(), content))
+
+    async def _looked(self, look: Looked) -> None:
+        fault = Fault(look.message) if look.reason else None
+        await self.exchange.apply(Report(self.shown, now().timestamp(), fault=fault))
+        before, self._down = self._down, look
+        if look.reason and look != before:
+            self.tell(SourceDown(look.reason, look.message))
+        elif before.reason and not look.reason:
+            self.tell(SourceUp("the source can be read again"))
 
 
 @contextlib.asynccontextmanager
@@ -135,15 +141,15 @@ async def open_local(
     The last good flag set is read back before a port opens, so that nobody is told that its flags are
     missing. Raises Setback, OSError for a port, InvalidSettingError.
     """
-    async with open_pipeline(options) as pipeline:
+    gc_policy = GcPolicy()
+    async with open_stages(options, gc_policy.growing) as stages:
         store = Store(
             bucketing=options.bucketing,
             expose_bucketing=options.show_bucketing,
-            sources=(pipeline.shown,),
+            sources=(stages.source.location.shown,),
         )
-        gc_policy = GcPolicy()
         exchange = Exchange(store, lambda: now().timestamp(), gc_policy)
-        local = Local(pipeline, exchange, gc_policy, tell)
+        local = Local(stages, exchange, tell)
         await local.restore()
         serving = await serve(store, settings)
         try:

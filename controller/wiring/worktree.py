@@ -19,7 +19,7 @@ from controller.wiring.advice import with_advice
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from controller.wiring.pipeline import LocalOptions
+    from controller.wiring.options import LocalOptions
 
 _LIMITS: Final = TreeLimits(entries=100_000)
 """As for a commit, but that files which Git ignores are listed too."""

@@ -1,0 +1,66 @@
+"""The source of a verb that needs no cluster, its folder, and the files of one of its commits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controller.artifacts.archive import pack, unpack
+from controller.artifacts.durable import as_failed
+from controller.sources.git.provider import open_source
+from controller.sources.temporary import TemporaryFolder
+from controller.wiring.state import Identity, state_folder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from controller.sources.git.provider import GitProvider
+    from controller.sources.provider import Fetched, Revision
+    from controller.wiring.options import LocalOptions
+
+
+@contextlib.asynccontextmanager
+async def opened(options: LocalOptions) -> AsyncIterator[tuple[GitProvider, Path]]:
+    """The source, and the folder for what is kept of it, which is removed afterwards where none was named.
+    Raises Setback.
+    """
+    source = open_source(
+        options.source,
+        reference=options.reference,
+        mirror_root=Path(),
+        interval=options.interval,
+        paths=options.paths,
+    )
+    # A URL's query may hold a token, which must not be written to disk.
+    identity = Identity(source.location.url.partition("?")[0], options.reference, options.paths)
+    held = contextlib.ExitStack()
+    folder = await asyncio.to_thread(held.enter_context, state_folder(options.state_dir, identity))
+    try:
+        yield replace(source, mirror_root=folder.absolute() / "mirrors"), folder
+    finally:
+        await asyncio.to_thread(held.close)
+
+
+async def read_commit(options: LocalOptions) -> tuple[Fetched, Mapping[str, bytes]]:
+    """The revision that the source is at and its files, as far as `options.paths` could match them. Raises
+    Setback.
+    """
+    async with opened(options) as (source, _):
+        return await files_of(source, await source.resolve())
+
+
+async def files_of(source: GitProvider, revision: Revision) -> tuple[Fetched, Mapping[str, bytes]]:
+    """A revision's files, as an artifact of it would hold them. Raises Setback."""
+    try:
+        folder = await asyncio.to_thread(TemporaryFolder.make)
+    except OSError as error:
+        raise as_failed(error, f"a folder for the files of {revision}") from error
+    try:
+        fetched = await source.fetch(revision, folder.path)
+        archive = await asyncio.to_thread(pack, folder.path)
+        return fetched, await asyncio.to_thread(unpack, archive)
+    finally:
+        await asyncio.to_thread(folder.remove)

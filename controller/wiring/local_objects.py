@@ -1,0 +1,56 @@
+"""The FlagSource and the FlagSet that a command line asks for."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import flagset, flagsource
+from controller.api.fields import InvalidSpecError, Model, read
+from controller.api.flagset import FlagSetSpec, Validation
+from controller.api.flagsource import FlagSourceSpec
+from controller.api.meta import API_VERSION, ObjectKey
+from controller.runtime.setbacks import Stalled
+
+if TYPE_CHECKING:
+    from controller.sources.git.provider import GitProvider
+    from controller.wiring.options import LocalOptions
+
+NAMESPACE: Final = "local"
+NAME: Final = "flags"
+SOURCE: Final = ObjectKey(flagsource.KIND, NAMESPACE, NAME)
+FLAG_SET: Final = ObjectKey(flagset.KIND, NAMESPACE, NAME)
+INTERVAL: Final = "24h"
+"""Of both objects: the provider says when the source is to be looked at."""
+
+
+def flag_source(source: GitProvider) -> dict[str, Any]:
+    """The FlagSource of a source. Raises Stalled where no object may say so."""
+    # No secret is in it: the provider has the credentials, and what a query may hold.
+    url = source.location.url.partition("?")[0]
+    reference = {name: each for name, each in asdict(source.reference).items() if each is not None}
+    git = {"url": url if "://" in url else f"ssh://{url.replace(':', '/', 1)}", "ref": reference}
+    return _object(flagsource.KIND, FlagSourceSpec, {"interval": INTERVAL, "git": git})
+
+
+def flag_set(options: LocalOptions) -> dict[str, Any]:
+    """The FlagSet of that FlagSource. Raises Stalled where no object may say so."""
+    spec = {
+        "sourceRef": {"kind": flagsource.KIND, "name": NAME},
+        "paths": [path or "." for path in options.paths],
+        "validation": (Validation.LENIENT if options.lenient else Validation.STRICT).value,
+        "failurePolicy": options.policy.value,
+        "pruneGuard": options.prune_guard,
+        "interval": INTERVAL,
+    }
+    return _object(flagset.KIND, FlagSetSpec, spec)
+
+
+def _object(kind: str, model: type[Model], spec: dict[str, Any]) -> dict[str, Any]:
+    try:
+        read(model, spec)
+    except InvalidSpecError as error:
+        raise Stalled("InvalidSpec", str(error)) from error
+    # The same uid in each process: what one applied belongs to the FlagSet of the next.
+    metadata = {"namespace": NAMESPACE, "name": NAME, "uid": kind}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}

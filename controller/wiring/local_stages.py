@@ -1,0 +1,349 @@
+"""The stages of a cluster over objects in memory, for one source and one flag set: the same reconcilers, loops
+and watches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import configuration, flagset, flagsource, shard
+from controller.api.conditions import FALSE, READY, find
+from controller.api.provenance import AUTHOR, SUBJECT
+from controller.artifacts.storages import Storages
+from controller.configurations.stage import CONFIGURATIONS
+from controller.configurations.validation import ConfigurationReconciler
+from controller.flagsets.applied import last_applied
+from controller.flagsets.build import build
+from controller.flagsets.prune_guard import bulk_removal
+from controller.flagsets.reconciler import FlagSetReconciler
+from controller.flagsets.stage import FLAG_SETS
+from controller.runtime.cache import Cache
+from controller.runtime.clock import now
+from controller.runtime.loop import Loop
+from controller.runtime.memory import MemoryCluster, manifest_of
+from controller.runtime.queue import KeyedQueue
+from controller.runtime.setbacks import Failed, Setback, Waiting
+from controller.runtime.watches import indexes_of, woken
+from controller.sources.pending import PendingPushes
+from controller.sources.provider import Revision
+from controller.sources.reconciler import SourceReconciler
+from controller.sources.stage import FLAG_SOURCES
+from controller.sources.temporary import sweep_temporary
+from controller.wiring.advice import with_advice
+from controller.wiring.commits import files_of, opened
+from controller.wiring.local_objects import FLAG_SET, SOURCE, flag_set, flag_source
+from controller.wiring.state import AppliedFile
+from evaluator.flags.problems import Problem, Severity
+from evaluator.flags.saved import Saved
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from controller.api.artifact import ArtifactStatus
+    from controller.api.flagset import FlagSetSpec
+    from controller.api.flagsource import FlagSourceSpec
+    from controller.api.meta import ObjectKey, Resource
+    from controller.flagsets.applied import LastGood
+    from controller.flagsets.build import Built
+    from controller.flagsets.compose import Composition
+    from controller.flagsets.prune_guard import BulkRemoval
+    from controller.runtime.cache import Change
+    from controller.runtime.loop import Reconciler
+    from controller.sources.freshness import Freshness
+    from controller.sources.git.blame import Blame
+    from controller.sources.git.provider import GitProvider
+    from controller.wiring.options import LocalOptions
+    from evaluator.flags import FlagSet
+
+log = logging.getLogger(__name__)
+
+STAGES: Final = (FLAG_SOURCES, FLAG_SETS, CONFIGURATIONS)
+_VERDICT: Final = 1.0
+"""Seconds until what is delivered is looked at once more: reading a large set would hold up that it is served."""
+_BLAMED: Final = 5
+"""Problems of one revision whose lines are looked up; each takes a run of git."""
+
+Serve = Callable[["FlagSet", str], Awaitable[None]]
+"""Called with each flag set that is applied, and its digest."""
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionBuilt:
+    """A new revision went through every stage; `composition.accepted` says whether it is served."""
+
+    revision: str
+    composition: Composition
+    serving: bool
+    """Whether there is a flag set to serve now: this revision's or, where it was refused, an earlier one's."""
+    removal: BulkRemoval | None = None
+    """What it removes, where that is most of the flags."""
+    author: str = ""
+    subject: str = ""
+    blames: Mapping[Problem, Blame] = field(default_factory=lambda: MappingProxyType({}))
+    """Who last changed the line of a problem, for the first of them, as far as that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The source was looked at."""
+
+    reason: str = ""
+    """Why it could not be read; empty: it was."""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _OneSource:
+    """Opens the source of the command line, whatever a spec says. Implements `ProviderFactory`."""
+
+    provider: GitProvider
+
+    async def open(self, spec: FlagSourceSpec, key: ObjectKey, freshness: Freshness) -> GitProvider:
+        del spec, key, freshness
+        return self.provider
+
+    def forget(self, key: ObjectKey) -> None:
+        """Nothing was kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredArtifacts:
+    """Reads artifacts from the store beside us. Implements `Artifacts`."""
+
+    storages: Storages
+
+    async def read(self, namespace: str, artifact: ArtifactStatus) -> bytes:
+        """The archive. Raises Waiting where it is gone: the source's next look makes a new one."""
+        found = await asyncio.to_thread(self.storages.read, artifact.path)
+        if found is None:
+            raise Waiting("ArtifactFailed", f"the artifact of {artifact.revision} in {namespace} is gone")
+        return found[0]
+
+
+class LocalStages:
+    """One FlagSource and one FlagSet, made from a command line, and what became of them."""
+
+    def __init__(
+        self,
+        options: LocalOptions,
+        source: GitProvider,
+        folder: Path,
+        growing: Callable[[], contextlib.AbstractContextManager[None]],
+    ) -> None:
+        """`growing` is entered while a set is built. Raises Stalled for options that no object may have."""
+        self.source = source
+        self.serve: Serve | None = None
+        self.storages = Storages(folder / "artifacts", "http://localhost")
+        self._flag_source = flag_source(source)
+        self._flag_set = flag_set(options)
+        self._growing = growing
+        self._file = AppliedFile(folder) if options.state_dir is not None else None
+        self._unsaved = False
+        self._built: RevisionBuilt | None = None
+        self._untold: RevisionBuilt | None = None
+        self._happened: asyncio.Queue[RevisionBuilt | ObjectKey] = asyncio.Queue()
+        self.objects = Cache(indexes_of(STAGES), on_change=self._changed)
+        self._cluster = MemoryCluster(self.objects, self._applied)
+        reconcilers: dict[str, Reconciler] = {
+            flagsource.KIND: SourceReconciler(
+                {"git": _OneSource(source)}, self.storages, PendingPushes(), random.random
+            ),
+            flagset.KIND: FlagSetReconciler(
+                self.objects,
+                _StoredArtifacts(self.storages),
+                self._cluster,
+                lambda _: None,
+                random.random,
+                options.provenance,
+                self._build,
+            ),
+            configuration.KIND: ConfigurationReconciler(self.objects),
+        }
+        clock = asyncio.get_running_loop().time
+        self._loops = {
+            kind: Loop(
+                reconciler,
+                self.objects,
+                self._cluster,
+                now=now,
+                queue=KeyedQueue(clock, random.random),
+                observer=self,
+            )
+            for kind, reconciler in reconcilers.items()
+        }
+
+    async def restore(self) -> Saved | None:
+        """Take up what was applied by an earlier process, if it kept any."""
+        kept = None if self._file is None else await asyncio.to_thread(self._file.load)
+        if kept is None:
+            return None
+        for manifest in kept.objects:
+            self._cluster.put(manifest)
+        written = self.objects.of_kind(configuration.KIND)
+        last = await asyncio.to_thread(last_applied, written, self.objects)
+        if last is not None and not last.edited:
+            return Saved(last.flag_set, kept.saved_at)
+        log.error("what was kept of %s is not what was applied; it is not served", self.source.location.shown)
+        for each in (*written, *self.objects.of_kind(shard.KIND)):
+            self.objects.forget(each.key)
+        return None
+
+    async def run(self) -> None:
+        """Reconcile until cancelled, whenever something changes."""
+        async with asyncio.TaskGroup() as group:
+            for loop in self._loops.values():
+                group.create_task(loop.run())
+            self._cluster.put(self._flag_set)
+            async for _ in self.source.changes():
+                if self.objects.get(SOURCE) is None:
+                    self._cluster.put(self._flag_source)
+                else:
+                    self._loops[flagsource.KIND].wake(SOURCE)
+
+    async def events(self) -> AsyncIterator[RevisionBuilt | Looked]:
+        """What happens, in its order; what is told of a revision is served already."""
+        while True:
+            found = await self._happened.get()
+            if isinstance(found, RevisionBuilt):
+                yield await self._explained(found)
+            else:
+                yield self._looked(found)
+                await self._save()
+
+    def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
+        """Implements the loop's `Observer`."""
+        del seconds
+        if key == FLAG_SET and self._untold is not None:
+            self._happened.put_nowait(self._untold)
+            self._untold = None
+        elif key == SOURCE or (key == FLAG_SET and result == "failed"):
+            self._happened.put_nowait(key)
+
+    def _changed(self, change: Change) -> None:
+        for key in woken(STAGES, self.objects, change):
+            self._loops[key.kind].wake(key, _VERDICT if key.kind == configuration.KIND else 0.0)
+
+    def _looked(self, key: ObjectKey) -> Looked:
+        """What the object's status says; it was written before anybody could ask."""
+        found = self.objects.get(key)
+        ready = find(found.status.get("conditions", ()), READY) if found is not None else None
+        if ready is None or ready["status"] != FALSE:
+            return Looked()
+        return Looked(ready["reason"], ready.get("message", ""))
+
+    def _build(
+        self,
+        archive: bytes,
+        spec: FlagSetSpec,
+        artifact: ArtifactStatus,
+        resource: Resource,
+        last: LastGood | None,
+    ) -> Built:
+        with self._growing():
+            # The one set of a process needs no name to be told from others.
+            built = build(archive, spec, artifact, resource, last, named=False)
+        made = built.composition
+        if built.too_large:
+            problem = Problem("", 0, 0, Severity.ERROR, "too-large", built.too_large)
+            made = replace(made, problems=(*made.problems, problem))
+        removal = built.removal
+        if removal is None and last is not None and made.accepted:
+            removal = bulk_removal(last.flag_set, made.flag_set)
+        told = RevisionBuilt(artifact.revision, made, bool(built.manifests), removal)
+        if self._built is None or self._built.revision != told.revision:
+            self._untold = told
+        self._built = told
+        return built
+
+    async def _applied(self, resource: Resource) -> None:
+        """Keep and serve what a FeatureFlagConfiguration delivers: it is written last, after its shards."""
+        built = self._built
+        if resource.key.kind != configuration.KIND or built is None:
+            return
+        self._unsaved = True
+        await self._save()
+        if self.serve is not None:
+            # The object says what was built just now: it need not be parsed again.
+            await self.serve(built.composition.flag_set, built.composition.digest)
+
+    async def _save(self) -> None:
+        """Keep what is applied; a disk that refuses is asked again at the next look."""
+        if self._file is None or not self._unsaved:
+            return
+        kinds = (shard.KIND, configuration.KIND)
+        objects = [manifest_of(each) for kind in kinds for each in self.objects.of_kind(kind)]
+        try:
+            await asyncio.to_thread(self._file.save, objects, now())
+        except Setback as setback:
+            log.warning("the last good flag set was not saved: %s", setback.message)
+        else:
+            self._unsaved = False
+
+    async def _explained(self, built: RevisionBuilt) -> RevisionBuilt:
+        """The same with the commit, advice on paths, and who last changed the lines of its first problems."""
+        source = self.objects.get(SOURCE)
+        artifact: Mapping[str, Any] = {} if source is None else source.status.get("artifact") or {}
+        metadata = artifact.get("metadata", {}) if artifact.get("revision") == built.revision else {}
+        name, _, digest = built.revision.rpartition("@")
+        revision = Revision(name, digest)
+        composition = await self._advised(built.composition, revision)
+        placed = [problem for problem in composition.problems if problem.line][:_BLAMED]
+        blames = {each: await self.source.blame(revision, each.file, each.line) for each in placed}
+        known = {problem: blame for problem, blame in blames.items() if blame is not None}
+        return replace(
+            built,
+            composition=composition,
+            author=metadata.get(AUTHOR, ""),
+            subject=metadata.get(SUBJECT, ""),
+            blames=MappingProxyType(known),
+        )
+
+    async def _advised(self, composition: Composition, revision: Revision) -> Composition:
+        """Where a path matched nothing: with advice from the whole tree, of which only matches were read."""
+        if not any(problem.code == "path-not-found" for problem in composition.problems):
+            return composition
+        try:
+            _, tree = await files_of(replace(self.source, paths=()), revision)
+        except Setback:
+            return composition
+        return with_advice(composition, tree)
+
+
+@contextlib.asynccontextmanager
+async def open_stages(
+    options: LocalOptions,
+    growing: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+) -> AsyncIterator[LocalStages]:
+    """The stages over a state folder. Raises Setback."""
+    async with opened(options) as (source, folder):
+        # A process that was killed may have left files of a commit behind.
+        await asyncio.to_thread(sweep_temporary)
+        stages = LocalStages(options, source, folder, growing)
+        try:
+            yield stages
+        finally:
+            await asyncio.to_thread(stages.storages.close)
+
+
+async def build_once(options: LocalOptions) -> RevisionBuilt:
+    """What the source is at, without serving it. Raises Setback where the source cannot be read."""
+    async with open_stages(options) as stages:
+        await stages.restore()
+        running = asyncio.create_task(stages.run())
+        try:
+            async for event in stages.events():
+                if isinstance(event, RevisionBuilt):
+                    return event
+                if event.reason:
+                    raise Failed(event.reason, event.message)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+    raise RuntimeError("events do not end")

@@ -1,0 +1,36 @@
+"""What the verbs that build a flag set without a cluster were given on the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controller.flagsets.compose import FailurePolicy
+from controller.flagsets.provenance import ProvenanceDetail
+from evaluator.flags.model import Bucketing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOptions:
+    """One source and one flag set."""
+
+    source: str
+    reference: str | None = None
+    paths: tuple[str, ...] = (".",)
+    interval: float = 10.0
+    """Seconds between looks at a remote."""
+    lenient: bool = False
+    """Warnings do not hold a flag back."""
+    policy: FailurePolicy = FailurePolicy.PER_FLAG
+    bucketing: Bucketing = Bucketing.V2
+    show_bucketing: bool = False
+    """Name the generation of `fractional` in every answer's metadata."""
+    provenance: ProvenanceDetail = ProvenanceDetail.FULL
+    """What every answer's metadata tells of its commit."""
+    prune_guard: bool = False
+    """Refuse a revision that removes flags in bulk, instead of warning about it."""
+    state_dir: Path | None = None
+    """Where mirror, artifacts and applied objects outlive the process; None: a temporary folder."""
