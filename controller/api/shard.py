@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field
 
 from controller.api.fields import Model
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 KIND: Final = "FlagShard"
 PLURAL: Final = "flagshards"
@@ -17,3 +20,16 @@ class FlagShardSpec(Model):
 
     digest: Annotated[str, Field(min_length=1, max_length=128)]
     flag_spec: dict[str, Any]
+
+
+def names(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """The FlagShards that `spec.shards` of a FeatureFlagConfiguration lists, each once, as far as it can be
+    read.
+    """
+    listed = spec.get("shards")
+    found = (
+        [str(each.get("name")) for each in listed if isinstance(each, dict)]
+        if isinstance(listed, list)
+        else []
+    )
+    return tuple(dict.fromkeys(found))

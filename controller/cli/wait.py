@@ -12,7 +12,7 @@ from controller.delivery.waiting import SHORTEST, Wanted, is_revision
 if TYPE_CHECKING:
     import argparse
 
-    from controller.delivery.waiting import Progress
+    from controller.delivery.waiting import WaitState
 
 _KINDS: Final = {
     "ffc": "FeatureFlagConfiguration",
@@ -88,19 +88,19 @@ def _wait(options: argparse.Namespace, kind: str, name: str) -> int:
         print(f"flagstaff wait: cannot find a cluster: {where}{error}", file=sys.stderr)
         return UNREACHABLE
     if ended.done:
-        print(f"{options.what}: {ended.told}")
+        print(f"{options.what}: {ended.message}")
         return SERVED
     late = "" if ended.over else f"not served within {options.timeout:g} s: "
-    print(f"{options.what}: {late}{ended.told}", file=sys.stderr)
+    print(f"{options.what}: {late}{ended.message}", file=sys.stderr)
     for laggard in ended.waits_for:
         print(f"  {laggard}", file=sys.stderr)
     return NOT_SERVED
 
 
-def _say(progress: Progress) -> None:
+def _say(state: WaitState) -> None:
     # What is over is printed as the result.
-    if not (progress.done or progress.over):
-        print(progress.told, file=sys.stderr, flush=True)
+    if not (state.done or state.over):
+        print(state.message, file=sys.stderr, flush=True)
 
 
 def _usage(message: str) -> int:

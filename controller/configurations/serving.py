@@ -103,9 +103,7 @@ class ServingReconciler:
         return kept
 
     def _parts(self, resource: Resource) -> list[tuple[str, str]]:
-        listed = resource.spec.get("shards")
-        names = [str(each.get("name")) for each in listed or () if isinstance(each, dict)]
-        keys = [ObjectKey(shard.KIND, resource.namespace, name) for name in names]
+        keys = [ObjectKey(shard.KIND, resource.namespace, name) for name in shard.names(resource.spec)]
         found = [self.objects.get(key) for key in keys]
         return [(each.name, each.resource_version) for each in found if each is not None]
 

@@ -13,18 +13,12 @@ from controller.runtime.watches import Reconciles, Watch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from controller.api.meta import Resource
     from controller.runtime.cache import Cache, Change
 
 
-def _shards(configuration: Resource) -> Iterator[str]:
-    listed = configuration.spec.get("shards")
-    for each in listed if isinstance(listed, list) else ():
-        if isinstance(each, dict):
-            yield str(each.get("name"))
-
-
-BY_SHARD: Final = Index("FeatureFlagConfiguration by shard", frozenset({configuration.KIND}), _shards)
+BY_SHARD: Final = Index(
+    "FeatureFlagConfiguration by shard", frozenset({configuration.KIND}), lambda each: shard.names(each.spec)
+)
 
 
 def _indexes(cache: Cache, change: Change) -> Iterator[ObjectKey]:

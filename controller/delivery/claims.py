@@ -1,8 +1,8 @@
-"""Which of several objects is served: under a name, and under a flagSetId. Pure.
+"""Decides which of several objects is served under a name, and under a flagSetId. Pure.
 
 A FeatureFlagConfiguration is served and not a FeatureFlag of the same name. Of several objects with one
 flagSetId the oldest is served, the first by namespace and name among those of one second. The proxy serves by
-this, and the controller tells it in the objects' status.
+this, and the controller writes it into the objects' status.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What came of something learnt."""
+    """What a change of one object changes."""
 
     places: frozenset[Place] = frozenset()
-    """Whose content may be another."""
+    """Of objects whose content may have changed."""
     claims: frozenset[str] = frozenset()
     """flagSetIds that these places had before or have now."""
     rivals: frozenset[ObjectKey] = frozenset()
-    """Of whom `Claims.conflicts_of` may say something else."""
+    """Objects of which `Claims.conflicts_of` may return something else."""
 
 
 UNCHANGED: Final = Change()
@@ -94,23 +94,19 @@ def claim_of(meta: Resource, spec: Mapping[str, Any]) -> Claim:
             document = None
     metadata = document.get("metadata") if isinstance(document, dict) else None
     wanted = metadata.get("flagSetId") if isinstance(metadata, dict) else None
-    listed = spec.get("shards") if spec.get("flagSpec") is None else None
-    names = [
-        str(each.get("name"))
-        for each in (listed if isinstance(listed, list) else ())
-        if isinstance(each, dict)
-    ]
     return Claim(
         key=meta.key,
         created=meta.created,
         maker=meta.labels.get(LABEL, ""),
         flag_set_id=wanted if isinstance(wanted, str) else "",
-        shards=tuple(dict.fromkeys(names)),
+        shards=shard.names(spec) if spec.get("flagSpec") is None else (),
     )
 
 
 class Claims:
-    """Those of all objects. Each change costs as much as it concerns objects, however many there are."""
+    """An index of the claims of all objects. The cost of a change grows with the objects that it concerns,
+    not with all there are.
+    """
 
     def __init__(self) -> None:
         self._known: dict[ObjectKey, Claim] = {}
@@ -221,8 +217,8 @@ class Claims:
             self._users.setdefault(part, set()).add(key)
 
     def _claim_anew(self, place: Place) -> set[Place]:
-        """Put the object that is served there into its turn; the places of whose conflicts that
-        makes others.
+        """Put the object that is served there into the order of its flagSetId; the places whose conflicts
+        have changed.
         """
         before, now = self._held.get(place), self._turn(place)
         if before == now:
@@ -256,10 +252,9 @@ class Claims:
         return turns[0] if turns else None
 
     def _moved(self, flag_set_id: str, before: _Turn | None) -> set[Place]:
-        """Who hears of it when the first of them was `before`: both firsts and, where they differ, whoever is
-        beside one of them.
-
-        To the others it is an object in another namespace as before.
+        """The places whose conflicts have changed, where `before` was the first: the first before and the
+        first now and, where they differ, every place in their namespaces. For the others it is still an
+        object in another namespace.
         """
         now = self._first(flag_set_id)
         firsts = {each[1] for each in (before, now) if each is not None}

@@ -1,7 +1,8 @@
-"""What evaluators are sent of an object: its flags as progress has them, their digest, and what is wrong. Pure.
+"""What evaluators are sent of an object: its flags as progress has them, their digest, and what is wrong.
+Pure.
 
-The one function that the proxy, the status of FeatureFlagConfiguration and, through that status, `flagstaff wait`
-go by, so that the digest that is served and the digest that is asked for are of the same thing.
+The one function that the proxy, the status of FeatureFlagConfiguration and, through that status, `flagstaff
+wait` go by, so that the digest that is served and the digest that is asked for are of the same thing.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ def delivered(
     progress: Progress = NO_PROGRESS,
     previous: bytes | None = None,
 ) -> Delivered:
-    """What `resource` delivers; `shard` finds a FlagShard beside it by name. `previous` is the last `desired` in
-    its canonical form with provenance, of which flags with an error are held. Takes long for a large set.
+    """What `resource` delivers; `shard` finds a FlagShard beside it by name. `previous` is the last `desired`
+    in its canonical form with provenance, of which flags with an error are held. Takes long for a large set.
 
     Raises InvalidSpecError where the object has no flags, MissingShardsError where a part of it is not there.
     """

@@ -1,4 +1,6 @@
-"""The FlagReceipts of several proxies as one count: each member once, where it connected last. Pure."""
+"""Sums up the FlagReceipts of all proxies: each member counts once, at the proxy that it connected to last.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +53,8 @@ class Count:
 
 
 _Place: TypeAlias = tuple[bool, int, bool, int, str, str]
-"""Whether anybody vouches for a member, when it connected, whether it left there, which proxy that is, and
-the digest and the revision that it serves. The greatest is where it is.
+"""(verified, connected at, left, number of the proxy, digest, revision) of a member. The greatest place of
+all proxies is where it is.
 """
 _LEFT, _PROXY, _DIGEST = 2, 3, 4
 
@@ -84,8 +86,8 @@ _Places: TypeAlias = "dict[bytes, _Place]"
 
 
 def _there(receipts: Sequence[FlagReceiptStatus]) -> tuple[_Places, _Places]:
-    """Members that are heard of, and those that are silent. Whoever is heard of anywhere is silent nowhere,
-    whatever its clock says, and did not leave but a moment ago.
+    """(members that report, members that are silent). A member that reports to any proxy is not silent,
+    whatever its clock says, and has not left unless it said so within the last seconds.
     """
     spoke: _Places = {}
     silent: _Places = {}
@@ -118,8 +120,8 @@ def _place(places: _Places, members: str, verified: bool, where: tuple[bool, int
 def _named(
     receipts: Sequence[FlagReceiptStatus], there: tuple[_Places, _Places], digest: str
 ) -> tuple[Laggard, ...]:
-    """Who lags by its own proxy's word or, where that proxy is behind, by ours; and by where it is known to
-    be.
+    """The laggards that the proxies name, each by the proxy that it is at now; where a proxy expects another
+    digest, `digest` decides.
     """
     heard, silent = there
     found: list[Laggard] = []

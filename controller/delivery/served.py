@@ -1,4 +1,4 @@
-"""How far what a FlagSet wrote has come, as the status of its FeatureFlagConfiguration says. Pure."""
+"""Who serves what a FlagSet wrote: copied from the status of its FeatureFlagConfiguration. Pure."""
 
 from __future__ import annotations
 

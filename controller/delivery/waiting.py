@@ -15,11 +15,11 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{7,64}")
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class WaitState:
     """How far a revision has come."""
 
     done: bool
-    told: str
+    message: str
     """For people, in one line."""
     waits_for: tuple[str, ...] = ()
     """Who does not serve it, as far as they are named."""
@@ -51,17 +51,17 @@ def names(wanted: str, revision: str) -> bool:
     return _COMMIT.fullmatch(wanted) is not None and commit.startswith(wanted)
 
 
-def progress(
+def wait_state(
     configuration: Mapping[str, Any] | None, flag_set: Mapping[str, Any] | None, wanted: Wanted
-) -> Progress:
+) -> WaitState:
     """From the FeatureFlagConfiguration, and the FlagSet that writes it where there is one; both
     are bodies.
     """
     if configuration is None:
-        return Progress(False, "the FeatureFlagConfiguration does not exist yet")
+        return WaitState(False, "the FeatureFlagConfiguration does not exist yet")
     status = _status(configuration)
     if status.get("observedGeneration") != configuration["metadata"].get("generation"):
-        return Progress(False, "the controller has not processed the FeatureFlagConfiguration yet")
+        return WaitState(False, "the controller has not processed the FeatureFlagConfiguration yet")
     digest = str(status.get("digest") or "")
     entry = _entry(flag_set, wanted.revision)
     if flag_set is not None and _status(flag_set).get("digest") != digest:
@@ -73,9 +73,9 @@ def progress(
 
 
 def _entry(flag_set: Mapping[str, Any] | None, wanted: str) -> Mapping[str, Any]:
-    """What the FlagSet told last of a revision; empty where it tells nothing."""
-    told = (each for each in _history(flag_set) if names(wanted, str(each.get("revision"))))
-    return next(told, {})
+    """The newest entry of a revision in the FlagSet's history; empty where there is none."""
+    entries = (each for each in _history(flag_set) if names(wanted, str(each.get("revision"))))
+    return next(entries, {})
 
 
 def _is_of(status: Mapping[str, Any], entry: Mapping[str, Any], digest: str, wanted: str) -> bool:
@@ -85,28 +85,30 @@ def _is_of(status: Mapping[str, Any], entry: Mapping[str, Any], digest: str, wan
     return names(wanted, str(status.get("revision") or "")) or entry.get("digest") == digest
 
 
-def _elsewhere(configuration: Mapping[str, Any], flag_set: Mapping[str, Any] | None, wanted: str) -> Progress:
+def _elsewhere(
+    configuration: Mapping[str, Any], flag_set: Mapping[str, Any] | None, wanted: str
+) -> WaitState:
     status, entry = _status(flag_set), _entry(flag_set, wanted)
     attempted = str(status.get("lastAttemptedRevision") or "")
     if names(wanted, attempted) and (not entry or entry.get("held")):
-        message = _condition(flag_set, "Ready", "False")
+        ready = _condition(flag_set, "Ready", "False")
         lacking = "applied whole" if entry else "applied"
         # The message begins with the revision, and says what became of it.
-        told = message if message.startswith(attempted) else f"{attempted} is not {lacking}"
-        if message and told != message:
-            told = f"{told}: {message}"
-        return Progress(False, told, over=_stalled(flag_set))
+        message = ready if ready.startswith(attempted) else f"{attempted} is not {lacking}"
+        if ready and message != ready:
+            message = f"{message}: {ready}"
+        return WaitState(False, message, over=_stalled(flag_set))
     held = _status(configuration).get("revision") or "no revision"
     if entry.get("held"):
-        return Progress(False, f"{wanted} was applied only in part, and {attempted} has replaced it")
+        return WaitState(False, f"{wanted} was applied only in part, and {attempted} has replaced it")
     if names(wanted, str(held)):
-        return Progress(
+        return WaitState(
             False,
             f"the FeatureFlagConfiguration does not have the content that the FlagSet built from {held}",
         )
     if entry:
-        return Progress(False, f"{wanted} was applied, and {held} has replaced it")
-    return Progress(False, f"the FeatureFlagConfiguration has {held}, not {wanted}")
+        return WaitState(False, f"{wanted} was applied, and {held} has replaced it")
+    return WaitState(False, f"the FeatureFlagConfiguration has {held}, not {wanted}")
 
 
 def _stalled(flag_set: Mapping[str, Any] | None) -> bool:
@@ -116,16 +118,16 @@ def _stalled(flag_set: Mapping[str, Any] | None) -> bool:
     return judged and bool(_condition(flag_set, "Stalled", "True"))
 
 
-def _counted(status: Mapping[str, Any], wanted: Wanted) -> Progress:
+def _counted(status: Mapping[str, Any], wanted: Wanted) -> WaitState:
     total = int(status.get("total") or 0)
     served = _served(status)
     what = status.get("revision") or status.get("digest")
     if not total:
-        told = f"no evaluator that sends receipts is subscribed to {what}"
-        return Progress(wanted.allow_none, told)
-    told = f"{served} of {total} evaluators serve {what}"
+        message = f"no evaluator that sends receipts is subscribed to {what}"
+        return WaitState(wanted.allow_none, message)
+    message = f"{served} of {total} evaluators serve {what}"
     done = served * 100 >= wanted.percent * total
-    return Progress(done, told, _laggards(status, total - served))
+    return WaitState(done, message, _laggards(status, total - served))
 
 
 def _served(status: Mapping[str, Any]) -> int:
@@ -135,9 +137,9 @@ def _served(status: Mapping[str, Any]) -> int:
 
 def _laggards(status: Mapping[str, Any], lagging: int) -> tuple[str, ...]:
     laggards = [each for each in status.get("laggards") or () if isinstance(each, dict)]
-    told = [line(each) for each in laggards[:lagging]]
-    rest = lagging - len(told)
-    return (*told, f"and {rest} more") if rest and told else tuple(told)
+    lines = [line(each) for each in laggards[:lagging]]
+    rest = lagging - len(lines)
+    return (*lines, f"and {rest} more") if rest and lines else tuple(lines)
 
 
 def line(laggard: Mapping[str, Any]) -> str:

@@ -59,7 +59,7 @@ def plan(
     shards = [each for each in others if each.key.kind == shard.KIND]
     rest = [each for each in others if each.key.kind != shard.KIND]
     # What is left behind stays whole.
-    left = frozenset() if prune else frozenset(name for each in rest for name in _shards_of(each))
+    left = frozenset() if prune else frozenset(name for each in rest for name in shard.names(each.spec))
     return Plan(
         write=write,
         remove=tuple(rest) if prune else (),
@@ -94,9 +94,3 @@ def belongs_to(found: Resource, name: str) -> bool:
 
 def _same_owner(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return one.get("uid") == other.get("uid") and one.get("kind") == other.get("kind")
-
-
-def _shards_of(index: Resource) -> list[str]:
-    shards = index.spec.get("shards")
-    each = shards if isinstance(shards, list) else ()
-    return [str(one.get("name")) for one in each if isinstance(one, dict)]

@@ -33,8 +33,8 @@ class Catalog:
         return len(self._objects)
 
     def learn(self, kind: str, body: Mapping[str, Any]) -> Change:
-        """Take in the state of an object as a watch sends it. Raises KeyError, TypeError or AttributeError for a
-        body that is no object.
+        """Take in the state of an object as a watch sends it. Raises KeyError, TypeError or AttributeError
+        for a body that is no object.
         """
         resource = _without_spec(kind, body)
         known = self._objects.get(resource.key)
@@ -66,7 +66,7 @@ class Catalog:
         return {name: self._objects.get(ObjectKey(shard.KIND, place[0], name)) for name in names}
 
     def version(self, place: Place) -> Hashable:
-        """Another value whenever the content that is served there may be another; None where there is none."""
+        """Another value whenever the content that is served there may be another; None: there is none."""
         served = self.served(place)
         if served is None:
             return None

@@ -1,5 +1,5 @@
-"""Metrics of a proxy; replicas are scaled by `flagstaff_proxy_streams`. Labels are constants of ours, or names of
-objects that are served.
+"""Metrics of a proxy; replicas are scaled by `flagstaff_proxy_streams`. Labels are constants of ours, or
+names of objects that are served.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ class ProxyMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Called by the registry at each scrape."""
         hub, authorizer, deliveries = self._hub, self._authorizer, self._deliveries
+        limits, waiting = authorizer.limits, authorizer.waiting
         for name, text, value in (
             ("streams", "Open streams of flag sets.", hub.streams),
             ("topics", "Flag sets that somebody subscribes to, by form of message.", hub.topics),
-            ("hosts", "Addresses that streams come from.", authorizer.limits.hosts),
-            ("streams_waiting", "Streams whose token is being reviewed.", authorizer.waiting.taken),
+            ("hosts", "Addresses that streams come from.", limits.hosts),
+            ("streams_waiting", "Streams whose token is being reviewed.", waiting.taken),
             ("connections", "Open connections of the sync port.", self._connections()),
             ("objects", "Objects that are known.", len(deliveries.catalog)),
         ):
@@ -57,7 +58,7 @@ class ProxyMetrics(Collector):
             ("messages_sent", "Flag sets sent to streams.", hub.sent),
             ("messages_skipped", "Flag sets that were not sent because a newer one replaced them.", hub.skipped),
             ("builds", "Flag sets that were read and encoded.", deliveries.contents.built),
-            ("streams_refused", "Streams beyond the limits.", authorizer.limits.refused + authorizer.waiting.refused),
+            ("streams_refused", "Streams beyond the limits.", limits.refused + waiting.refused),
         ):  # fmt: skip
             yield CounterMetricFamily(f"flagstaff_proxy_{name}", text, value=float(value))
         reviews = CounterMetricFamily(

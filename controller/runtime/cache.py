@@ -88,8 +88,9 @@ class Cache:
         return True
 
     def put(self, resource: Resource) -> None:
-        """Take `resource` in, whatever was known of it: of a watch that alone tells of an object, in order. Also
-        after a restore of etcd, when versions begin anew, and where an object that was gone is there again.
+        """Take `resource` in, whatever was known of it: of a watch that alone tells of an object, in order.
+        Also after a restore of etcd, when versions begin anew, and where an object that was gone is there
+        again.
         """
         known = self.get(resource.key)
         objects = self._kinds.setdefault(resource.key.kind, {}).setdefault(resource.namespace, {})

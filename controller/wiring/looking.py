@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, flagset
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET
-from controller.delivery.waiting import Progress, progress
+from controller.delivery.waiting import WaitState, wait_state
 from controller.kube.client import Cluster
 from controller.kube.reflector import Reflector, View
 from controller.runtime.clock import now
@@ -108,20 +108,20 @@ async def wait_served(
     kubeconfig: str | None,
     subject: Subject,
     timeout: float,  # noqa: ASYNC109 - the command's own, which ends in an answer
-    say: Callable[[Progress], None],
-) -> Progress:
+    say: Callable[[WaitState], None],
+) -> WaitState:
     """Until it is served, or cannot be without a person, or `timeout` seconds are over; `say` is called
     whenever something else is to be said. Raises Unreachable where the cluster cannot be read at the end.
     """
     async with watching(kubeconfig, subject.namespace, (FEATURE_FLAG_CONFIGURATION, FLAG_SET)) as seen:
         objects, fault = seen
-        last = _progress(objects, subject)
+        last = _state(objects, subject)
         said = last
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while not (last.done or last.over):
                     await _changed(objects)
-                    last = _progress(objects, subject)
+                    last = _state(objects, subject)
                     following = _waiting_for(fault()) if fault() else last
                     if following != said:
                         say(following)
@@ -138,22 +138,22 @@ async def _changed(objects: Objects) -> None:
     objects.changed.clear()
 
 
-def _waiting_for(fault: str) -> Progress:
-    return Progress(False, f"the cluster cannot be read: {fault}; trying again")
+def _waiting_for(fault: str) -> WaitState:
+    return WaitState(False, f"the cluster cannot be read: {fault}; trying again")
 
 
-def _progress(objects: Objects, subject: Subject) -> Progress:
+def _state(objects: Objects, subject: Subject) -> WaitState:
     if not objects.knows(configuration.KIND, flagset.KIND):
-        return Progress(False, "the cluster has not answered yet")
+        return WaitState(False, "the cluster has not answered yet")
     flag_set, name = None, subject.name
     if subject.kind == flagset.KIND:
         flag_set = objects.found.get((flagset.KIND, subject.namespace, subject.name))
         if flag_set is None:
-            return Progress(False, f"FlagSet {subject.name} is not in namespace {subject.namespace} yet")
+            return WaitState(False, f"FlagSet {subject.name} is not in namespace {subject.namespace} yet")
         target = (flag_set.get("spec") or {}).get("target") or {}
         name = target.get("name") or subject.name
     found = objects.found.get((configuration.KIND, subject.namespace, name))
     if flag_set is None and found is not None:
         writer = (found["metadata"].get("labels") or {}).get(flagset.LABEL)
         flag_set = objects.found.get((flagset.KIND, subject.namespace, str(writer)))
-    return progress(found, flag_set, subject.wanted)
+    return wait_state(found, flag_set, subject.wanted)

@@ -1,8 +1,8 @@
 """Remembers what the cluster said of tokens, and of who may read what.
 
 A token is remembered by its keyed hash alone. While the API server does not answer, what was allowed stays
-allowed for as long as the token itself is valid, an hour at most: serving does not depend on control. A refusal
-is asked for again within seconds.
+allowed for as long as the token itself is valid, an hour at most: serving does not depend on control. A
+refusal is asked for again within seconds.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Access:
         return None if found is None else found.value
 
     def caller(self, call: Call) -> Caller:
-        """Who calls, as far as the cluster has said so by now; an answer that is not fresh is asked for in the
-        background.
+        """Who calls, as far as the cluster has said so by now; an answer that is not fresh is asked for in
+        the background.
         """
         token = bearer(call)
         if token is None:
@@ -94,7 +94,9 @@ class Access:
         return token is not None and not self._users.decided(self._hash(token))
 
     def may_read_now(self, call: Call, place: Place) -> bool | None:
-        """Whether the caller may read the flags there; None: it is not known yet, and asked in the background."""
+        """Whether the caller may read the flags there; None: it is not known yet, and asked in the
+        background.
+        """
         token = bearer(call)
         if token is None:
             return False

@@ -2,8 +2,8 @@
 
 `off` reviews nothing. `warn` serves everybody at once, and counts and names whom `enforce` would refuse.
 `enforce` refuses: UNAUTHENTICATED without a token of this cluster, PERMISSION_DENIED where its user may not
-`get` the FeatureFlagConfiguration, UNAVAILABLE while nobody can say. A handler must return at once, so a stream
-stays open without a message until its token is reviewed.
+`get` the FeatureFlagConfiguration, UNAVAILABLE while nobody can say. A handler must return at once, so a
+stream stays open without a message until its token is reviewed.
 """
 
 from __future__ import annotations
@@ -219,8 +219,8 @@ class Authorizer:
                 del self._open[key]
 
     async def revoked(self) -> set[tuple[str, Hashable]]:
-        """(reader, topic) of open streams whose reader may no longer read the topic. While the API server does not
-        answer nothing is revoked.
+        """(reader, topic) of open streams whose reader may no longer read the topic. While the API server
+        does not answer nothing is revoked.
         """
         found: set[tuple[str, Hashable]] = set()
         for reader, topic in tuple(self._open):

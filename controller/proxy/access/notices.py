@@ -37,7 +37,9 @@ class Notices:
         """Subscribers by place and reason, and whether an Event has named them."""
 
     def add(self, place: Place, who: str, why: str) -> None:
-        """The subscriber `who` was served the flags at `place`, which it may not read; `why` is a review's result."""
+        """The subscriber `who` was served the flags at `place`, which it may not read; `why` is a review's
+        result.
+        """
         key = place, why
         if key not in self._named and len(self._named) >= MOST_PLACES:
             return

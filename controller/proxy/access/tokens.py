@@ -25,8 +25,8 @@ def bearer(call: Call) -> str | None:
 
 
 def seconds_left(token: str, now: float, *, unlimited: float) -> float:
-    """Seconds until a token that the cluster has accepted expires by its own claim; `unlimited` where it states
-    none. `now` is Unix seconds.
+    """Seconds until a token that the cluster has accepted expires by its own claim; `unlimited` where it
+    states none. `now` is Unix seconds.
     """
     parts = token.split(".")
     if len(parts) != 3:

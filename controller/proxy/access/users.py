@@ -1,4 +1,6 @@
-"""Who sends a request: the user of a bearer token as the cluster describes it, and the pod that it belongs to."""
+"""Who sends a request: the user of a bearer token as the cluster describes it, and the pod that it belongs
+to.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ class User:
 
     @property
     def reader(self) -> str:
-        """An identifier that all users with the same rights share, such as the pods of one service account."""
+        """An identifier that users with the same rights share, such as the pods of one service account."""
         identity = json.dumps([self.name, self.groups])
         return hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()
 

@@ -1,7 +1,7 @@
 """Which objects a subscriber may read, where it asks for a flagSetId that several objects have.
 
-Only with `enforce`: a flagSetId then means the oldest object among those that the caller may `get`, so each reader
-has a view of its own. Otherwise everybody has the same view.
+Only with `enforce`: a flagSetId then means the oldest object among those that the caller may `get`, so each
+reader has a view of its own. Otherwise everybody has the same view.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class Views:
         return "" if user is None else user.reader
 
     def readable(self, reader: str, place: Place, changed: Callable[[], None]) -> bool | None:
-        """Whether `place` is in a reader's view; None: it is being reviewed, and `changed` is called afterwards."""
+        """Whether `place` is in a reader's view; None: it is being reviewed, and `changed` is called
+        afterwards.
+        """
         if not reader:
             return not self._enforced
         found = self._access.readable(reader, place)

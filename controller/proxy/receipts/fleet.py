@@ -27,8 +27,8 @@ def routes(receipts: Receipts) -> Routes:
 
 
 def fleet(receipts: Receipts) -> dict[str, Any]:
-    """`{"flagSets": [{"namespace", "name", "digest", "served", "total", "delivered", "members": [{"name", "node",
-    "version", "verified", "revision", "digest", "silent", "lagging", "since"}]}]}`.
+    """`{"flagSets": [{"namespace", "name", "digest", "served", "total", "delivered", "members": [{"name",
+    "node", "version", "verified", "revision", "digest", "silent", "lagging", "since"}]}]}`.
     """
     return {"flagSets": [_flag_set(place, each) for place, each in receipts.all()]}
 

@@ -1,7 +1,7 @@
-"""Who is a member of one flag set at one proxy, what each serves, and who lags behind. Pure.
+"""The members of one flag set at one proxy: what each serves, and which of them lag. Pure.
 
-Time is told in ticks: a proxy that stood still for a minute did not hear anybody meanwhile, and takes nobody
-for silent because of it.
+Silence is measured in ticks, not by a clock: a proxy that was suspended for a minute could hear nobody, so it
+must not take its members for silent afterwards.
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SILENT: Final = 15.0
-"""Seconds after which a member that is not heard of is a laggard."""
+"""Seconds without a report after which a member is silent, and so a laggard."""
 FORGOTTEN: Final = 300.0
-"""Seconds of silence after which one that is no pod is no member any more."""
+"""Seconds without a report after which a member that is not known to be a Pod is removed."""
 REMEMBERED: Final = 2 * FORGOTTEN
-"""Seconds for which it is remembered that one said goodbye: another proxy may still take it for silent."""
+"""Seconds for which a goodbye is remembered: another proxy may still take the member for silent."""
 LONGEST_TICK: Final = 2.0
 AHEAD: Final = 5.0
-"""Seconds by which a member's clock may be ahead of ours: what it says of a later moment counts as that one.
-"""
+"""Seconds by which a member's clock may be ahead of ours; a later time is cut to that."""
 _SAME: Final = 2.0
-"""Seconds by which two reports of the same moment may differ: the network's doing."""
+"""Seconds by which two reports of the same moment may differ, because of the network."""
 
 
 class Pods(Protocol):
@@ -55,7 +54,7 @@ class _Member:
     """Unix seconds."""
     joined_at: float
     said_at: int
-    """When it connected, as it says; `report` has no moment that is far ahead of our clock."""
+    """When it connected by its own clock; in `report` the time is cut to AHEAD of ours."""
     silent: bool = False
 
 
@@ -68,38 +67,36 @@ class _Goodbye:
 
 
 class Membership:
-    """Of one flag set."""
+    """The members of one flag set."""
 
     def __init__(self, pods: Pods) -> None:
         self.version = 0
-        """Another number whenever anything changed that `groups`, `laggards`, `abreast` or `latency` tell."""
+        """Another number whenever `groups`, `laggards`, `abreast` or `latency` may return something else."""
         self.digest = ""
-        """Of what is delivered; empty: nothing is."""
+        """Of what is delivered; empty where nothing is."""
         self.observed_at: float | None = None
         """Unix seconds at which the change to it was first observed."""
         self._since = 0.0
         self._pods = pods
         self._awake = 0.0
         self._members: dict[bytes, _Member] = {}
-        """Those that are silent are the first, in the order in which they were heard of."""
+        """In the order of their last reports, so the silent ones come first."""
         self._silent: dict[bytes, None] = {}
         self._instances: dict[str, bytes] = {}
-        """Under which id a process was heard of last: it may be a claim first, and another name once its
-        token is known.
-        """
+        """The member id of each process instance: it changes once the token of the process is reviewed."""
         self._left: dict[bytes, _Goodbye] = {}
 
     def __len__(self) -> int:
-        """Members."""
+        """The number of members."""
         return len(self._members)
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to tell."""
+        """Whether there are neither members nor goodbyes."""
         return not self._members and not self._left
 
     def deliver(self, digest: str, observed_at: float | None, now: float) -> None:
-        """This is delivered from `now` on; empty: nothing is any more."""
+        """The content with this digest is delivered from `now` on; empty: nothing is any more."""
         if digest != self.digest:
             self._since = now
         elif observed_at == self.observed_at:
@@ -108,8 +105,7 @@ class Membership:
         self.version += 1
 
     def hear(self, who: Identity, report: Report, now: float) -> float | None:
-        """A member reports. What comes late changes nothing: from an earlier connection, or after its Pod is
-        gone.
+        """A member reports. A report of an earlier connection, or of a Pod that is gone, changes nothing.
 
         Returns the seconds from observed to served where it followed to what is delivered: once for each
         member and content.
@@ -131,10 +127,10 @@ class Membership:
         if known is None or known.silent or _differs(known, following):
             self.version += 1
         self._silent.pop(key, None)
-        # At the end: the first are those who were not heard of for longest.
+        # At the end: the dict is in the order of the last reports.
         self._members.pop(key, None)
         self._members[key] = following
-        # One that was not known may have followed long ago, and told another proxy.
+        # A member that is new here may have followed long ago, and reported it to another proxy.
         if known is None or known.report.digest == report.digest:
             return None
         return self._took(following)
@@ -150,7 +146,7 @@ class Membership:
         self._left[key] = _Goodbye(who, at, self._awake)
 
     def pod_gone(self, uid: str) -> None:
-        """A Pod is there no more, nor is its member."""
+        """A Pod was deleted, so its member is removed."""
         for key in [key for key, each in self._members.items() if each.who.pod_uid == uid]:
             self._forget(key)
         for key in [key for key, each in self._left.items() if each.who.pod_uid == uid]:
@@ -158,7 +154,7 @@ class Membership:
             self.version += 1
 
     def tick(self, seconds: float) -> None:
-        """So much time went by."""
+        """So many seconds have passed."""
         before = self._awake
         self._awake += min(seconds, LONGEST_TICK)
         for key, member in self._members.items():
@@ -182,7 +178,7 @@ class Membership:
             yield self._standing(member)
 
     def laggards(self) -> list[Standing]:
-        """Whoever lags, the longest first."""
+        """Members that lag, the longest first."""
         found = [
             self._standing(each)
             for each in self._members.values()
@@ -191,7 +187,7 @@ class Membership:
         return sorted(found, key=lambda each: (each.since, each.who.name))
 
     def abreast(self, most: int) -> list[Standing]:
-        """Some who serve what is delivered, the same ones for as long as they do."""
+        """Up to `most` members that serve what is delivered; the same ones for as long as they do."""
         keys = nsmallest(
             most,
             (
@@ -203,7 +199,7 @@ class Membership:
         return [self._standing(self._members[key]) for key in keys]
 
     def groups(self) -> list[Group]:
-        """All members by what they serve, as lists."""
+        """All members, grouped by what they serve."""
         found: dict[tuple[str, str, bool, bool], list[bytes]] = {}
         for key, member in self._members.items():
             report = member.report
@@ -212,8 +208,9 @@ class Membership:
         return [Group(*alike, tuple(entries)) for alike, entries in sorted(found.items())]
 
     def left(self, *, claimed: bool, lately: bool) -> list[bytes]:
-        """Who said goodbye, those who are vouched for or the others, and within SILENT or before: where they
-        were known until then, they are silent by now, and whoever is heard of has come back.
+        """Members that said goodbye: verified ones or, with `claimed`, the others; within the last SILENT
+        seconds with `lately`, or before. At other proxies the earlier ones are silent by now, unless they
+        came back.
         """
         return [
             entry(key, each.connected_at)
@@ -222,12 +219,12 @@ class Membership:
         ]
 
     def latency(self) -> dict[int, int]:
-        """How long it took from observed to served, as a histogram of members who serve what is delivered."""
+        """Seconds from observed to served, as a histogram over the members that serve what is delivered."""
         took = map(self._took, self._members.values())
         return dict(Counter(step(seconds) for seconds in took if seconds is not None))
 
     def counts(self) -> tuple[int, int]:
-        """Members that serve what is delivered and are heard of, and the others."""
+        """(members that serve what is delivered and are not silent, the other members)."""
         served = sum(not each.silent and each.report.digest == self.digest for each in self._members.values())
         return served, len(self._members) - served
 
@@ -236,15 +233,15 @@ class Membership:
         return who.id in self._members
 
     def claims(self) -> Iterator[str]:
-        """The addresses of all for whom nobody vouches, members and those who said goodbye: what anyone can
-        make more of.
+        """The addresses of all unverified members, with those that said goodbye: anyone can make more of
+        them.
         """
         known = (each.who for each in self._members.values())
         gone = (each.who for each in self._left.values())
         return (who.host for who in chain(known, gone) if not who.verified)
 
     def claimed(self) -> int:
-        """Members for whom nobody vouches."""
+        """The number of unverified members."""
         return sum(not each.who.verified for each in self._members.values())
 
     def _took(self, member: _Member) -> float | None:
@@ -294,8 +291,8 @@ class Membership:
         return self._awake - goodbye.heard >= REMEMBERED and not self._kept(goodbye.who)
 
     def _overtaken(self, who: Identity, at: int, goodbye: _Goodbye) -> bool:
-        """Whether a report was sent before the goodbye. None is under way for long: what comes later is of a
-        clock that was set back.
+        """Whether a report was sent before the goodbye. No report is under way for SILENT seconds: a later
+        one is of a member whose clock was set back.
         """
         if who.verified and not goodbye.who.verified:
             return False
@@ -305,7 +302,7 @@ class Membership:
         return self._awake - goodbye.heard < SILENT
 
     def _kept(self, who: Identity) -> bool:
-        """Whether its Pod will tell when it is over. Unknown is no reason to forget anybody."""
+        """Whether an event of its Pod will remove it. While Pods are unknown no member is removed."""
         return bool(who.pod_uid) and self._pods.exists(who.pod_uid) is not False
 
 
@@ -317,8 +314,8 @@ def _connected(known: _Member | None, said_at: int, now: float) -> int:
 
 
 def _outranked(who: Identity, at: int, known: _Member) -> bool:
-    """Whether it is of an earlier connection, or claims to be somebody who is vouched for. Nobody is kept out
-    by a claim.
+    """Whether a report is of an earlier connection, or only claims to be of a verified member. A verified
+    report is always taken.
     """
     if who.verified is not known.who.verified:
         return known.who.verified
@@ -326,8 +323,8 @@ def _outranked(who: Identity, at: int, known: _Member) -> bool:
 
 
 def _settled(known: _Member | None, report: Report) -> Report:
-    """The report with the moment that was told of it first: later reports of it differ by what the network
-    took.
+    """The report with the time that the first report of the same content had: later ones differ because of
+    the network.
     """
     if known is None:
         return report

@@ -88,13 +88,14 @@ class Receipts:
     """All flag sets of one proxy."""
 
     place: Callable[[str, Call], Place | None]
-    """Where the object is that a selector means to a caller; None: there is none. Raises RpcError for what the
-    caller may not read.
+    """Where the object is that a selector means to a caller; None: there is none. Raises RpcError for what
+    the caller may not read.
     """
     expected: Callable[[Place], Expected | None]
     """What is delivered there now."""
     caller: Callable[[Call], Caller | None]
-    """Who calls; None where the call does not say. Raises RpcError UNAVAILABLE where that is not known yet."""
+    """Who calls; None where the call does not say. Raises RpcError UNAVAILABLE where that is not known yet.
+    """
     pods: Pods
     clock: Callable[[], float]
     """Unix seconds."""

@@ -1,5 +1,5 @@
-"""Writes FlagReceipt objects: at most one write a second for a flag set while its receipts change, none while they
-do not.
+"""Writes FlagReceipt objects: at most one write a second for a flag set while its receipts change, none while
+they do not.
 
 A Lease says that this proxy lives; once it is no longer renewed, the leader deletes the proxy's FlagReceipts.
 """
@@ -123,7 +123,7 @@ class Recorder:
             # Kubernetes deletes the receipt with its owner.
             self._written.pop(place, None)
             return
-        # Before it is known whether the status differs: also the summing up of what stays the same needs a pause.
+        # Before it is known whether the status differs: summing up needs a pause even if nothing changed.
         now = self.schedule.begin(place)
         status = subscribers.status().model_dump(by_alias=True, exclude_none=True)
         if known is not None and (known.owner, known.status) == (owner.uid, status):
@@ -132,7 +132,7 @@ class Recorder:
             # A write that seems to fail may be done all the same; then the receipt has to be deleted one day.
             self._written[place] = _Written(owner.uid, {}, "", now + RENEW)
         body, _ = await self.writer.apply(self._manifest(owner, status), manager=self._manager)
-        # The garbage collector may delete a receipt of the former owner just after it was given to the new one.
+        # The garbage collector may delete a receipt of the former owner after it was given to the new one.
         kept = known is not None and known.owner == owner.uid
         look = known.look if known is not None and kept else now + RENEW
         self._written[place] = _Written(owner.uid, status, _uid(body), look)
@@ -177,8 +177,8 @@ class Recorder:
         self.schedule.changed(place)
 
     async def _keep_lease(self) -> None:
-        """Renew the Lease, for ever. Where that was not possible for too long, or the Lease was deleted, the leader has
-        deleted our FlagReceipts, so they are written again.
+        """Renew the Lease, for ever. Where that was not possible for too long, or the Lease was deleted, the
+        leader has deleted our FlagReceipts, so they are written again.
         """
         clock = asyncio.get_running_loop().time
         known = ""

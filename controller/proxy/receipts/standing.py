@@ -1,4 +1,4 @@
-"""A member of a flag set: who it is, what it says, and how it stands. Pure."""
+"""A member of a flag set: its identity, its report, and whether it lags. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Identity:
     node: str = ""
     version: str = ""
     verified: bool = False
-    """The cluster vouches for namespace and pod; otherwise they are a claim."""
+    """Whether a reviewed token names the namespace and the pod; otherwise the member claims them."""
     host: str = field(default="", compare=False)
     """The address that it was heard from."""
 
     @property
     def id(self) -> bytes:
-        """The same for all processes of a pod, one after another, at every proxy. A uid says it alone: in
-        however many namespaces one that is not vouched for claims the pod to be, it is one member.
+        """The same for all processes of a pod, one after another, at every proxy. With a Pod uid the
+        namespace does not count: unverified members could claim any.
         """
         namespace = "" if self.pod_uid else self.namespace
         return member_id(namespace, self.pod_uid or self.pod, self.instance)
@@ -41,7 +41,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a member says."""
+    """What a member reports."""
 
     connected_at: int
     """Milliseconds since 1970 on its own clock."""
@@ -50,12 +50,12 @@ class Report:
     served_at: float = 0.0
     """Unix seconds on our clock."""
     replaced: bool = False
-    """It took the place of another that was delivered."""
+    """Whether it replaced a content that was delivered before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One member as it stands."""
+    """A member, and whether it lags."""
 
     who: Identity
     digest: str
@@ -69,11 +69,11 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Members that stand alike."""
+    """Members that serve the same."""
 
     digest: str
     revision: str
     silent: bool
     claimed: bool
-    """Nobody vouches for them."""
+    """Whether they are unverified."""
     entries: tuple[bytes, ...]

@@ -55,7 +55,7 @@ def receipt_status(membership: Membership, delivered: int = 0) -> FlagReceiptSta
 
 
 def _fewer(groups: list[Group], digest: str) -> list[Group]:
-    """As many groups as a receipt holds; small ones that serve another digest are joined, without the digest."""
+    """As many groups as a receipt holds; small ones of other digests are joined, without their digest."""
     if len(groups) <= MOST_GROUPS:
         return groups
     ordered = sorted(groups, key=lambda each: (each.digest != digest, -len(each.entries)))

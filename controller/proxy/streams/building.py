@@ -1,9 +1,9 @@
-"""Encodes the flags of an object as the document that streams are sent. No I/O; a large set takes long, so a thread
-may do it.
+"""Encodes the flags of an object as the document that streams are sent. No I/O; a large set takes long, so a
+thread may do it.
 
-Bad content never replaces good content: where a document cannot be read the previous one stays, a flag with an
-error stays at its last good definition while its siblings move on, and a set whose shards are not all there stays
-at the previous whole one.
+Bad content never replaces good content: where a document cannot be read the previous one stays, a flag with
+an error stays at its last good definition while its siblings move on, and a set whose shards are not all
+there stays at the previous whole one.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def build(
     previous: bytes | None,
     progress: Progress = NO_PROGRESS,
 ) -> EncodedFlagSet | Undeliverable:
-    """What is delivered of `resource`; `previous` is `EncodedFlagSet.good` of what was delivered before it, if
-    anything was.
+    """What is delivered of `resource`; `previous` is `EncodedFlagSet.good` of what was delivered before it,
+    if anything was.
     """
     try:
         found = delivered(resource, shard, progress, previous)

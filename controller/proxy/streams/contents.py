@@ -1,7 +1,8 @@
-"""The content of each object, read and encoded once for all who subscribe; a large one in a thread, one at a time.
+"""The content of each object, read and encoded once for all who subscribe; a large one in a thread, one at a
+time.
 
-It is kept until the object goes, so that a subscriber who comes back finds the last good set even if the object
-has become bad meanwhile.
+It is kept until the object goes, so that a subscriber who comes back finds the last good set even if the
+object has become bad meanwhile.
 """
 
 from __future__ import annotations
@@ -111,8 +112,8 @@ class Contents:
             self._building.cancel()
 
     def newest(self, place: Place) -> Content:
-        """What is delivered there. It is up to date if the object is small; a large one is built in the thread, and
-        its subscribers are told afterwards.
+        """What is delivered there. It is up to date if the object is small; a large one is built in the
+        thread, and its subscribers are told afterwards.
         """
         served = self._catalog.served(place)
         if served is None:

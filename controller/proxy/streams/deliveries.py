@@ -36,7 +36,7 @@ class Views(Protocol):
 
 
 def gone(topic: Topic) -> Missing:
-    """There is no such object. Streams that were sent its flags end, so that nobody takes them for current."""
+    """There is no such object. Streams that were sent its flags end: those are not current any more."""
     return Missing(Code.NOT_FOUND, f"{topic}: there is no such flag set", ends_streams=True)
 
 
@@ -112,8 +112,8 @@ class Deliveries:
             return None
 
     def place_sent(self, topic: Topic) -> Place | None:
-        """As `place_of`; during a review, where the object is whose flags the topic's streams were sent last. Raises
-        UnreviewedError where they were sent none.
+        """As `place_of`; during a review, where the object is whose flags the topic's streams were sent last.
+        Raises UnreviewedError where they were sent none.
         """
         try:
             return self._find(topic)
@@ -130,8 +130,8 @@ class Deliveries:
         self.contents.close()
 
     def _find(self, topic: Topic) -> Place | None:
-        """As `place_of`. Raises UnreviewedError while it is not known whether the reader may read the oldest object
-        that it has not been refused.
+        """As `place_of`. Raises UnreviewedError while it is not known whether the reader may read the oldest
+        object that it has not been refused.
         """
         if isinstance(topic, Named):
             place = (topic.namespace, topic.name)

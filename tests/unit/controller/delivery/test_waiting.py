@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.delivery.waiting import Progress, Wanted, is_revision, names, progress
+from controller.delivery.waiting import WaitState, Wanted, is_revision, names, wait_state
 
 OLD, NEW, PLAIN = (f"main@sha1:{letter * 40}" for letter in "abc")
 
@@ -33,12 +33,12 @@ def stalled(message: str) -> list[dict[str, str]]:
     ]
 
 
-def look(found: Any, writer: Any = None, revision: str = NEW, **wanted: Any) -> Progress:
-    return progress(found, writer, Wanted(revision, **wanted))
+def look(found: Any, writer: Any = None, revision: str = NEW, **wanted: Any) -> WaitState:
+    return wait_state(found, writer, Wanted(revision, **wanted))
 
 
 def test_it_is_served_when_all_serve_it() -> None:
-    assert look(configuration()) == Progress(True, f"3 of 3 evaluators serve {NEW}")
+    assert look(configuration()) == WaitState(True, f"3 of 3 evaluators serve {NEW}")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_it_is_served_when_all_serve_it() -> None:
     ],
 )  # fmt: skip
 def test_it_is_not_served_and_why(found: Any, writer: Any, told: str) -> None:
-    assert look(found, writer) == Progress(False, told)
+    assert look(found, writer) == WaitState(False, told)
 
 
 def test_a_commit_that_changed_no_flag_is_served_with_the_flags_that_it_has() -> None:
@@ -84,7 +84,7 @@ def test_there_is_nothing_to_wait_for_once_a_person_must_change_something(
     found["metadata"]["generation"] = generation
     seen = look(configuration(revision=OLD), found, allow_none=True)
     assert (seen.done, seen.over) == (False, over)
-    assert seen.told.endswith(": bad flag")
+    assert seen.message.endswith(": bad flag")
 
 
 def test_one_that_changed_flags_is_not_served_by_others() -> None:

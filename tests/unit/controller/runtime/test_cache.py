@@ -87,3 +87,14 @@ def test_an_index_lists_what_a_scan_finds(steps: list[tuple[str, str, bool]]) ->
             scanned = [each for each in cache.of_kind("Thing") if each.labels.get("of") == wanted]
             assert sorted(cache.find(BY_LABEL, "shop", wanted), key=by_name) == sorted(scanned, key=by_name)
             assert cache.find(BY_LABEL, "other", wanted) == []
+
+
+def test_the_only_watch_of_an_object_may_bring_an_older_version_and_bring_it_back() -> None:
+    cache = Cache((BY_LABEL,))
+    cache.put(thing(7, label="seven"))
+    cache.put(thing(3, label="three"))
+    assert (cache.get(KEY), len(cache)) == (thing(3, label="three"), 1)
+    assert cache.find(BY_LABEL, "shop", "seven") == []
+    cache.forget(KEY)
+    cache.put(thing(3))
+    assert (cache.get(KEY), len(cache)) == (thing(3), 1)
