@@ -127,7 +127,7 @@ class Store:
     @property
     def snapshot(self) -> Snapshot | None:
         """Everything that is served; None while nothing is known."""
-        return self._snapshot(EVERYTHING)
+        return self._snapshots.get(EVERYTHING) or self._snapshot(EVERYTHING)
 
     def view(self, key: SelectorKey, value: str) -> Snapshot | None:
         """What a selector finds in what is served, the same object until the next swap; None where it finds

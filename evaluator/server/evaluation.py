@@ -15,7 +15,7 @@ from evaluator.http.messages import Code, RpcError
 from evaluator.http.routes import Routes
 from evaluator.resolution import ErrorCode, EvaluationReason, FlagType, flag_type
 from evaluator.server import messages
-from evaluator.server.selection import select
+from evaluator.server.selection import selection
 from evaluator.server.service import flags_per_step, is_large
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Evaluation:
         """Under this name encoded answers are kept with the snapshot."""
 
         def respond(call: Call, key: str, read: Callable[[], Context]) -> bytes:
-            snapshot = service.select(select(call.headers))
+            snapshot = service.served(call.headers)
             resolution = service.evaluate(snapshot, call.headers, key, read, wanted)
             answer: bytes | None = snapshot.kept[answers].get(resolution)
             if answer is None:
@@ -161,7 +161,7 @@ class Evaluation:
 
         All answers are from the flags that were served when the call came.
         """
-        selected = select(call.headers)
+        selected = selection(call.headers)
         snapshot = self._service.select(selected)
         steps = self._all(snapshot, call, message, selected.metadata)
         return Deferred(steps) if is_large(message, len(snapshot.compiled)) else at_once(steps)

@@ -16,7 +16,7 @@ from evaluator.flags.model import FlagSet
 from evaluator.http.messages import Code, RpcError
 from evaluator.server.messages import encode_event
 from evaluator.server.notifier import FairNotifier
-from evaluator.server.selection import select
+from evaluator.server.selection import selection
 from evaluator.wire.countdown import Countdown
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class EventStreams:
         """The stream handler of both versions; raises RpcError for a bad selector, or while shutting down."""
         if self._closing:
             raise RpcError(Code.UNAVAILABLE, "shutting down")
-        subscriber = EventStream(self, stream, select(call.headers))
+        subscriber = EventStream(self, stream, selection(call.headers))
         self._notifier.join(subscriber)
         if self._deadlines is not None:
             self._deadlines.restart(subscriber)

@@ -60,28 +60,30 @@ _UNENCODABLE: Final = (
     OverflowError,
     RecursionError,
 )
+_MALFORMED: Final = "malformed request"
 _TOO_DEEP: Final = f"context nests deeper than {MAX_DEPTH}"
 _STEP: Final = 256
 """Values that `plain_in_steps` reads between two yields."""
 
 
+_read_request: Final = v1.ResolveRequest.FromString
+
+
 def decode_request(message: bytes) -> tuple[str, Struct]:
     """(flag key, context still encoded) of a Resolve request; raises RpcError INVALID_ARGUMENT."""
-    request = _decode(v1.ResolveRequest, message)
+    try:
+        request = _read_request(message)
+    except DecodeError as error:
+        raise RpcError(Code.INVALID_ARGUMENT, _MALFORMED) from error
     return request.flag_key, request.context
 
 
 def decode_bulk_request(message: bytes) -> Struct:
     """The context of a ResolveAll request; raises RpcError INVALID_ARGUMENT."""
-    context: Struct = _decode(v1.ResolveAllRequest, message).context
-    return context
-
-
-def _decode(kind: Any, message: bytes) -> Any:
     try:
-        return kind.FromString(message)
+        return v1.ResolveAllRequest.FromString(message).context
     except DecodeError as error:
-        raise RpcError(Code.INVALID_ARGUMENT, "malformed request") from error
+        raise RpcError(Code.INVALID_ARGUMENT, _MALFORMED) from error
 
 
 def plain(struct: Struct) -> Context:
@@ -94,10 +96,13 @@ def plain(struct: Struct) -> Context:
 def _object(struct: Struct, depth: int) -> dict[str, Any]:
     if depth == 0:
         raise RpcError(Code.INVALID_ARGUMENT, _TOO_DEEP)
-    # Measured: iterating over keys costs half of items(), and most values are text, known by being no empty
-    # string.
-    fields = struct.fields
-    return {key: fields[key].string_value or _value(fields[key], depth) for key in fields}
+    # Measured: iterating over keys costs half of items(), and asking which field is set more than reading
+    # those that are not.
+    found, fields = {}, struct.fields
+    for key in fields:
+        value = fields[key]
+        found[key] = value.string_value or value.number_value or value.bool_value or _value(value, depth)
+    return found
 
 
 def _array(values: ListValue, depth: int) -> list[Any]:

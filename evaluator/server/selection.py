@@ -19,8 +19,11 @@ _SOURCE: Final = "source"
 _KEYS: Final[Mapping[str, SelectorKey]] = {_FLAG_SET_ID: _FLAG_SET_ID, _SOURCE: _SOURCE}
 
 
-class InvalidSelectorError(ValueError):
-    """The selector names a key that flagd does not know; the text is flagd's."""
+class InvalidSelectorError(RpcError):
+    """The selector names a key that flagd does not know; the text is flagd's. INVALID_ARGUMENT to RPCs."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.INVALID_ARGUMENT, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,8 @@ EVERYTHING: Final = Selection()
 
 def selection(headers: Headers) -> Selection:
     """The selection that `headers` ask for; raises InvalidSelectorError."""
-    return parse(header(headers, SELECTOR_HEADER))
+    text = header(headers, SELECTOR_HEADER)
+    return parse(text) if text else EVERYTHING
 
 
 def parse(text: str | None) -> Selection:
@@ -58,11 +62,3 @@ def parse(text: str | None) -> Selection:
     if key not in _KEYS:
         raise InvalidSelectorError(f'invalid selector key "{key}", valid keys: "{_FLAG_SET_ID}", "{_SOURCE}"')
     return Selection(_KEYS[key], value)
-
-
-def select(headers: Headers) -> Selection:
-    """`selection` for an RPC: raises RpcError INVALID_ARGUMENT instead."""
-    try:
-        return selection(headers)
-    except InvalidSelectorError as error:
-        raise RpcError(Code.INVALID_ARGUMENT, str(error)) from error

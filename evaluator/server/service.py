@@ -7,8 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from evaluator.evaluate import Query, evaluate, evaluate_all
-from evaluator.http.messages import Code, RpcError
+from evaluator.http.messages import Code, RpcError, header
+from evaluator.server.selection import Selection, selection
 from evaluator.snapshot import NO_FLAGS
+from evaluator.wire.messages import SELECTOR_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from evaluator.http.messages import Headers
     from evaluator.resolution import FlagType, Resolution
     from evaluator.server.context import Context, ContextSources
-    from evaluator.server.selection import Selection
     from evaluator.snapshot import Snapshot
     from evaluator.store import Store
 
@@ -51,14 +52,21 @@ class EvaluationService:
     """Unix seconds."""
     observers: Sequence[Observer] = ()
 
-    def select(self, selection: Selection) -> Snapshot:
+    def select(self, selected: Selection) -> Snapshot:
         """The flags that a request is about; raises NotReadyError."""
-        snapshot = selection.of(self.store)
+        snapshot = selected.of(self.store)
         if snapshot is not None:
             return snapshot
         if not self.store.known:
             raise NotReadyError
         return NO_FLAGS
+
+    def served(self, headers: Headers) -> Snapshot:
+        """The flags that a request is about; raises NotReadyError, InvalidSelectorError."""
+        # Hardly any request selects.
+        if header(headers, SELECTOR_HEADER) is None and (snapshot := self.store.snapshot) is not None:
+            return snapshot
+        return self.select(selection(headers))
 
     def evaluate(
         self,

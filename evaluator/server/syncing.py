@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from evaluator.exchange import let_go
 from evaluator.flags.model import FlagSet
-from evaluator.http.messages import Code, RpcError
-from evaluator.server.selection import InvalidSelectorError, Selection, parse
+from evaluator.http.messages import Code
+from evaluator.server.selection import Selection, parse
 from evaluator.wire.encoding import encode
 from evaluator.wire.servicer import Missing, Payload
 
@@ -98,12 +98,9 @@ class StoreBackend:
         self._unsubscribe = store.subscribe(self._on_change, partial(self._on_change, restated=True))
 
     def topic(self, selector: str, call: Call) -> Hashable:
-        """The selection; raises RpcError INVALID_ARGUMENT."""
+        """The selection; raises InvalidSelectorError."""
         del call
-        try:
-            return parse(selector)
-        except InvalidSelectorError as error:
-            raise RpcError(Code.INVALID_ARGUMENT, str(error)) from error
+        return parse(selector)
 
     def context(self) -> Mapping[str, Any]:
         """What is laid over evaluation contexts."""
