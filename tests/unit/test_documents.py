@@ -9,7 +9,6 @@ import json
 import re
 import shlex
 import tomllib
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -127,9 +126,9 @@ def test_every_environment_variable_on_a_page_is_read() -> None:
     named = re.compile(r"\b(?:FLAGD|FLAGSTAFF)_[A-Z_]+\b")
     found = {variable for page in PAGES for variable in named.findall(text(page))}
     of_processes = {
-        f"FLAGSTAFF_{field.name.upper()}"
+        f"FLAGSTAFF_{name.upper()}"
         for settings in (ControllerSettings, ProxySettings)
-        for field in fields(settings)
+        for name in settings.model_fields
     }
     known = {option.variable for option in OPTIONS} | of_processes | OF_BENCHMARKS | OF_TESTS
     assert found - known == set()

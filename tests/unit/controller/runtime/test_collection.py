@@ -104,7 +104,7 @@ async def test_a_kind_that_cannot_be_compared_holds_up_no_other(
     around.cluster.errors = [error]
     await around.compare()
     assert around.cluster.asked == ["flagsets", "secrets"]
-    assert "compared" in caplog.text
+    assert "with the cluster" in caplog.text
 
 
 async def test_without_a_watch_that_asks_it_compares_all_the_same(

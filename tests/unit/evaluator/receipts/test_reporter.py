@@ -110,7 +110,7 @@ async def test_who_serves_nothing_yet_says_so_at_once(reporter: Reporter, server
     assert report.member.connected_at_ms == 1_000_000
 
 
-@pytest.mark.parametrize(("failures", "told"), [(1, []), (4, ["receipts are not taken: down"])])
+@pytest.mark.parametrize(("failures", "told"), [(1, []), (4, ["receipts are not accepted: down"])])
 async def test_a_receipt_that_was_not_taken_is_worth_a_word_when_the_next_is_not_either(
     reporter: Reporter,
     server: Server,

@@ -81,7 +81,7 @@ async def test_the_context_that_comes_with_flags_is_delivered(peer: GrpcPeer) ->
 def test_a_context_that_is_no_json_is_a_fault() -> None:
     message = sync_pb2.SyncFlagsResponse(flag_configuration="{}")
     message.sync_context.update({"load": float("inf")})
-    with pytest.raises(SourceFault, match="no JSON"):
+    with pytest.raises(SourceFault, match="not JSON"):
         delivered("peer", message)
 
 

@@ -104,7 +104,7 @@ def test_sources_that_differ_in_credentials_alone_are_told_apart_in_any_order() 
         (config("http", "http://h/f", cron="never"), "cron"),
         (config("grpc", "envoy://h:1"), "envoy://host:port/service"),
         (config("azblob", "azblob://c/o"), "AZURE_STORAGE_ACCOUNT"),
-        (config("s3", "s3://b/o?colour=red"), "colour is no option"),
+        (config("s3", "s3://b/o?colour=red"), "colour is not an option"),
     ],
     ids=lambda value: getattr(value, "uri", None),
 )
