@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from kubernetes.aio import client, config
 
-from controller.api.meta import Resource, about
+from controller.api.meta import NOTHING, Resource, about
 from controller.kube.answers import Answer, causes, conflict_told, editor, expected, require_good
-from controller.kube.paths import path_of, paths_of_all
+from controller.kube.paths import path_of, paths_of_all, service_account_user
 from controller.kube.requests import JSON, Requests
 from controller.runtime.setbacks import Failed, Stalled
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
+    from controller.api.kinds import ResourceType
     from controller.api.meta import ObjectKey
     from controller.runtime.news import News
 
@@ -51,9 +52,11 @@ class Cluster:
         *,
         now: Callable[[], datetime],
         wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
+        headers: Mapping[str, str] = NOTHING,
     ) -> None:
+        """`headers` are sent with every request."""
         self.api = api
-        self._server = Requests(api)
+        self._server = Requests(api, headers=headers)
         self._now = now
         self._wrote = wrote
 
@@ -81,6 +84,15 @@ class Cluster:
                 )
                 raise config.ConfigException(message) from error
         return cls(client.ApiClient(configuration), now=now, wrote=wrote)
+
+    def acting_as(self, namespace: str, service_account: str) -> Cluster:
+        """A client on the same connections, whose requests are judged by the rights of that service account.
+
+        Ours must include the verb `impersonate` on it. Not to be closed: it ends with this one. Raises Stalled
+        for what is no service account's name.
+        """
+        user = service_account_user(namespace, service_account)
+        return Cluster(self.api, now=self._now, wrote=self._wrote, headers={"Impersonate-User": user})
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -155,11 +167,23 @@ class Cluster:
             for each in page.get("items") or ()
         }
 
-    async def label_pod(self, namespace: str, name: str, labels: Mapping[str, str | None]) -> None:
-        """Set labels of a Pod, or remove those that are None. Raises a setback."""
-        body = {"metadata": {"labels": dict(labels)}}
-        path = path_of("v1", "Pod", namespace, name)
-        expected(await self._server.ask("PATCH", path, {}, body, _MERGE), "Pod", name)
+    async def patch_metadata(
+        self,
+        type_: ResourceType,
+        key: ObjectKey,
+        *,
+        annotations: Mapping[str, str | None] = NOTHING,
+        labels: Mapping[str, str | None] = NOTHING,
+    ) -> None:
+        """Set annotations and labels of an object, or remove those that are None; others stay. Raises a
+        setback.
+        """
+        body = {"metadata": {"annotations": dict(annotations), "labels": dict(labels)}}
+        path = path_of(type_.api_version, key.kind, key.namespace, key.name)
+        self._wrote("metadata", key.kind)
+        query = {"fieldManager": COMPONENT}
+        answer = await self._server.ask("PATCH", path, query, body, _MERGE, _METADATA_OF_ONE)
+        expected(answer, key.kind, key.name)
 
     async def secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
         """A Secret's content by key, or None. Never kept."""

@@ -30,6 +30,13 @@ def path_of(api_version: str, kind: str, namespace: str, name: str = "") -> str:
     return f"{path}/{name}" if name else path
 
 
+def service_account_user(namespace: str, name: str) -> str:
+    """The user that a service account is. Raises Stalled for what is no service account's name."""
+    if not (_NAME.fullmatch(namespace) and _NAME.fullmatch(name)):
+        raise Stalled("InvalidSpec", f"{name[:253]!r}: no service account can have this name")
+    return f"system:serviceaccount:{namespace}:{name}"
+
+
 def paths_of_all(api_version: str, plural: str, namespaces: Sequence[str]) -> list[str]:
     """The paths of all objects of a kind, in `namespaces` or wherever they are."""
     root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"

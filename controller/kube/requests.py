@@ -14,6 +14,7 @@ import aiohttp
 import orjson
 from kubernetes.aio.client.exceptions import ApiException
 
+from controller.api.meta import NOTHING
 from controller.kube.answers import Answer, causes, expected, retry_after, unreachable
 from controller.kube.discovery import is_installed
 from controller.runtime.setbacks import Failed
@@ -40,9 +41,15 @@ _PASSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, 500, 502, 503, 504})
 class Requests:
     """Whatever is asked of one API server."""
 
-    def __init__(self, api: ApiClient, random: Callable[[], float] = random.random) -> None:
-        """`random` returns numbers from 0 to 1."""
+    def __init__(
+        self,
+        api: ApiClient,
+        random: Callable[[], float] = random.random,
+        headers: Mapping[str, str] = NOTHING,
+    ) -> None:
+        """`random` returns numbers from 0 to 1. `headers` are sent with every request."""
         self._api = api
+        self._headers = headers
         self._random = random
 
     async def ask(
@@ -77,7 +84,7 @@ class Requests:
         target = f"{path}?{urlencode(query)}" if query else path
         try:
             _, url, sent, _, _ = await self._api.param_serialize(
-                method, target, header_params=dict(headers), auth_settings=["BearerToken"]
+                method, target, header_params={**headers, **self._headers}, auth_settings=["BearerToken"]
             )
             response = await self._api.call_api(method, url, sent, body, _request_timeout=_TIMEOUT)
             content = await response.read()

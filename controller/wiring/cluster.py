@@ -13,8 +13,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, flagset, flagsource, receiver
-from controller.api.kinds import WATCHED
-from controller.api.meta import Resource
+from controller.api.kinds import POD, WATCHED
+from controller.api.meta import ObjectKey, Resource
 from controller.artifacts import server as artifact_server
 from controller.artifacts.server import ArtifactServer
 from controller.artifacts.storages import Storages
@@ -56,7 +56,6 @@ from evaluator.http.server.listener import Listener
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
-    from controller.api.meta import ObjectKey
     from controller.runtime.cache import Change
     from controller.settings import ControllerSettings
     from evaluator.http.routes import Routes
@@ -216,9 +215,10 @@ def _label(settings: ControllerSettings, cluster: Cluster) -> Callable[[bool], A
     if not settings.pod:
         return None
 
+    pod = ObjectKey(POD.kind, settings.namespace, settings.pod)
+
     def label(leading: bool) -> Awaitable[None]:
-        labels = {LEADER_LABEL: "true" if leading else None}
-        return cluster.label_pod(settings.namespace, settings.pod, labels)
+        return cluster.patch_metadata(POD, pod, labels={LEADER_LABEL: "true" if leading else None})
 
     return label
 

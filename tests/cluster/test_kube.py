@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from controller.api.configuration import PLURAL
 from controller.api.flagset import LABEL
+from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
 from controller.api.meta import Resource
 from controller.kube.client import Cluster
 from controller.runtime.news import News
@@ -164,6 +167,53 @@ async def test_a_secret_is_read_by_its_keys(cluster: Plane, namespace: str) -> N
     async with connected(cluster) as (api, _):
         assert await api.secret(namespace, "s") == {"token": b"a b"}
         assert await api.secret(namespace, "absent") is None
+
+
+async def test_annotations_and_labels_are_set_and_removed_and_others_stay(
+    cluster: Plane, namespace: str
+) -> None:
+    async with connected(cluster) as (api, wrote):
+        made = configuration(namespace, "a", annotations={"a": "1", "b": "2"})
+        key = Resource.of((await api.apply(made, manager="us"))[0]).key
+        await api.patch_metadata(
+            FEATURE_FLAG_CONFIGURATION, key, annotations={"a": None, "c": "3"}, labels={"d": "4"}
+        )
+        found = await api.get(API, KIND, namespace, "c")
+        assert found is not None
+        assert found["metadata"]["annotations"] == {"b": "2", "c": "3"}
+        assert found["metadata"]["labels"] == {LABEL: "s", "d": "4"}
+        assert found["metadata"]["generation"] == 1
+        assert wrote == ["apply", "metadata"]
+        with pytest.raises(Failed):
+            await api.patch_metadata(
+                FEATURE_FLAG_CONFIGURATION, replace(key, name="absent"), labels={"d": "4"}
+            )
+
+
+async def test_who_acts_as_a_service_account_may_what_that_may(cluster: Plane, namespace: str) -> None:
+    cluster.kubectl("create", "serviceaccount", "tenant", "-n", namespace)
+    cluster.kubectl(
+        "create", "role", "tenant", "-n", namespace, "--verb=get,create,patch", f"--resource={PLURAL}"
+    )
+    cluster.kubectl(
+        "create",
+        "rolebinding",
+        "tenant",
+        "-n",
+        namespace,
+        "--role=tenant",
+        f"--serviceaccount={namespace}:tenant",
+    )
+    async with connected(cluster) as (api, _):
+        tenant = api.acting_as(namespace, "tenant")
+        made, _ = await tenant.apply(configuration(namespace, "a"), manager="us")
+        assert await tenant.get(API, KIND, namespace, "c") == made
+        for refused in (tenant.secret(namespace, "s"), tenant.delete(API, KIND, namespace, "c")):
+            with pytest.raises(Failed, match=f"system:serviceaccount:{namespace}:tenant") as raised:
+                await refused
+            assert raised.value.reason == "AccessDenied"
+        # The rights of whoever acts are what they were.
+        await api.delete(API, KIND, namespace, "c")
 
 
 async def test_kinds_that_are_not_installed_have_no_objects(cluster: Plane) -> None:
