@@ -85,7 +85,7 @@ async def test_leases_that_cannot_be_read_say_nothing_about_anybody(
     await around.proxies.look()
     assert around.proxies.proxies.alive == ["p"]
     assert around.cluster.deleted == []
-    assert "Leases were not read" in caplog.text
+    assert "Leases cannot be read" in caplog.text
 
 
 def test_a_receipt_shows_that_its_proxy_lives(around: Around) -> None:
