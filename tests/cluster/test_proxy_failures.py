@@ -109,7 +109,7 @@ def test_a_watch_that_cannot_be_resumed_finds_what_changed_what_came_and_what_we
     with pytest.raises(grpc.RpcError) as gone:
         next(streams["deleted"])
     assert gone.value.code() is grpc.StatusCode.NOT_FOUND
-    assert "listed anew" in world.proxy.said()
+    assert "listed again" in world.proxy.said()
 
 
 def test_an_object_that_was_made_again_meanwhile_is_sent(world: World) -> None:
