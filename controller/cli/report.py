@@ -12,7 +12,7 @@ from controller.cli.problems import as_object
 from controller.cli.revisions import short
 from controller.runtime.clock import now
 from controller.wiring.local import Restored, SourceDown, SourceUp
-from controller.wiring.local_stages import RevisionBuilt
+from controller.wiring.local_events import RevisionBuilt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,8 @@ from controller.cli.report import JsonReport, Report, TextReport
 from controller.flagsets.provenance import ProvenanceDetail
 from controller.runtime.setbacks import Setback
 from controller.wiring.local import InvalidSettingError, Restored, evaluator_settings, open_local
-from controller.wiring.local_stages import RevisionBuilt, build_once
+from controller.wiring.local_events import RevisionBuilt
+from controller.wiring.local_stages import build_once
 
 if TYPE_CHECKING:
     import argparse

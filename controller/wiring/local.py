@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from controller.runtime.clock import now
-from controller.wiring.local_stages import LocalStages, Looked, RevisionBuilt, open_stages
+from controller.wiring.local_events import Looked, RevisionBuilt
+from controller.wiring.local_stages import LocalStages, open_stages
 from evaluator.exchange import Exchange
 from evaluator.flags.model import DIGEST_KEY
 from evaluator.gc_policy import GcPolicy

@@ -8,14 +8,12 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from controller.api import configuration, flagset, flagsource, shard
 from controller.api.conditions import FALSE, READY, find
-from controller.api.provenance import AUTHOR, SUBJECT
 from controller.artifacts.storages import Storages
 from controller.configurations.stage import CONFIGURATIONS
 from controller.configurations.validation import ConfigurationReconciler
@@ -32,12 +30,11 @@ from controller.runtime.queue import KeyedQueue
 from controller.runtime.setbacks import Failed, Setback, Waiting
 from controller.runtime.watches import indexes_of, woken
 from controller.sources.pending import PendingPushes
-from controller.sources.provider import Revision
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import FLAG_SOURCES
 from controller.sources.temporary import sweep_temporary
-from controller.wiring.advice import with_advice
-from controller.wiring.commits import files_of, opened
+from controller.wiring.commits import opened
+from controller.wiring.local_events import Looked, RevisionBuilt, explained
 from controller.wiring.local_objects import FLAG_SET, SOURCE, flag_set, flag_source
 from controller.wiring.state import AppliedFile
 from evaluator.flags.problems import Problem, Severity
@@ -52,12 +49,9 @@ if TYPE_CHECKING:
     from controller.api.meta import ObjectKey, Resource
     from controller.flagsets.applied import LastGood
     from controller.flagsets.build import Built
-    from controller.flagsets.compose import Composition
-    from controller.flagsets.prune_guard import BulkRemoval
     from controller.runtime.cache import Change
     from controller.runtime.loop import Reconciler
     from controller.sources.freshness import Freshness
-    from controller.sources.git.blame import Blame
     from controller.sources.git.provider import GitProvider
     from controller.wiring.options import LocalOptions
     from evaluator.flags import FlagSet
@@ -67,36 +61,9 @@ log = logging.getLogger(__name__)
 STAGES: Final = (FLAG_SOURCES, FLAG_SETS, CONFIGURATIONS)
 _VERDICT: Final = 1.0
 """Seconds until what is delivered is looked at once more: reading a large set would hold up that it is served."""
-_BLAMED: Final = 5
-"""Problems of one revision whose lines are looked up; each takes a run of git."""
 
 Serve = Callable[["FlagSet", str], Awaitable[None]]
 """Called with each flag set that is applied, and its digest."""
-
-
-@dataclass(frozen=True, slots=True)
-class RevisionBuilt:
-    """A new revision went through every stage; `composition.accepted` says whether it is served."""
-
-    revision: str
-    composition: Composition
-    serving: bool
-    """Whether there is a flag set to serve now: this revision's or, where it was refused, an earlier one's."""
-    removal: BulkRemoval | None = None
-    """What it removes, where that is most of the flags."""
-    author: str = ""
-    subject: str = ""
-    blames: Mapping[Problem, Blame] = field(default_factory=lambda: MappingProxyType({}))
-    """Who last changed the line of a problem, for the first of them, as far as that is known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Looked:
-    """The source was looked at."""
-
-    reason: str = ""
-    """Why it could not be read; empty: it was."""
-    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +179,9 @@ class LocalStages:
         while True:
             found = await self._happened.get()
             if isinstance(found, RevisionBuilt):
-                yield await self._explained(found)
+                source = self.objects.get(SOURCE)
+                artifact = None if source is None else source.status.get("artifact")
+                yield await explained(found, self.source, artifact or {})
             else:
                 yield self._looked(found)
                 await self._save()
@@ -285,35 +254,6 @@ class LocalStages:
             log.warning("the last good flag set was not saved: %s", setback.message)
         else:
             self._unsaved = False
-
-    async def _explained(self, built: RevisionBuilt) -> RevisionBuilt:
-        """The same with the commit, advice on paths, and who last changed the lines of its first problems."""
-        source = self.objects.get(SOURCE)
-        artifact: Mapping[str, Any] = {} if source is None else source.status.get("artifact") or {}
-        metadata = artifact.get("metadata", {}) if artifact.get("revision") == built.revision else {}
-        name, _, digest = built.revision.rpartition("@")
-        revision = Revision(name, digest)
-        composition = await self._advised(built.composition, revision)
-        placed = [problem for problem in composition.problems if problem.line][:_BLAMED]
-        blames = {each: await self.source.blame(revision, each.file, each.line) for each in placed}
-        known = {problem: blame for problem, blame in blames.items() if blame is not None}
-        return replace(
-            built,
-            composition=composition,
-            author=metadata.get(AUTHOR, ""),
-            subject=metadata.get(SUBJECT, ""),
-            blames=MappingProxyType(known),
-        )
-
-    async def _advised(self, composition: Composition, revision: Revision) -> Composition:
-        """Where a path matched nothing: with advice from the whole tree, of which only matches were read."""
-        if not any(problem.code == "path-not-found" for problem in composition.problems):
-            return composition
-        try:
-            _, tree = await files_of(replace(self.source, paths=()), revision)
-        except Setback:
-            return composition
-        return with_advice(composition, tree)
 
 
 @contextlib.asynccontextmanager

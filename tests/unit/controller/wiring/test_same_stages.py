@@ -22,8 +22,9 @@ from controller.runtime.settle import settle
 from controller.sources.git.factory import GitFactory
 from controller.sources.pending import PendingPushes
 from controller.sources.reconciler import SourceReconciler
+from controller.wiring.local_events import RevisionBuilt
 from controller.wiring.local_objects import NAMESPACE as LOCAL
-from controller.wiring.local_stages import LocalStages, RevisionBuilt, open_stages
+from controller.wiring.local_stages import LocalStages, open_stages
 from controller.wiring.options import LocalOptions
 from evaluator.flags.model import DIGEST_KEY
 from tests.repositories import Repository
