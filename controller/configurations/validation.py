@@ -1,81 +1,77 @@
-"""FeatureFlagConfiguration and FeatureFlag: whoever wrote them, is what they deliver sound?"""
+"""Whether what a FeatureFlagConfiguration or FeatureFlag delivers is valid, whoever wrote it. Pure."""
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import shard
 from controller.api.configuration import MissingShardsError
 from controller.api.fields import InvalidSpecError
-from controller.api.meta import ObjectKey
-from controller.delivery.delivered import delivered, no_progress
+from controller.api.meta import NOTHING
+from controller.delivery.delivered import delivered
 from controller.delivery.problems import first_problem, problem_list
+from controller.runtime.result import Done
 from controller.runtime.setbacks import Stalled, Waiting
-from controller.runtime.settle import Outcome
+from evaluator.flags.effective import NO_PROGRESS
 from evaluator.flags.model import REVISION_KEY
 from evaluator.flags.problems import Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
+    from collections.abc import Callable, Mapping
 
     from controller.api.meta import Resource
     from controller.delivery.delivered import Delivered
-    from controller.runtime.cache import Cache
+    from controller.runtime.setbacks import Setback
     from evaluator.flags.effective import Progress
 
 _FORMS: Final = ("flagSpec", "shards", "featureFlagSpec")
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigurationReconciler:
-    """Judges; changes nothing."""
+class Validation:
+    """What is known of the content alone."""
 
-    objects: Cache
-    progress: Callable[[Resource], Progress] = no_progress
-    """Rollouts and overrides of an object: what is served is digested, as at the proxy."""
+    outcome: Done | Setback
+    """Stalled for errors, Waiting for shards that are to come."""
+    status: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
 
-    async def reconcile(self, resource: Resource, now: datetime) -> Outcome:
-        """Parse as an evaluator would. Raises Stalled for errors, Waiting for shards that are to come."""
-        del now
-        try:
-            verdict = await asyncio.to_thread(self._judge, resource)
-        except InvalidSpecError as error:
-            raise Stalled("InvalidSpec", str(error)) from error
-        except MissingShardsError as missing:
-            message = f"{missing}; the set comes into force once all of its shards are there"
-            raise Waiting("ShardsMissing", message) from missing
-        status = _status(verdict)
-        errors = [each for each in verdict.problems if each.severity is Severity.ERROR]
-        if errors:
-            problem = first_problem(errors)
-            end = "" if problem.endswith("?") else "."
-            message = f"{problem}{end} Correct it where this object is written"
-            raise Stalled("InvalidFlags", message, status=status)
-        count = len(verdict.flag_set.flags)
-        what = "1 flag is" if count == 1 else f"{count} flags are"
-        if not verdict.problems:
-            return Outcome(message=f"{what} sound", status=status)
-        message = f"{what} served, with a warning: {first_problem(verdict.problems)}"
-        return Outcome(message=message, status=status)
 
-    def forget(self, key: ObjectKey) -> None:
-        """Nothing was kept."""
+def validate(
+    resource: Resource, part: Callable[[str], Resource | None], progress: Progress = NO_PROGRESS
+) -> Validation:
+    """Parse as an evaluator would; takes as long as the content is large. `part`: a FlagShard by name;
+    `progress`: rollouts and overrides of the object, since what is served is digested, as at the proxy.
+    """
+    try:
+        verdict = _judge(resource, part, progress)
+    except InvalidSpecError as error:
+        return Validation(Stalled("InvalidSpec", str(error)))
+    except MissingShardsError as missing:
+        message = f"{missing}; the set comes into force once all of its shards are there"
+        return Validation(Waiting("ShardsMissing", message))
+    status = _status(verdict)
+    errors = [each for each in verdict.problems if each.severity is Severity.ERROR]
+    if errors:
+        problem = first_problem(errors)
+        end = "" if problem.endswith("?") else "."
+        message = f"{problem}{end} Correct it where this object is written"
+        return Validation(Stalled("InvalidFlags", message), status)
+    count = len(verdict.flag_set.flags)
+    what = "1 flag is" if count == 1 else f"{count} flags are"
+    if not verdict.problems:
+        return Validation(Done(f"{what} sound"), status)
+    return Validation(Done(f"{what} served, with a warning: {first_problem(verdict.problems)}"), status)
 
-    def _judge(self, resource: Resource) -> Delivered:
-        def part(name: str) -> Resource | None:
-            return self.objects.get(ObjectKey(shard.KIND, resource.namespace, name))
 
-        found = delivered(resource, part, self.progress(resource))
-        # JSON within an object has no lines that anybody knows: a problem's place is its path.
-        form = next((f"spec.{name}" for name in _FORMS if resource.spec.get(name) is not None), "")
-        problems = (
-            replace(each, file=f"{form}{each.path.removeprefix('$')}", line=0, column=0, path="")
-            for each in found.problems
-        )
-        return replace(found, problems=tuple(problems))
+def _judge(resource: Resource, part: Callable[[str], Resource | None], progress: Progress) -> Delivered:
+    found = delivered(resource, part, progress)
+    # JSON within an object has no lines that anybody knows: a problem's place is its path.
+    form = next((f"spec.{name}" for name in _FORMS if resource.spec.get(name) is not None), "")
+    problems = (
+        replace(each, file=f"{form}{each.path.removeprefix('$')}", line=0, column=0, path="")
+        for each in found.problems
+    )
+    return replace(found, problems=tuple(problems))
 
 
 def _status(verdict: Delivered) -> dict[str, Any]:

@@ -86,7 +86,7 @@ class ArtifactReader:
                     raise Waiting(
                         "ArtifactFailed",
                         f"{where} does not exist any more; waiting for the source to publish a new artifact",
-                        requeue_after=_GONE,
+                        delay=_GONE,
                     )
                 if response.status != 200:
                     raise Failed("ArtifactFailed", f"{where} answered with status {response.status}")

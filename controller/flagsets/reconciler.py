@@ -1,10 +1,10 @@
-"""FlagSet: a source's artifact becomes one flag set, and that the objects which deliver it."""
+"""FlagSet: builds a flag set from its source's artifact and applies the objects that deliver it."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration
 from controller.api.conditions import FALSE, UNDISPUTED, Condition, find
@@ -27,8 +27,8 @@ from controller.flagsets.observed_at import observed
 from controller.flagsets.plan import belongs_to
 from controller.flagsets.provenance import ProvenanceDetail, without_author
 from controller.runtime.news import News
+from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Setback, Stalled
-from controller.runtime.settle import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +60,23 @@ class _Memory:
         return told is None or told == mine or (not self.state.settled and told == self.before)
 
 
+@dataclass(slots=True)
+class _SoFar:
+    """What came of one reconcile until now: it is told even if a later step fails."""
+
+    next_look: float
+    """Seconds."""
+    status: dict[str, Any] = field(default_factory=dict)
+    events: tuple[News, ...] = ()
+    more_in: float | None = None
+    """Seconds until there is more to deliver."""
+
+    @property
+    def soonest(self) -> float:
+        """Seconds."""
+        return self.next_look if self.more_in is None else min(self.next_look, self.more_in)
+
+
 @dataclass(frozen=True, slots=True)
 class FlagSetReconciler:
     """Brings what delivers a flag set to what its source says."""
@@ -77,21 +94,20 @@ class FlagSetReconciler:
     """Called in a thread."""
     _memory: dict[ObjectKey, _Memory] = field(default_factory=dict)
 
-    async def reconcile(self, resource: Resource, now: datetime) -> Outcome:
-        """Build, apply, remove what is outdated, and say how it went. Raises Setback."""
+    async def reconcile(self, resource: Resource, now: datetime) -> Result:
+        """Build, apply, remove what is outdated, and say how it went."""
         try:
             spec = read(FlagSetSpec, resource.spec)
         except InvalidSpecError as error:
-            raise Stalled("InvalidSpec", str(error)) from error
+            return Result.of(Stalled("InvalidSpec", str(error)))
+        so_far = _SoFar(next_look=spec.interval * (1.0 + JITTER * (2.0 * self.random() - 1.0)))
         try:
-            outcome = await self._reconcile(resource, spec, now)
+            result = await self._reconcile(resource, spec, so_far, now)
         except Setback as setback:
-            setback.details = (*setback.details, *self._concerns(resource, now))
-            setback.ended = (UNDISPUTED, SOURCE_READY)
-            if setback.requeue_after is None:
-                setback.requeue_after = self._interval(spec)
-            raise
-        return replace(outcome, details=(*outcome.details, *self._concerns(resource, now)))
+            so_far.next_look = setback.delay or so_far.next_look
+            result = Result.of(setback, status=so_far.status, events=so_far.events, next_look=so_far.soonest)
+        details = (*result.details, *self._concerns(resource, now))
+        return replace(result, details=details, ended=(UNDISPUTED, SOURCE_READY))
 
     def _concerns(self, resource: Resource, now: datetime) -> tuple[Condition, ...]:
         """Details that are there only while something is not as it should be."""
@@ -118,93 +134,53 @@ class FlagSetReconciler:
         """The FlagSet is gone; what it made goes by its owner reference, or stays."""
         self._memory.pop(key, None)
 
-    async def _reconcile(self, resource: Resource, spec: FlagSetSpec, now: datetime) -> Outcome:
-        status: dict[str, Any] = {}
+    async def _reconcile(
+        self, resource: Resource, spec: FlagSetSpec, so_far: _SoFar, now: datetime
+    ) -> Result:
         try:
             artifact = source_artifact(resource, spec, self.objects)
             if self.detail is ProvenanceDetail.COMMIT:
                 artifact = artifact.without_author()
             require_dependencies(resource, spec, self.objects, artifact)
-            status["lastAttemptedRevision"] = artifact.revision
+            so_far.status["lastAttemptedRevision"] = artifact.revision
             memory = await self._built(resource, spec, artifact)
-        except Setback as setback:
+        except Setback:
             # What was delivered stays in force, and nobody else's hand gets at it meanwhile.
-            setback.status = {**status, **setback.status}
-            news, wait = await self._keep(resource, spec, now)
-            setback.news = (*setback.news, *news)
-            if wait is not None:
-                usual = setback.requeue_after or self._interval(spec)
-                setback.requeue_after = min(usual, wait)
+            await self._keep(resource, spec, so_far, now)
             raise
         attempt = messages.Attempt(artifact, memory.built.composition, spec.source_ref.kind)
-        status |= messages.problems(attempt)
-        try:
-            news, wait = await self._deliver(resource, spec, memory.state, now)
-        except Setback as setback:
-            setback.status = {**status, **setback.status}
-            raise
-        return self._told(resource, spec, memory, attempt, (news, wait), now)
+        so_far.status |= messages.problems(attempt)
+        await self._deliver(resource, spec, memory.state, so_far, now)
+        if not memory.built.composition.accepted or memory.built.edited:
+            return _refused(resource, memory.built, attempt, so_far)
+        return self._applied(resource, spec, memory, attempt, so_far, now)
 
-    def _told(
+    def _applied(
         self,
         resource: Resource,
         spec: FlagSetSpec,
         memory: _Memory,
         attempt: messages.Attempt,
-        delivered: tuple[tuple[News, ...], float | None],
+        so_far: _SoFar,
         now: datetime,
-    ) -> Outcome:
-        built, (news, wait) = memory.built, delivered
-        interval = self._interval(spec)
-        again = interval if wait is None else min(interval, wait)
-        if not built.composition.accepted or built.edited:
-            self._refuse(resource, built, attempt, news, again)
+    ) -> Result:
+        made = memory.built.composition
         target = ObjectKey(configuration.KIND, resource.namespace, spec.target.name or resource.name)
-        served, propagated = shown(self.objects.get(target), built.composition.digest)
-        status = messages.status(resource.status, attempt, memory.state.manifests, now) | served
-        if resource.status.get("digest") != built.composition.digest:
-            said = messages.applied(resource.status, attempt)
-            news = (*news, News("Applied", said))
-        if built.composition.held or built.composition.missing:
-            raise Stalled(
-                "PartiallyApplied",
-                messages.partial(attempt),
-                status={"served": None, **status},
-                details=propagated,
-                news=news,
-                requeue_after=again,
-            )
-        return Outcome(
-            message=messages.ready(attempt),
-            status=status,
+        served, propagated = shown(self.objects.get(target), made.digest)
+        events = so_far.events
+        if resource.status.get("digest") != made.digest:
+            events += (News("Applied", messages.applied(resource.status, attempt)),)
+        outcome: Done | Setback = Done(messages.ready(attempt))
+        if made.held or made.missing:
+            outcome = Stalled("PartiallyApplied", messages.partial(attempt))
+            served = {"served": None, **served}
+        return Result(
+            outcome,
+            status=messages.status(resource.status, attempt, memory.state.manifests, now) | served,
             details=propagated,
-            news=news,
-            requeue_after=again,
+            events=events,
+            next_look=so_far.soonest,
         )
-
-    def _refuse(
-        self,
-        resource: Resource,
-        built: Built,
-        attempt: messages.Attempt,
-        news: tuple[News, ...],
-        again: float,
-    ) -> NoReturn:
-        """The revision is not delivered. What was delivered before is."""
-        served = resource.status.get("lastAppliedRevision", "")
-        pending: list[str] | None = None
-        if built.removal is not None:
-            reason, message = "PruneGuard", messages.guarded(attempt, built.removal, resource, served)
-            pending = messages.pending_removals(built.removal)
-        elif built.too_large:
-            reason, message = "TooLarge", messages.refused(attempt, built.too_large, served)
-        elif built.edited:
-            reason, message = "LastGoodUnknown", messages.unknown(attempt, built.edited)
-        else:
-            reason, message = "BuildFailed", messages.refused(attempt, "", served)
-        status = {"lastAttemptedRevision": attempt.artifact.revision, **messages.problems(attempt)}
-        status["pendingRemovals"] = pending
-        raise Stalled(reason, message, status=status, news=news, requeue_after=again)
 
     async def _built(self, resource: Resource, spec: FlagSetSpec, artifact: ArtifactStatus) -> _Memory:
         generation = (resource.uid, resource.generation)
@@ -244,20 +220,31 @@ class FlagSetReconciler:
             return None
         return memory
 
-    async def _keep(
-        self, resource: Resource, spec: FlagSetSpec, now: datetime
-    ) -> tuple[tuple[News, ...], float | None]:
+    async def _keep(self, resource: Resource, spec: FlagSetSpec, so_far: _SoFar, now: datetime) -> None:
         """Correct drift from what was built last, where the spec is still the one that it was built for."""
         memory = self._remembered(resource)
-        if memory is None or memory.generation != (resource.uid, resource.generation):
-            return (), None
-        return await self._deliver(resource, spec, memory.state, now)
+        if memory is not None and memory.generation == (resource.uid, resource.generation):
+            await self._deliver(resource, spec, memory.state, so_far, now)
 
     async def _deliver(
-        self, resource: Resource, spec: FlagSetSpec, state: Delivered, now: datetime
-    ) -> tuple[tuple[News, ...], float | None]:
+        self, resource: Resource, spec: FlagSetSpec, state: Delivered, so_far: _SoFar, now: datetime
+    ) -> None:
         delivery = Delivery(self.objects, self.writer, self.applied)
-        return await delivery.deliver(resource, state, prune=spec.prune, now=now)
+        so_far.events, so_far.more_in = await delivery.deliver(resource, state, prune=spec.prune, now=now)
 
-    def _interval(self, spec: FlagSetSpec) -> float:
-        return spec.interval * (1.0 + JITTER * (2.0 * self.random() - 1.0))
+
+def _refused(resource: Resource, built: Built, attempt: messages.Attempt, so_far: _SoFar) -> Result:
+    """The revision is not delivered. What was delivered before is."""
+    served = resource.status.get("lastAppliedRevision", "")
+    pending: list[str] | None = None
+    if built.removal is not None:
+        reason, message = "PruneGuard", messages.guarded(attempt, built.removal, resource, served)
+        pending = messages.pending_removals(built.removal)
+    elif built.too_large:
+        reason, message = "TooLarge", messages.refused(attempt, built.too_large, served)
+    elif built.edited:
+        reason, message = "LastGoodUnknown", messages.unknown(attempt, built.edited)
+    else:
+        reason, message = "BuildFailed", messages.refused(attempt, "", served)
+    status = so_far.status | {"pendingRemovals": pending}
+    return Result.of(Stalled(reason, message), status=status, events=so_far.events, next_look=so_far.soonest)

@@ -1,4 +1,4 @@
-"""FlagReceiver: a token is read, and a path that nobody can guess is answered."""
+"""FlagReceiver: reads the token, and opens a webhook endpoint on a path that nobody can guess."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from controller.api.fields import InvalidSpecError, read
 from controller.api.receiver import FlagReceiverSpec
 from controller.receiver.endpoints import Endpoint, Endpoints, webhook_path
 from controller.runtime.news import News
-from controller.runtime.setbacks import Stalled, Waiting
-from controller.runtime.settle import Outcome
+from controller.runtime.result import Done, Result
+from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 TODAY: Final = "token"
 BEFORE: Final = "previousToken"
 """Keys of the Secret."""
-_NO_PATH: Final = {"webhookPath": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,51 +28,57 @@ class FlagReceiverReconciler:
     """Keeps the endpoint of each FlagReceiver as its spec and its Secret say."""
 
     secret: Callable[[str, str], Awaitable[Mapping[str, bytes] | None]]
-    """(namespace, name) -> a Secret's content, or None. Raises Setback: what was answered before still is."""
+    """(namespace, name) -> a Secret's content, or None. Raises Failed: what was answered before still is."""
     endpoints: Endpoints
 
-    async def reconcile(self, resource: Resource, now: datetime) -> Outcome:
-        """Open the endpoint. Raises Stalled or Waiting, having closed it, where there is no token
-        to believe.
-        """
-        _ = now
+    async def reconcile(self, resource: Resource, now: datetime) -> Result:
+        """Open the endpoint, or close it where there is no token to believe."""
+        del now
         try:
-            spec = read(FlagReceiverSpec, resource.spec)
-        except InvalidSpecError as error:
+            endpoint = await self._endpoint(resource)
+        except Failed as failed:
+            # The Secret cannot be read now: what was answered before still is.
+            return Result.of(failed)
+        except Setback as setback:
             self.endpoints.close(resource.key)
-            raise Stalled("InvalidSpec", str(error), status=_NO_PATH) from error
-        tokens = self._tokens(resource, spec, await self.secret(resource.namespace, spec.secret_ref.name))
-        self.endpoints.open(
-            Endpoint(
-                key=resource.key,
-                sender=spec.type,
-                tokens=tokens,
-                events=spec.events,
-                sources=tuple(each.name for each in spec.resources),
-            )
-        )
-        path = webhook_path(tokens[0], resource.key)
-        message = f"receiver initialized for path: {path}"
+            return Result.of(setback, status={"webhookPath": None})
+        self.endpoints.open(endpoint)
+        path = webhook_path(endpoint.tokens[0], resource.key)
         moved = resource.status.get("webhookPath") not in {None, path}
-        news = (News("PathChanged", f"the token changed: senders must now use {path} now"),)
-        return Outcome(message, status={"webhookPath": path}, news=news if moved else ())
+        events = (News("PathChanged", f"the token changed: senders must now use {path}"),)
+        return Result(
+            Done(f"receiver initialized for path: {path}"),
+            status={"webhookPath": path},
+            events=events if moved else (),
+        )
 
     def forget(self, key: ObjectKey) -> None:
         """Its tokens go with it."""
         self.endpoints.close(key)
 
-    def _tokens(
-        self, resource: Resource, spec: FlagReceiverSpec, secret: Mapping[str, bytes] | None
-    ) -> tuple[bytes, ...]:
+    async def _endpoint(self, resource: Resource) -> Endpoint:
+        """As spec and Secret say. Raises Setback."""
+        try:
+            spec = read(FlagReceiverSpec, resource.spec)
+        except InvalidSpecError as error:
+            raise Stalled("InvalidSpec", str(error)) from error
         name = spec.secret_ref.name
-        if secret is None:
-            self.endpoints.close(resource.key)
-            message = f'Secret "{name}" not found; create it with a key "{TODAY}"'
-            raise Waiting("TokenNotFound", message, status=_NO_PATH)
-        # Files end in a line break, and `kubectl create secret --from-file` keeps it; senders have none.
-        token, previous = (secret.get(field, b"").rstrip(b"\r\n") for field in (TODAY, BEFORE))
-        if not token:
-            self.endpoints.close(resource.key)
-            message = f'Secret "{name}" has no key "{TODAY}"; put the sender\'s secret there'
-            raise Stalled("TokenNotFound", message, status=_NO_PATH)
-        return (token, previous) if previous and previous != token else (token,)
+        return Endpoint(
+            key=resource.key,
+            sender=spec.type,
+            tokens=_tokens(name, await self.secret(resource.namespace, name)),
+            events=spec.events,
+            sources=tuple(each.name for each in spec.resources),
+        )
+
+
+def _tokens(name: str, secret: Mapping[str, bytes] | None) -> tuple[bytes, ...]:
+    """Today's token, and the one before if there is one. Raises Waiting or Stalled."""
+    if secret is None:
+        raise Waiting("TokenNotFound", f'Secret "{name}" not found; create it with a key "{TODAY}"')
+    # Files end in a line break, and `kubectl create secret --from-file` keeps it; senders have none.
+    token, previous = (secret.get(field, b"").rstrip(b"\r\n") for field in (TODAY, BEFORE))
+    if not token:
+        message = f'Secret "{name}" has no key "{TODAY}"; put the sender\'s secret there'
+        raise Stalled("TokenNotFound", message)
+    return (token, previous) if previous and previous != token else (token,)

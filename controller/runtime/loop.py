@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.conditions import READY, TRUE, find
 from controller.api.meta import REQUESTED_AT, about
+from controller.runtime.result import Result
 from controller.runtime.setbacks import Failed, Setback
-from controller.runtime.settle import Outcome, Settled, progressing, settle
+from controller.runtime.settle import Settled, progressing, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,8 +40,8 @@ by ours.
 class Reconciler(Protocol):
     """Brings one kind's objects from found to wanted."""
 
-    async def reconcile(self, resource: Resource, now: datetime) -> Outcome:
-        """Do what is to be done, whatever was done before. Raises Setback."""
+    async def reconcile(self, resource: Resource, now: datetime) -> Result:
+        """Do what is to be done, whatever was done before. A Setback that it raises is all that came of it."""
 
     def forget(self, key: ObjectKey) -> None:
         """The object is gone: let go of what was kept for it. Must not fail."""
@@ -60,7 +61,7 @@ class Observer(Protocol):
     """Who counts what the loop does."""
 
     def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
-        """A reconcile ended: `result` is `success` or the setback's kind in lower case."""
+        """A reconcile ended: `result` is `success`, `stalled`, `waiting` or `failed`."""
 
 
 class Loop:
@@ -142,22 +143,22 @@ class Loop:
         if latest is None or latest.uid != resource.uid:
             return
         settled = settle(_judged(resource, latest), result, self._now())
-        kind = "success" if isinstance(result, Outcome) else type(result).__name__.lower()
-        self._observer.reconciled(key, kind, asyncio.get_running_loop().time() - started)
+        self._observer.reconciled(key, result.kind, asyncio.get_running_loop().time() - started)
         await self._write(latest, settled)
         self._schedule(key, settled)
 
-    async def _reconcile(self, resource: Resource) -> Outcome | Setback:
+    async def _reconcile(self, resource: Resource) -> Result:
         slow: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()
         timer = loop.call_later(SLOW_SECONDS, lambda: slow.append(loop.create_task(self._say_slow(resource))))
         try:
             return await self._reconciler.reconcile(resource, self._now())
         except Setback as setback:
-            return setback
+            return Result.of(setback)
         except Exception as error:
             log.exception("the reconcile failed unexpectedly", extra=about(resource.key))
-            return Failed("InternalError", f"{type(error).__name__}; the controller's log has more")
+            message = f"{type(error).__name__}; the controller's log has more"
+            return Result.of(Failed("InternalError", message))
         finally:
             timer.cancel()
             # A write that is under way is waited for: what is written next must come after it.
@@ -176,7 +177,7 @@ class Loop:
     async def _write(self, resource: Resource, settled: Settled) -> None:
         if settled.status != resource.status or self._asks_for_room():
             await self._store(resource, settled.status)
-        for news in settled.news:
+        for news in settled.events:
             level = logging.WARNING if news.warning else logging.INFO
             revision = _revision(settled.status)
             log.log(level, "%s: %s", news.reason, news.message, extra=about(resource.key, revision))
@@ -225,7 +226,7 @@ class Loop:
             self.queue.put_after_failure(key)
             return
         self.queue.succeeded(key)
-        after = settled.requeue_after
+        after = settled.next_look
         if self._unwritten is not None:
             after = ROOM_AGAIN if after is None else min(after, ROOM_AGAIN)
         if after is not None:

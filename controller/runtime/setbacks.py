@@ -8,44 +8,18 @@ Setback
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from controller.api.conditions import Condition
-    from controller.runtime.news import News
-
 
 class Setback(Exception):
     """A step could not be done; `reason` is CamelCase and stable, `message` is for people and holds no
     secret.
     """
 
-    def __init__(
-        self,
-        reason: str,
-        message: str,
-        *,
-        status: Mapping[str, Any] | None = None,
-        details: tuple[Condition, ...] = (),
-        news: tuple[News, ...] = (),
-        requeue_after: float | None = None,
-    ) -> None:
-        """`status`, `details` and `news` are what came of it all the same; the rest of the object's status
-        stays, None removes.
-
-        `requeue_after`: seconds to the next look, for what may be put right where nobody tells us of it.
-        """
+    def __init__(self, reason: str, message: str, *, delay: float | None = None) -> None:
+        """`delay`: seconds to the next look, for what may be put right where nobody tells us of it."""
         super().__init__(message)
         self.reason = reason
         self.message = message
-        self.status: Mapping[str, Any] = status or {}
-        self.details = details
-        self.ended: tuple[str, ...] = ()
-        """Types of detail conditions that hold no longer."""
-        self.news = news
-        self.requeue_after = requeue_after
+        self.delay = delay
 
 
 class Stalled(Setback):

@@ -1,12 +1,11 @@
-"""From what a reconcile came to, to the status that is written, the Events that are said and the next look.
-Pure.
+"""Turns the result of a reconcile into conditions, status, Events and the next look. Pure.
 
 The only place that decides on `Ready`, `Reconciling` and `Stalled`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.conditions import (
@@ -22,8 +21,9 @@ from controller.api.conditions import (
     short,
     written,
 )
-from controller.api.meta import NOTHING, REQUESTED_AT
+from controller.api.meta import REQUESTED_AT
 from controller.runtime.news import News
+from controller.runtime.result import Done
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 
 if TYPE_CHECKING:
@@ -31,27 +31,11 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.meta import Resource
+    from controller.runtime.result import Result
 
 _SHARED: Final = frozenset({"conditions", "observedGeneration", "lastHandledReconcileAt"})
 """Status fields that stand in every kind and are settled here."""
 _SUMMARY: Final = (READY, RECONCILING, STALLED)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """A reconcile that did what it should."""
-
-    message: str
-    """Of `Ready`."""
-    reason: str = "Succeeded"
-    status: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
-    """All fields of the kind's own status: one that is missing here, or None, is removed."""
-    details: tuple[Condition, ...] = ()
-    """All detail conditions of the kind."""
-    news: tuple[News, ...] = ()
-    """What changed, as the difference to the status before: the same reconcile again has none."""
-    requeue_after: float | None = None
-    """Seconds to the next look; None: only when something changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,27 +44,27 @@ class Settled:
 
     status: dict[str, Any]
     """Whole. Equal to the old one where nothing is to be written."""
-    news: tuple[News, ...]
-    requeue_after: float | None
+    events: tuple[News, ...]
+    next_look: float | None
+    """Seconds."""
     retry: bool
     """True: look again after the key's backoff."""
 
 
-def settle(resource: Resource, result: Outcome | Setback, now: datetime) -> Settled:
-    """Sum `result` up. `now`: aware."""
-    if isinstance(result, Outcome):
-        ready = Condition(READY, TRUE, result.reason, result.message)
+def settle(resource: Resource, result: Result, now: datetime) -> Settled:
+    """Turn `result` into what is to be written of `resource`, the object with its old status. `now`: aware."""
+    outcome = result.outcome
+    if isinstance(outcome, Done):
+        ready = Condition(READY, TRUE, outcome.reason, outcome.message)
         status = _status(resource, result.status, (ready, *result.details), now)
-        news = (*_recovery(resource, result), *result.news)
-        return Settled(status, news, result.requeue_after, retry=False)
-    own = {name: value for name, value in resource.status.items() if name not in _SHARED}
-    own.update(result.status)
-    found = {*result.ended, *(each.type for each in result.details)}
-    kept = tuple(each for each in _details(resource) if each.type not in found)
-    summary = _summary_of(result)
-    status = _status(resource, own, (*summary, *result.details, *kept), now)
-    news = (*_failure(resource, result), *result.news)
-    return Settled(status, news, result.requeue_after, retry=isinstance(result, Failed))
+        events = _recovery(resource, outcome)
+    else:
+        found = {*result.ended, *(each.type for each in result.details)}
+        kept = tuple(each for each in _details(resource) if each.type not in found)
+        own = {**_own(resource), **result.status}
+        status = _status(resource, own, (*_summary_of(outcome), *result.details, *kept), now)
+        events = _failure(resource, outcome)
+    return Settled(status, (*events, *result.events), result.next_look, retry=isinstance(outcome, Failed))
 
 
 def progressing(resource: Resource, message: str, now: datetime) -> dict[str, Any]:
@@ -97,8 +81,7 @@ def progressing(resource: Resource, message: str, now: datetime) -> dict[str, An
     again = _failing(resource) and current
     going = "ProgressingWithRetry" if again else "Progressing"
     working = Condition(RECONCILING, TRUE, going, message)
-    own = {name: value for name, value in resource.status.items() if name not in _SHARED}
-    status = _status(resource, own, (ready, working, *_details(resource)), now)
+    status = _status(resource, _own(resource), (ready, working, *_details(resource)), now)
     # Neither this generation nor this request is done yet.
     for name in ("observedGeneration", "lastHandledReconcileAt"):
         status.pop(name, None)
@@ -114,6 +97,10 @@ def _summary_of(setback: Setback) -> tuple[Condition, ...]:
         return ready, Condition(STALLED, TRUE, reason, message)
     going = "Progressing" if isinstance(setback, Waiting) else "ProgressingWithRetry"
     return ready, Condition(RECONCILING, TRUE, going, message)
+
+
+def _own(resource: Resource) -> dict[str, Any]:
+    return {name: value for name, value in resource.status.items() if name not in _SHARED}
 
 
 def _details(resource: Resource) -> tuple[Condition, ...]:
@@ -144,7 +131,7 @@ def _status(
     return status
 
 
-def _recovery(resource: Resource, outcome: Outcome) -> tuple[News, ...]:
+def _recovery(resource: Resource, outcome: Done) -> tuple[News, ...]:
     """A word about what works again, after a word about what did not."""
     return (News("Recovered", outcome.message),) if _failing(resource) else ()
 

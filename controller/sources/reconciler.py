@@ -16,14 +16,14 @@ from controller.artifacts.archive import pack
 from controller.artifacts.durable import as_failed
 from controller.artifacts.skipped import write_skipped
 from controller.runtime.news import News
-from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
-from controller.runtime.settle import Outcome
+from controller.runtime.result import Done, Result
+from controller.runtime.setbacks import Setback, Stalled
 from controller.sources.freshness import Freshness, LookSchedule
 from controller.sources.ignore import not_ignored, remove_ignored
 from controller.sources.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from datetime import datetime
     from pathlib import Path
 
@@ -73,22 +73,25 @@ class SourceReconciler:
     verifier: Callable[[FlagSourceSpec, ObjectKey], Awaitable[Verifier | None]] | None = None
     """The verifier that a spec asks for, if it asks for one. Unset: nothing is verified."""
 
-    async def reconcile(self, resource: Resource, now: datetime) -> Outcome:
-        """Resolve, fetch what is new, verify and store it. A Setback that it raises says what is in storage."""
+    async def reconcile(self, resource: Resource, now: datetime) -> Result:
+        """Resolve, fetch what is new, verify and store it. After a setback the result tells what is in storage."""
         kept: Artifact | None = None
+        again: float | None = None
         try:
             storage, kept = await asyncio.to_thread(self._kept, resource)
             spec = _read(resource)
             provider = await self._open(resource, spec, now)
-            after = spec.interval * (1.0 + JITTER * (2.0 * self.random() - 1.0))
-            revision = await self._resolve(resource, provider, now, after)
+            # What is wrong in a source may be corrected there without notice to us.
+            again = spec.interval * (1.0 + JITTER * (2.0 * self.random() - 1.0))
+            revision = await self._resolve(resource, provider, now)
             soon = self.pending.next_look(resource.key, revision, now, sure=provider.shows_every_push)
-            stored = await self._store(resource, spec, provider, revision, (storage, kept), after)
+            stored = await self._store(resource, spec, provider, revision, (storage, kept))
         except Setback as setback:
-            raise _with_storage(setback, resource, kept) from setback
-        after = after if soon is None else min(soon, after)
+            details = _in_storage_after_setback(resource, kept)
+            return Result.of(setback, details=details, next_look=again)
+        after = again if soon is None else min(soon, again)
         self.schedule.next(resource.key, now + timedelta(seconds=after))
-        return self._outcome(resource, spec, stored, now, after)
+        return self._done(resource, spec, stored, now, after)
 
     def forget(self, key: ObjectKey) -> None:
         """A source's artifacts go with it."""
@@ -122,10 +125,9 @@ class SourceReconciler:
             freshness = Freshness(now, now)
         return await self.providers[chosen[0]].open(spec, resource.key, freshness)
 
-    async def _resolve(self, resource: Resource, provider: Provider, now: datetime, after: float) -> Revision:
+    async def _resolve(self, resource: Resource, provider: Provider, now: datetime) -> Revision:
         try:
-            with _repeated(after):
-                return await provider.resolve()
+            return await provider.resolve()
         except Setback:
             self.pending.next_look(resource.key, None, now, sure=provider.shows_every_push)
             raise
@@ -137,7 +139,6 @@ class SourceReconciler:
         provider: Provider,
         revision: Revision,
         store: tuple[Storage, Artifact | None],
-        after: float,
     ) -> _Stored:
         """The artifact of `revision`: the one that is kept, or a new one."""
         storage, kept = store
@@ -145,28 +146,22 @@ class SourceReconciler:
         if kept is not None and kept.revision == str(revision) and same_files:
             return _Stored(kept)
         verifier = None if self.verifier is None else await self.verifier(spec, resource.key)
-        with _repeated(after):
-            async with _quarantine(revision) as folder:
-                fetched = await provider.fetch(revision, folder, verifier)
-                if verifier is not None:
-                    await verifier.verify(fetched.revision, fetched.manifest)
-                await asyncio.to_thread(remove_ignored, folder, spec.ignore)
-                skipped = not_ignored(fetched.skipped, spec.ignore)
-                await asyncio.to_thread(write_skipped, folder, skipped)
-                archive = await asyncio.to_thread(pack, folder)
+        async with _quarantine(revision) as folder:
+            fetched = await provider.fetch(revision, folder, verifier)
+            if verifier is not None:
+                await verifier.verify(fetched.revision, fetched.manifest)
+            await asyncio.to_thread(remove_ignored, folder, spec.ignore)
+            skipped = not_ignored(fetched.skipped, spec.ignore)
+            await asyncio.to_thread(write_skipped, folder, skipped)
+            archive = await asyncio.to_thread(pack, folder)
         artifact = await asyncio.to_thread(
             storage.put, archive, revision=str(fetched.revision), metadata=fetched.metadata
         )
         return _Stored(artifact, fetched)
 
-    def _outcome(
-        self,
-        resource: Resource,
-        spec: FlagSourceSpec,
-        stored: _Stored,
-        now: datetime,
-        requeue_after: float,
-    ) -> Outcome:
+    def _done(
+        self, resource: Resource, spec: FlagSourceSpec, stored: _Stored, now: datetime, next_look: float
+    ) -> Result:
         before, artifact = _promised(resource), stored.artifact
         path, url = self.storages.url(resource.key, artifact)
         same = (before.get("digest"), before.get("revision")) == (artifact.digest, artifact.revision)
@@ -184,13 +179,13 @@ class SourceReconciler:
         }
         if spec.ignore is not None:
             status["observedIgnore"] = spec.ignore
-        news = () if before.get("digest") == artifact.digest else (_new_artifact(stored),)
-        return Outcome(
-            message=_in_storage(artifact),
+        events = () if before.get("digest") == artifact.digest else (_new_artifact(stored),)
+        return Result(
+            Done(_in_storage(artifact)),
             status=status,
             details=(Condition(IN_STORAGE, TRUE, "Succeeded", _in_storage(artifact)),),
-            news=news,
-            requeue_after=requeue_after,
+            events=events,
+            next_look=next_look,
         )
 
 
@@ -216,30 +211,14 @@ async def _quarantine(revision: Revision) -> AsyncIterator[Path]:
         await asyncio.to_thread(folder.remove)
 
 
-@contextlib.contextmanager
-def _repeated(after: float) -> Iterator[None]:
-    """What is wrong in a source may be corrected there without notice to us: such a setback names the next look."""
-    try:
-        yield
-    except (Stalled, Waiting) as setback:
-        raise _like(setback, requeue_after=after) from setback
-
-
-def _with_storage(setback: Setback, resource: Resource, kept: Artifact | None) -> Setback:
-    """The setback with what is true of the storage: an artifact that is not there is not promised."""
+def _in_storage_after_setback(resource: Resource, kept: Artifact | None) -> tuple[Condition, ...]:
+    """What is true of the storage: an artifact that is not there is not promised."""
     if kept is not None:
-        return _like(setback, Condition(IN_STORAGE, TRUE, "Succeeded", _in_storage(kept)))
+        return (Condition(IN_STORAGE, TRUE, "Succeeded", _in_storage(kept)),)
     if not _promised(resource):
-        return _like(setback)
+        return ()
     message = "the artifact is not in storage any more; it is fetched again once the source can be read"
-    return _like(setback, Condition(IN_STORAGE, FALSE, "ArtifactGone", message))
-
-
-def _like(setback: Setback, *details: Condition, requeue_after: float | None = None) -> Setback:
-    """A setback of the same kind, reason and message."""
-    kind = next(each for each in (Stalled, Waiting, Failed) if isinstance(setback, each))
-    delay = setback.requeue_after if requeue_after is None else requeue_after
-    return kind(setback.reason, setback.message, details=details, requeue_after=delay)
+    return (Condition(IN_STORAGE, FALSE, "ArtifactGone", message),)
 
 
 def _promised(resource: Resource) -> Mapping[str, Any]:

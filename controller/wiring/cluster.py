@@ -20,9 +20,7 @@ from controller.artifacts.server import ArtifactServer
 from controller.artifacts.storages import Storages
 from controller.configurations.dead_proxies import ProxyFollower
 from controller.configurations.live_proxies import LiveProxies
-from controller.configurations.name_conflicts import ContestedReconciler
-from controller.configurations.serving import ServingReconciler
-from controller.configurations.validation import ConfigurationReconciler
+from controller.configurations.reconciler import ConfigurationReconciler
 from controller.delivery.claims import Claims
 from controller.flagsets.fetch import ArtifactReader
 from controller.flagsets.provenance import ProvenanceDetail
@@ -106,10 +104,8 @@ async def open_controller(
                 random.random,
                 settings.provenance,
             ),
-            configuration.KIND: ContestedReconciler(
-                ServingReconciler(ConfigurationReconciler(objects), objects, proxies.proxies), claims
-            ),
-            configuration.FLAG_KIND: ContestedReconciler(ConfigurationReconciler(objects), claims),
+            configuration.KIND: ConfigurationReconciler(objects, claims, proxies.proxies),
+            configuration.FLAG_KIND: ConfigurationReconciler(objects, claims),
             receiver.KIND: FlagReceiverReconciler(cluster.secret, endpoints),
         }
         loops = {

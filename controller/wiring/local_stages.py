@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 from controller.api import configuration, flagset, flagsource, shard
 from controller.api.conditions import FALSE, READY, find
 from controller.artifacts.storages import Storages
+from controller.configurations.reconciler import ConfigurationReconciler
 from controller.configurations.stage import CONFIGURATIONS
-from controller.configurations.validation import ConfigurationReconciler
+from controller.delivery.claims import Claims
 from controller.flagsets.applied import last_applied
 from controller.flagsets.build import build
 from controller.flagsets.prune_guard import bulk_removal
@@ -131,7 +132,7 @@ class LocalStages:
                 options.provenance,
                 self._build,
             ),
-            configuration.KIND: ConfigurationReconciler(self.objects),
+            configuration.KIND: ConfigurationReconciler(self.objects, Claims()),
         }
         clock = asyncio.get_running_loop().time
         self._loops = {

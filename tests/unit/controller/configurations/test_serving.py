@@ -5,40 +5,29 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from controller.api.conditions import find
 from controller.api.meta import ObjectKey, Resource
 from controller.api.receipt import entry, member_id, pack, receipt_name
+from controller.configurations import reconciler as module
 from controller.configurations.live_proxies import LiveProxies
-from controller.configurations.serving import ServingReconciler
-from controller.configurations.validation import ConfigurationReconciler
+from controller.configurations.reconciler import ConfigurationReconciler
+from controller.configurations.validation import Validation, validate
+from controller.delivery.claims import Claims
 from controller.delivery.served import shown
 from controller.runtime.cache import Cache
-from controller.runtime.setbacks import Setback
-from controller.runtime.settle import Outcome, Settled, settle
+from controller.runtime.settle import Settled, settle
 from evaluator.flags.canonical import digest
 from evaluator.flags.parse import parse
 from tests.unit.controller.flagsets.world import BROKEN, START, flag
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 KIND = "FeatureFlagConfiguration"
-
-
-@dataclass
-class Counted:
-    """Judges as ever, and counts how often."""
-
-    inner: ConfigurationReconciler
-    times: int = 0
-
-    async def reconcile(self, resource: Resource, now: datetime) -> Outcome:
-        self.times += 1
-        return await self.inner.reconcile(resource, now)
-
-    def forget(self, key: ObjectKey) -> None:
-        self.inner.forget(key)
 
 
 @dataclass
@@ -54,8 +43,7 @@ class World:
     proxies: LiveProxies = field(default_factory=LiveProxies)
 
     def __post_init__(self) -> None:
-        self.verdict = Counted(ConfigurationReconciler(self.objects))
-        self.reconciler = ServingReconciler(self.verdict, self.objects, self.proxies)
+        self.reconciler = ConfigurationReconciler(self.objects, Claims(), self.proxies)
 
     @property
     def resource(self) -> Resource:
@@ -83,11 +71,7 @@ class World:
 
     async def look(self, after: float = 0.0) -> Settled:
         self.now += timedelta(seconds=after)
-        try:
-            result: Outcome | Setback = await self.reconciler.reconcile(self.resource, self.now)
-        except Setback as setback:
-            result = setback
-        settled = settle(self.resource, result, self.now)
+        settled = settle(self.resource, await self.reconciler.reconcile(self.resource, self.now), self.now)
         self.writes += settled.status != self.status
         self.status = settled.status
         return settled
@@ -155,7 +139,7 @@ async def test_who_serves_it_is_written_once_a_second_and_at_last_is_right(world
         world.receipt("p1", "a", *(f"m{each}" for each in range(number)))
         await world.look(after=0.05)
     assert (world.status["served"], world.writes) == ("1/1", 1)
-    assert (await world.look()).requeue_after == pytest.approx(0.55)
+    assert (await world.look()).next_look == pytest.approx(0.55)
     await world.look(after=0.55)
     assert (world.status["served"], world.writes) == ("10/10", 2)
 
@@ -168,8 +152,8 @@ async def test_the_larger_the_object_the_seldomer_it_is_written(world: World) ->
     world.receipt("p1", "a", "b")
     settled = await world.look(after=2)
     assert world.writes == 1
-    assert settled.requeue_after is not None
-    assert settled.requeue_after > 3
+    assert settled.next_look is not None
+    assert settled.next_look > 3
 
 
 async def test_another_content_is_told_at_once(world: World) -> None:
@@ -189,14 +173,23 @@ async def test_nothing_is_written_while_nothing_changes(world: World) -> None:
     assert world.writes == 1
 
 
-async def test_a_receipt_is_no_reason_to_judge_the_content_again(world: World) -> None:
+async def test_a_receipt_is_no_reason_to_judge_the_content_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[Resource] = []
+
+    def counted(resource: Resource, part: Callable[[str], Resource | None]) -> Validation:
+        judged.append(resource)
+        return validate(resource, part)
+
+    monkeypatch.setattr(module, "validate", counted)
     for number in range(5):
         world.receipt("p1", *(f"m{each}" for each in range(number)))
         await world.look(after=2)
-    assert world.verdict.times == 1
+    assert len(judged) == 1
     world.generation = 2
     await world.look()
-    assert world.verdict.times == 2
+    assert len(judged) == 2
 
 
 async def test_an_unsound_content_is_counted_as_well(world: World) -> None:

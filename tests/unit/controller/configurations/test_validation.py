@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from controller.api.meta import Resource
-from controller.configurations.validation import ConfigurationReconciler
-from controller.runtime.cache import Cache
+from controller.configurations.validation import Validation, validate
+from controller.runtime.result import Done
 from controller.runtime.setbacks import Setback, Stalled, Waiting
-from controller.runtime.settle import Outcome
 from evaluator.flags.canonical import digest
 from evaluator.flags.parse import parse
-from tests.unit.controller.flagsets.world import BROKEN, ODD, START, flag
+from tests.unit.controller.flagsets.world import BROKEN, ODD, flag
 
 GOOD = {"flags": {"a": flag(), "b": flag()}, "metadata": {"flagSetId": "mine"}}
 SHARD = {"digest": "sha256:1", "flagSpec": {"flags": {"a": flag()}}}
@@ -23,21 +22,20 @@ def configuration(spec: dict[str, Any], kind: str = "FeatureFlagConfiguration") 
     return Resource.of({"kind": kind, "metadata": {"name": "x", "namespace": "shop"}, "spec": spec})
 
 
-async def judged(resource: Resource, *others: Resource) -> Outcome | Setback:
-    objects = Cache()
-    for each in others:
-        objects.learn(each)
-    try:
-        return await ConfigurationReconciler(objects).reconcile(resource, START)
-    except Setback as setback:
-        return setback
+def judged(resource: Resource, *shards: Resource) -> Validation:
+    return validate(resource, {each.name: each for each in shards}.get)
+
+
+def refused(found: Validation) -> tuple[type[Setback], str]:
+    assert isinstance(found.outcome, Setback)
+    return type(found.outcome), found.outcome.reason
 
 
 @pytest.mark.parametrize("kind", ["FeatureFlagConfiguration", "FeatureFlag"])
-async def test_what_is_sound_is_counted_and_digested(kind: str) -> None:
-    verdict = await judged(configuration({"flagSpec": GOOD}, kind))
-    assert isinstance(verdict, Outcome)
-    assert verdict.message == "2 flags are sound"
+def test_what_is_sound_is_counted_and_digested(kind: str) -> None:
+    verdict = judged(configuration({"flagSpec": GOOD}, kind))
+    assert isinstance(verdict.outcome, Done)
+    assert verdict.outcome.message == "2 flags are sound"
     assert verdict.status == {
         "flags": 2,
         "digest": digest(parse(json.dumps(GOOD).encode(), file="x.json").flag_set),
@@ -47,75 +45,75 @@ async def test_what_is_sound_is_counted_and_digested(kind: str) -> None:
     }
 
 
-async def test_the_revision_that_last_changed_it_is_told() -> None:
+def test_the_revision_that_last_changed_it_is_told() -> None:
     told = {"metadata": {"flagstaff.dev/revision": "main@sha1:r1"}}
-    verdict = await judged(configuration({"flagSpec": GOOD | told}))
+    verdict = judged(configuration({"flagSpec": GOOD | told}))
     assert verdict.status["revision"] == "main@sha1:r1"
 
 
-async def test_a_problem_s_place_is_its_path_in_the_object() -> None:
-    verdict = await judged(configuration({"flagSpec": {"flags": {"a": BROKEN, "b": flag()}}}))
-    assert (type(verdict), getattr(verdict, "reason", "")) == (Stalled, "InvalidFlags")
-    assert verdict.message.startswith("spec.flagSpec.flags.a.defaultVariant: `variants` has no ")
-    assert verdict.message.endswith(". Correct it where this object is written")
+def test_a_problem_s_place_is_its_path_in_the_object() -> None:
+    verdict = judged(configuration({"flagSpec": {"flags": {"a": BROKEN, "b": flag()}}}))
+    assert refused(verdict) == (Stalled, "InvalidFlags")
+    assert verdict.outcome.message.startswith("spec.flagSpec.flags.a.defaultVariant: `variants` has no ")
+    assert verdict.outcome.message.endswith(". Correct it where this object is written")
     (problem,) = verdict.status["problems"]
     assert problem.keys() == {"severity", "path", "message"}
     assert problem["path"] == "spec.flagSpec.flags.a.defaultVariant"
     assert (verdict.status["flags"], "digest" in verdict.status) == (1, True)
 
 
-async def test_a_warning_is_told_and_is_no_failure() -> None:
-    verdict = await judged(configuration({"flagSpec": {"flags": {"a": ODD}}}))
-    assert isinstance(verdict, Outcome)
-    assert verdict.message.startswith("1 flag is served, with a warning: ")
+def test_a_warning_is_told_and_is_no_failure() -> None:
+    verdict = judged(configuration({"flagSpec": {"flags": {"a": ODD}}}))
+    assert isinstance(verdict.outcome, Done)
+    assert verdict.outcome.message.startswith("1 flag is served, with a warning: ")
     assert verdict.status["problems"][0]["severity"] == "warning"
 
 
-async def test_an_object_without_flags_says_where_they_belong() -> None:
-    verdict = await judged(configuration({}))
-    assert (type(verdict), getattr(verdict, "reason", "")) == (Stalled, "InvalidSpec")
-    assert verdict.message.startswith("spec.flagSpec: ")
+def test_an_object_without_flags_says_where_they_belong() -> None:
+    verdict = judged(configuration({}))
+    assert refused(verdict) == (Stalled, "InvalidSpec")
+    assert verdict.outcome.message.startswith("spec.flagSpec: ")
 
 
-async def test_a_document_that_cannot_be_read_has_no_digest() -> None:
-    verdict = await judged(configuration({"featureFlagSpec": "{"}))
-    assert isinstance(verdict, Stalled)
-    assert verdict.message.startswith("spec.featureFlagSpec: ")
+def test_a_document_that_cannot_be_read_has_no_digest() -> None:
+    verdict = judged(configuration({"featureFlagSpec": "{"}))
+    assert isinstance(verdict.outcome, Stalled)
+    assert verdict.outcome.message.startswith("spec.featureFlagSpec: ")
     assert (verdict.status["flags"], "digest" in verdict.status) == (0, False)
 
 
-async def test_the_historic_form_is_sound_with_a_word_about_its_types() -> None:
+def test_the_historic_form_is_sound_with_a_word_about_its_types() -> None:
     old = {"a": {"returnType": "string", "state": "enabled", "variants": {"x": 1},
                  "defaultVariant": "x"}}  # fmt: skip
-    verdict = await judged(configuration({"featureFlagSpec": json.dumps(old)}))
-    assert isinstance(verdict, Outcome)
+    verdict = judged(configuration({"featureFlagSpec": json.dumps(old)}))
+    assert isinstance(verdict.outcome, Done)
     (problem,) = verdict.status["problems"]
     assert problem["path"] == "spec.featureFlagSpec"
     assert problem["message"] == "flag 'a': returnType is string, not so: x"
 
 
-async def test_a_set_is_waited_for_until_its_last_shard_is_there() -> None:
-    verdict = await judged(configuration(INDEX))
-    assert (type(verdict), getattr(verdict, "reason", "")) == (Waiting, "ShardsMissing")
-    assert verdict.message.startswith("FlagShard part is not there yet; ")
+def test_a_set_is_waited_for_until_its_last_shard_is_there() -> None:
+    verdict = judged(configuration(INDEX))
+    assert refused(verdict) == (Waiting, "ShardsMissing")
+    assert verdict.outcome.message.startswith("FlagShard part is not there yet; ")
     meta = {"name": "part", "namespace": "shop"}
     shard = Resource.of({"kind": "FlagShard", "metadata": meta, "spec": SHARD})
-    assert (await judged(configuration(INDEX), shard)).message == "1 flag is sound"
+    assert judged(configuration(INDEX), shard).outcome.message == "1 flag is sound"
 
 
-async def test_a_shard_of_another_content_is_not_the_one_that_is_listed() -> None:
+def test_a_shard_of_another_content_is_not_the_one_that_is_listed() -> None:
     meta = {"name": "part", "namespace": "shop"}
     other = Resource.of({"kind": "FlagShard", "metadata": meta, "spec": SHARD | {"digest": "?"}})
-    assert isinstance(await judged(configuration(INDEX), other), Waiting)
+    assert isinstance(judged(configuration(INDEX), other).outcome, Waiting)
 
 
-async def test_problems_are_bounded_and_counted() -> None:
+def test_problems_are_bounded_and_counted() -> None:
     flags = {f"f{number}": BROKEN for number in range(200)}
-    verdict = await judged(configuration({"flagSpec": {"flags": flags}}))
+    verdict = judged(configuration({"flagSpec": {"flags": flags}}))
     assert (len(verdict.status["problems"]), verdict.status["problemCount"]) == (50, 200)
-    assert "(and 199 more)" in verdict.message
+    assert "(and 199 more)" in verdict.outcome.message
 
 
-async def test_the_same_object_has_the_same_verdict() -> None:
-    one, other = [await judged(configuration({"flagSpec": {"flags": {"a": BROKEN}}})) for _ in "ab"]
-    assert (one.message, one.status) == (other.message, other.status)
+def test_the_same_object_has_the_same_verdict() -> None:
+    one, other = [judged(configuration({"flagSpec": {"flags": {"a": BROKEN}}})) for _ in "ab"]
+    assert (one.outcome.message, one.status) == (other.outcome.message, other.status)

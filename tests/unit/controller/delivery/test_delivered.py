@@ -11,7 +11,8 @@ import pytest
 from controller.api.configuration import MissingShardsError
 from controller.api.fields import InvalidSpecError
 from controller.api.meta import Resource
-from controller.configurations.validation import ConfigurationReconciler
+from controller.configurations.reconciler import ConfigurationReconciler
+from controller.delivery.claims import Claims
 from controller.delivery.delivered import delivered, no_progress
 from controller.proxy.streams.building import EncodedFlagSet, build
 from controller.runtime.cache import Cache
@@ -32,9 +33,9 @@ def nothing(_: str) -> Resource | None:
 
 
 async def digest_in_status(resource: Resource, progress: Progress) -> object:
-    reconciler = ConfigurationReconciler(Cache(), lambda _: progress)
-    outcome = await reconciler.reconcile(resource, datetime(2026, 1, 1, tzinfo=UTC))
-    return outcome.status["digest"]
+    reconciler = ConfigurationReconciler(Cache(), Claims(), progress=lambda _: progress)
+    result = await reconciler.reconcile(resource, datetime(2026, 1, 1, tzinfo=UTC))
+    return result.status["digest"]
 
 
 async def test_proxy_and_status_digest_a_set_under_rollout_alike() -> None:

@@ -113,7 +113,7 @@ async def test_one_that_is_gone_is_waited_for_and_asked_for_again(server: str) -
         caught.message
         == f"{server}/404 does not exist any more; waiting for the source to publish a new artifact"
     )
-    assert caught.requeue_after == pytest.approx(30)
+    assert caught.delay == pytest.approx(30)
 
 
 async def test_another_content_is_refused_and_tried_again(server: str) -> None:

@@ -638,7 +638,7 @@ async def test_who_overwrites_without_end_is_answered_with_pauses_and_named_once
 async def test_a_dispute_is_over_once_nothing_was_changed_for_a_minute(world: World) -> None:
     seen = (await fought(world, 3))[-1]
     assert disputed(seen)
-    again = seen.settled.requeue_after
+    again = seen.settled.next_look
     assert again is not None
     assert 60 <= again <= 70
     assert disputed(await world.look(after=again)) is None
@@ -655,7 +655,7 @@ async def test_a_dispute_is_over_then_though_the_newest_commit_is_bad(world: Wor
 
 async def test_what_was_not_put_right_at_once_is_after_the_pause(world: World) -> None:
     seen = (await fought(world, 4))[-1]
-    assert (seen.writes, seen.settled.requeue_after) == ([], 4.0)
+    assert (seen.writes, seen.settled.next_look) == ([], 4.0)
     assert (await world.look(after=4.0)).writes == [APPLY]
 
 
@@ -990,8 +990,9 @@ async def test_a_flag_set_that_goes_while_it_is_looked_at_writes_nothing(how: st
         world.flag_set()
     if how == "going":
         world.cluster.objects.learn(replace(resource, deleting=True))
-    with pytest.raises(Waiting, match="the FlagSet is being deleted"):
-        await world.reconciler.reconcile(resource, world.now)
+    outcome = (await world.reconciler.reconcile(resource, world.now)).outcome
+    assert isinstance(outcome, Waiting)
+    assert outcome.message == "the FlagSet is being deleted"
     assert world.cluster.taken() == []
 
 
@@ -1018,7 +1019,7 @@ async def test_the_next_look_is_after_the_interval_give_or_take(random: float, s
     world.commit("r1", document(a=flag()))
     world.flag_set(interval="10m")
     object.__setattr__(world.reconciler, "random", lambda: random)
-    assert (await world.look()).settled.requeue_after == pytest.approx(seconds)
+    assert (await world.look()).settled.next_look == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["{", document(a=BROKEN)], ids=["refused", "missing"])
@@ -1026,7 +1027,7 @@ async def test_a_stalled_set_is_looked_at_again_too(text: str) -> None:
     world = World()
     world.commit("r1", text)
     world.flag_set(interval="5m")
-    assert (await world.look()).settled.requeue_after == pytest.approx(300.0)
+    assert (await world.look()).settled.next_look == pytest.approx(300.0)
 
 
 # -- dependencies ------------------------------------------------------------------------------------------------------

@@ -228,14 +228,11 @@ class World:
         """One turn of the loop."""
         self.now += timedelta(seconds=after)
         resource = self.cluster.the(KIND, name)
-        try:
-            result: Any = await self.reconciler.reconcile(resource, self.now)
-        except Setback as setback:
-            result = setback
+        result = await self.reconciler.reconcile(resource, self.now)
         settled = settle(resource, result, self.now)
         changed = settled.status != resource.status
         self.cluster.put(body_of(resource) | {"status": settled.status})
-        return Looked(settled, changed, type(result).__name__, self.cluster.taken())
+        return Looked(settled, changed, type(result.outcome).__name__, self.cluster.taken())
 
     def document(self, name: str = "checkout", kind: str = CONFIGURATION) -> dict[str, Any]:
         """What is delivered."""
@@ -281,4 +278,4 @@ class Looked:
     @property
     def said(self) -> list[str]:
         """`Reason: message` of each Event."""
-        return [f"{each.reason}: {each.message}" for each in self.settled.news]
+        return [f"{each.reason}: {each.message}" for each in self.settled.events]

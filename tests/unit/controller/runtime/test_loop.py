@@ -18,8 +18,8 @@ from controller.runtime import loop as module
 from controller.runtime.cache import Cache
 from controller.runtime.loop import Loop
 from controller.runtime.queue import Backoff, KeyedQueue
+from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Failed, Setback, Stalled
-from controller.runtime.settle import Outcome
 from evaluator.logs import JsonLines
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = ObjectKey("FlagSource", "shop", "flags")
-DONE = Outcome("done")
+DONE = Result(Done("done"))
 
 
 def seen(
@@ -51,7 +51,7 @@ async def until(true: Callable[[], bool]) -> None:
 class ScriptedReconciler:
     """Does what it is told, and notes what it was given."""
 
-    results: list[Outcome | Exception] = field(default_factory=list)
+    results: list[Result | Exception] = field(default_factory=list)
     given: list[Resource] = field(default_factory=list)
     forgotten: list[ObjectKey] = field(default_factory=list)
     gate: asyncio.Event | None = None
@@ -59,7 +59,7 @@ class ScriptedReconciler:
     working: list[ObjectKey] = field(default_factory=list)
     twice: bool = False
 
-    async def reconcile(self, resource: Resource, now: datetime) -> Outcome:
+    async def reconcile(self, resource: Resource, now: datetime) -> Result:
         assert now == NOW
         self.twice |= resource.key in self.working
         self.working.append(resource.key)
@@ -116,7 +116,7 @@ class Counting:
 class Around:
     """A loop and all that it touches; backoff is too short to be noticed."""
 
-    def __init__(self, *results: Outcome | Exception, places: int = 4) -> None:
+    def __init__(self, *results: Result | Exception, places: int = 4) -> None:
         self.reconciler = ScriptedReconciler(list(results))
         self.objects = Cache()
         self.server = ApiServer(self.objects)
@@ -181,7 +181,7 @@ async def test_what_is_said_of_an_object_is_one_line_of_the_log_with_its_name_an
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    failed = Stalled("A", "a", status={"lastAttemptedRevision": "main@sha1:r1"})
+    failed = Result.of(Stalled("A", "a"), status={"lastAttemptedRevision": "main@sha1:r1"})
     async with running(Around(failed)) as around:
         around.see(seen())
         await around.settled(1)
@@ -215,7 +215,7 @@ async def test_what_nobody_foresaw_is_a_failure_that_tells_no_details(
 
 
 async def test_a_look_is_taken_again_after_the_time_that_was_asked_for() -> None:
-    async with running(Around(Outcome("done", requeue_after=0.001))) as around:
+    async with running(Around(Result(Done("done"), next_look=0.001))) as around:
         around.see(seen())
         await around.settled(2)
         assert len(around.server.written) == 1

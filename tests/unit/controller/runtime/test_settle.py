@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from controller.api.conditions import MESSAGE_CHARACTERS, Condition, find
 from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
 from controller.runtime.news import News
-from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
-from controller.runtime.settle import Outcome, Settled, progressing, settle
+from controller.runtime.result import Done, Result
+from controller.runtime.setbacks import Failed, Stalled, Waiting
+from controller.runtime.settle import Settled, progressing, settle
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)
@@ -29,7 +30,7 @@ def resource(generation: int = 1, **status: Any) -> Resource:
     return Resource(key, "u", generation, "1", status=status or {"observedGeneration": -1})
 
 
-def after(*results: Outcome | Setback, start: Resource | None = None) -> Resource:
+def after(*results: Result, start: Resource | None = None) -> Resource:
     found = start or resource()
     for result in results:
         found = replace(found, status=settle(found, result, NOW).status)
@@ -40,9 +41,11 @@ def summary(status: Any) -> dict[str, tuple[str, str]]:
     return {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
 
 
-GOOD = Outcome("stored main@sha1:1")
-BROKEN = Failed("GitOperationFailed", "no route to host")
-ENDLESS = Failed("GitOperationFailed", "x" * 5000)
+GOOD = Result(Done("stored main@sha1:1"))
+BROKEN = Result.of(Failed("GitOperationFailed", "no route to host"))
+ENDLESS = Result.of(Failed("GitOperationFailed", "x" * 5000))
+INVALID = Result.of(Stalled("URLInvalid", "?"))
+EMPTY = Result.of(Waiting("Empty", "-"))
 
 
 @pytest.mark.parametrize(
@@ -55,41 +58,41 @@ ENDLESS = Failed("GitOperationFailed", "x" * 5000)
             True, (News("GitOperationFailed", "no route to host", warning=True),), id="failed",
         ),
         pytest.param(
-            Stalled("URLInvalid", "what?"),
+            Result.of(Stalled("URLInvalid", "what?")),
             {"Ready": ("False", "URLInvalid"), "Stalled": ("True", "URLInvalid")},
             False, (News("URLInvalid", "what?", warning=True),), id="stalled",
         ),
         pytest.param(
-            Waiting("EmptyRepository", "no commit yet"),
+            Result.of(Waiting("EmptyRepository", "no commit yet")),
             {"Ready": ("False", "EmptyRepository"), "Reconciling": ("True", "Progressing")},
             False, (), id="waiting",
         ),
     ],
 )  # fmt: skip
 def test_a_first_result_is_summed_up(
-    result: Outcome | Setback, conditions: Any, retry: bool, news: tuple[News, ...]
+    result: Result, conditions: Any, retry: bool, news: tuple[News, ...]
 ) -> None:
     settled = settle(resource(), result, NOW)
     assert summary(settled.status) == conditions
     assert settled.status["observedGeneration"] == 1
-    assert (settled.retry, settled.news) == (retry, news)
+    assert (settled.retry, settled.events) == (retry, news)
 
 
 @pytest.mark.parametrize(
     "result",
-    [GOOD, BROKEN, Stalled("URLInvalid", "?"), Waiting("Empty", "-"), ENDLESS],
+    [GOOD, BROKEN, INVALID, EMPTY, ENDLESS],
     ids=["good", "failed", "stalled", "waiting", "endless"],
 )
-def test_the_same_again_writes_nothing_and_says_nothing(result: Outcome | Setback) -> None:
+def test_the_same_again_writes_nothing_and_says_nothing(result: Result) -> None:
     before = after(result)
     settled = settle(before, result, LATER)
     assert settled.status == before.status
-    assert settled.news == ()
+    assert settled.events == ()
 
 
 def test_a_transition_has_its_time_and_another_word_for_the_same_has_none() -> None:
     failing = after(GOOD)
-    again = settle(failing, Outcome("stored main@sha1:2"), LATER).status
+    again = settle(failing, Result(Done("stored main@sha1:2")), LATER).status
     failed = settle(failing, BROKEN, LATER).status
     times = [find(each["conditions"], "Ready") for each in (again, failed)]
     assert [each and each["lastTransitionTime"] for each in times] == [
@@ -99,9 +102,10 @@ def test_a_transition_has_its_time_and_another_word_for_the_same_has_none() -> N
 
 
 def test_a_setback_keeps_what_was_found_before_and_adds_what_it_found() -> None:
-    stored = Outcome("stored", status={"artifact": {"revision": "1"}, "size": 1}, details=(DETAIL,))
+    stored = Result(Done("stored"), status={"artifact": {"revision": "1"}, "size": 1}, details=(DETAIL,))
     gone = Condition("ArtifactInStorage", "False", "ArtifactGone", "lost")
-    failed = Failed("GitOperationFailed", "no", status={"size": None, "attempted": "2"}, details=(gone,))
+    down = Failed("GitOperationFailed", "no")
+    failed = Result.of(down, status={"size": None, "attempted": "2"}, details=(gone,))
     status = after(stored, failed).status
     assert {name: status.get(name) for name in ("artifact", "size", "attempted")} == {
         "artifact": {"revision": "1"}, "size": None, "attempted": "2",
@@ -112,42 +116,41 @@ def test_a_setback_keeps_what_was_found_before_and_adds_what_it_found() -> None:
 
 
 def test_a_setback_ends_what_it_says_holds_no_longer() -> None:
-    ended = Failed("GitOperationFailed", "no")
-    ended.ended = ("ArtifactInStorage",)
+    ended = replace(BROKEN, ended=("ArtifactInStorage",))
     found = after(replace(GOOD, details=(DETAIL,)), ended)
     assert summary(found.status).keys() == {"Ready", "Reconciling"}
 
 
 def test_a_good_outcome_removes_what_it_does_not_say() -> None:
-    stored = Outcome("stored", status={"artifact": {}, "ignored": None}, details=(DETAIL,))
+    stored = Result(Done("stored"), status={"artifact": {}, "ignored": None}, details=(DETAIL,))
     assert after(stored).status.keys() == {"artifact", "observedGeneration", "conditions"}
     assert after(stored, GOOD).status.keys() == {"observedGeneration", "conditions"}
 
 
 def test_what_works_again_is_said_once() -> None:
     failing = after(GOOD, BROKEN)
-    assert settle(failing, GOOD, LATER).news == (News("Recovered", GOOD.message),)
-    assert settle(after(GOOD, BROKEN, GOOD), GOOD, LATER).news == ()
-    assert settle(after(Stalled("URLInvalid", "?")), GOOD, LATER).news[0].reason == "Recovered"
+    assert settle(failing, GOOD, LATER).events == (News("Recovered", GOOD.outcome.message),)
+    assert settle(after(GOOD, BROKEN, GOOD), GOOD, LATER).events == ()
+    assert settle(after(INVALID), GOOD, LATER).events[0].reason == "Recovered"
 
 
 def test_what_was_waited_for_is_no_recovery() -> None:
-    assert settle(after(Waiting("Empty", "-")), GOOD, LATER).news == ()
+    assert settle(after(EMPTY), GOOD, LATER).events == ()
 
 
-@pytest.mark.parametrize("setback", [BROKEN, Stalled("URLInvalid", "?")])
-def test_a_slow_recovery_is_said_too(setback: Setback) -> None:
+@pytest.mark.parametrize("setback", [BROKEN, INVALID])
+def test_a_slow_recovery_is_said_too(setback: Result) -> None:
     failing = after(GOOD, setback)
     slow = replace(failing, status=progressing(failing, "working", NOW))
-    assert [each.reason for each in settle(slow, GOOD, LATER).news] == ["Recovered"]
-    assert settle(slow, setback, LATER).news == ()
+    assert [each.reason for each in settle(slow, GOOD, LATER).events] == ["Recovered"]
+    assert settle(slow, setback, LATER).events == ()
 
 
 def test_another_failure_is_news_and_a_reconciles_own_news_follow() -> None:
-    other = Failed("AuthenticationFailed", "denied", news=(News("Held", "banner"),))
-    said = settle(after(BROKEN), other, NOW).news
+    other = Result.of(Failed("AuthenticationFailed", "denied"), events=(News("Held", "banner"),))
+    said = settle(after(BROKEN), other, NOW).events
     assert [each.reason for each in said] == ["AuthenticationFailed", "Held"]
-    told = settle(after(BROKEN), Outcome("ok", news=(News("NewArtifact", "x"),)), NOW).news
+    told = settle(after(BROKEN), Result(Done("ok"), events=(News("NewArtifact", "x"),)), NOW).events
     assert [each.reason for each in told] == ["Recovered", "NewArtifact"]
 
 
@@ -185,12 +188,13 @@ def test_a_message_is_cut_where_nobody_reads_on() -> None:
 texts = st.text("ab", min_size=1, max_size=3)
 details = st.sampled_from([(), (DETAIL,), (Condition("Complete", "False", "Held", "one"),)])
 fields = st.dictionaries(st.sampled_from(["artifact", "revision"]), texts | st.none(), max_size=2)
-results = st.one_of(
-    st.builds(Outcome, texts, status=fields, details=details),
-    st.builds(Failed, texts, texts, status=fields, details=details),
-    st.builds(Stalled, texts, texts, status=fields, details=details),
-    st.builds(Waiting, texts, texts, status=fields, details=details),
+outcomes = st.one_of(
+    st.builds(Done, texts),
+    st.builds(Failed, texts, texts),
+    st.builds(Stalled, texts, texts),
+    st.builds(Waiting, texts, texts),
 )
+results = st.builds(Result, outcomes, status=fields, details=details)
 
 
 @dataclass(frozen=True)
@@ -200,7 +204,7 @@ class Step:
     edited: bool
     asked: str | None
     slow: bool
-    result: Outcome | Setback
+    result: Result
 
 
 steps = st.lists(st.builds(Step, st.booleans(), st.none() | texts, st.booleans(), results), max_size=8)

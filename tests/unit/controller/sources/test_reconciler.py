@@ -100,11 +100,7 @@ class Life:
 
     async def look(self, *, written: bool = True, **more: Any) -> Settled:
         resource = Resource(KEY, "uid", 1, "1", spec=self.spec, status=self.status, **more)
-        try:
-            result: Any = await self.reconciler.reconcile(resource, self.now)
-        except Setback as setback:
-            result = setback
-        settled = settle(resource, result, self.now)
+        settled = settle(resource, await self.reconciler.reconcile(resource, self.now), self.now)
         if written:
             self.status = settled.status
         self.now += timedelta(minutes=1)
@@ -148,21 +144,21 @@ async def test_a_new_source_gets_an_artifact(life: Life) -> None:
     assert artifact["metadata"]["flagstaff.dev/author"] == "Ada <ada@example.com>"
     assert life.stored() == {"flags.json": b"{}"}
     assert life.condition("Ready") == life.condition("ArtifactInStorage") == IN_STORAGE
-    assert [news.reason for news in after.news] == ["NewArtifact"]
-    assert "'Turn it on' of Ada" in after.news[0].message
+    assert [event.reason for event in after.events] == ["NewArtifact"]
+    assert "'Turn it on' of Ada" in after.events[0].message
 
 
 async def test_a_look_that_finds_nothing_new_fetches_and_says_nothing(settled: Life) -> None:
     before = settled.status
     after = await settled.look()
-    assert (after.status, after.news, settled.source.fetched) == (before, (), 1)
+    assert (after.status, after.events, settled.source.fetched) == (before, (), 1)
 
 
 async def test_the_next_look_is_an_interval_away_more_or_less(life: Life) -> None:
     delays = []
     for random in ([0.0], [0.5], [1.0]):
         life.reconciler = SourceReconciler({"git": life.source}, life.storages, life.expected, random.pop)
-        delays.append((await life.look()).requeue_after)
+        delays.append((await life.look()).next_look)
     assert delays == pytest.approx([570.0, 600.0, 630.0])
 
 
@@ -171,7 +167,7 @@ async def test_a_new_commit_makes_a_new_artifact(settled: Life) -> None:
     after = await settled.look()
     assert settled.status["artifact"]["revision"] == f"main@sha1:{SECOND}"
     assert settled.stored() == {"flags.json": b"2"}
-    assert [news.reason for news in after.news] == ["NewArtifact"]
+    assert [event.reason for event in after.events] == ["NewArtifact"]
 
 
 async def test_a_commit_that_changes_no_file_is_no_news(settled: Life) -> None:
@@ -180,13 +176,13 @@ async def test_a_commit_that_changes_no_file_is_no_news(settled: Life) -> None:
     after = await settled.look()
     artifact = settled.status["artifact"]
     assert (artifact["digest"], artifact["revision"]) == (digest, f"main@sha1:{SECOND}")
-    assert after.news == ()
+    assert after.events == ()
 
 
 async def test_what_was_left_out_is_told(life: Life) -> None:
     life.source.skipped = ("a: symlink, not followed",)
     after = await life.look()
-    assert after.news[0].message.endswith("left out: a: symlink, not followed")
+    assert after.events[0].message.endswith("left out: a: symlink, not followed")
 
 
 async def test_what_was_left_out_is_noted_in_the_artifact_unless_it_is_ignored(life: Life) -> None:
@@ -222,7 +218,7 @@ async def test_in_an_outage_the_artifact_stays_and_the_reason_is_said_once(
     assert settled.condition("Ready") == ("False", outage.reason)
     assert settled.condition("ArtifactInStorage") == IN_STORAGE
     assert settled.status["artifact"] == artifact
-    assert (first.retry, [news.warning for news in first.news], second.news) == (True, [True], ())
+    assert (first.retry, [event.warning for event in first.events], second.events) == (True, [True], ())
 
 
 async def test_an_outage_before_the_first_artifact_promises_nothing(life: Life) -> None:
@@ -238,7 +234,7 @@ async def test_the_end_of_an_outage_is_said(settled: Life) -> None:
     settled.source.resolving = None
     after = await settled.look()
     assert settled.condition("Ready") == IN_STORAGE
-    assert [news.reason for news in after.news] == ["Recovered"]
+    assert [event.reason for event in after.events] == ["Recovered"]
     assert settled.source.fetched == 1
 
 
@@ -280,7 +276,7 @@ async def test_what_is_lost_is_fetched_again_and_is_no_news(
     if restarted:
         settled.restart()
     after = await settled.look()
-    assert (after.status, after.news, settled.source.fetched) == (before, (), 2)
+    assert (after.status, after.events, settled.source.fetched) == (before, (), 2)
     assert settled.stored() == {"flags.json": b"{}"}
 
 
@@ -391,15 +387,15 @@ async def test_a_spec_that_cannot_be_read_stalls_and_names_its_field(
     settled.spec = spec
     after = await settled.look()
     assert settled.condition("Stalled") == ("True", "InvalidSpec")
-    assert named in after.news[0].message
-    assert (after.retry, after.requeue_after) == (False, None)
+    assert named in after.events[0].message
+    assert (after.retry, after.next_look) == (False, None)
     assert settled.condition("ArtifactInStorage") == IN_STORAGE
 
 
 async def test_what_only_its_user_can_change_is_not_looked_at_again(life: Life) -> None:
     life.source.opening = Stalled("URLInvalid", "no such place")
     after = await life.look()
-    assert (after.retry, after.requeue_after) == (False, None)
+    assert (after.retry, after.next_look) == (False, None)
 
 
 @pytest.mark.parametrize("step", ["resolving", "fetching"])
@@ -412,15 +408,15 @@ async def test_what_a_commit_can_put_right_is_looked_at_again(
     setattr(life.source, step, setback)
     after = await life.look()
     assert life.condition("Ready") == ("False", setback.reason)
-    assert after.requeue_after == 600.0
+    assert after.next_look == 600.0
 
 
 async def test_a_commit_that_was_pushed_is_looked_for_until_it_is_seen(settled: Life) -> None:
     settled.expected.expect(KEY, SECOND, settled.now)
     after = await settled.look()
-    assert (after.requeue_after, after.news) == (0.25, ())
+    assert (after.next_look, after.events) == (0.25, ())
     settled.source.commit = SECOND
-    assert (await settled.look()).requeue_after == 600.0
+    assert (await settled.look()).next_look == 600.0
 
 
 async def test_while_a_commit_is_expected_only_the_newest_will_do(settled: Life) -> None:

@@ -1,0 +1,120 @@
+"""FeatureFlagConfiguration and FeatureFlag: is the content valid, who serves it, and which other object claims its
+name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from controller.api import shard
+from controller.api.conditions import PROPAGATED, UNDISPUTED
+from controller.api.meta import ObjectKey
+from controller.configurations import name_conflicts, serving
+from controller.configurations.propagation import FIELDS, propagation
+from controller.configurations.validation import validate
+from controller.delivery.delivered import no_progress
+from controller.delivery.members import count
+from controller.runtime.result import Done, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from controller.api.meta import Resource
+    from controller.configurations.live_proxies import LiveProxies
+    from controller.configurations.serving import Serving
+    from controller.configurations.validation import Validation
+    from controller.delivery.claims import Claims
+    from controller.runtime.cache import Cache
+    from evaluator.flags.effective import Progress
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What was found of one object's content: receipts come far more often than that changes."""
+
+    content: tuple[Any, ...]
+    validation: Validation
+    pace: float
+    """Seconds between two writes of who serves it."""
+    written_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationReconciler:
+    """Judges; changes nothing but status."""
+
+    objects: Cache
+    claims: Claims
+    proxies: LiveProxies | None = None
+    """Whose reports on who serves an object are summed up. None: the kind has no such reports."""
+    progress: Callable[[Resource], Progress] = no_progress
+    """Rollouts and overrides of an object: what is served is digested, as at the proxy."""
+    _kept: dict[ObjectKey, _Kept] = field(default_factory=dict)
+
+    async def reconcile(self, resource: Resource, now: datetime) -> Result:
+        """Validate a new content, sum up who serves it, and name conflicts: in full by a condition, and by the
+        message of what is valid.
+        """
+        kept = await self._validated(resource)
+        served = await self._served(resource, kept, now)
+        conflicts = name_conflicts.described(self.claims.conflicts_of(resource.key), resource.key)
+        outcome = kept.validation.outcome
+        if isinstance(outcome, Done):
+            # `Ready` stays True: the object itself is valid.
+            texts = (text for _, text in conflicts)
+            outcome = replace(outcome, message="; ".join((outcome.message, *texts)))
+        return Result(
+            outcome,
+            status={**kept.validation.status, **dict.fromkeys(FIELDS), **served.status},
+            details=(*served.details, *name_conflicts.name_conflict(conflicts)),
+            ended=(PROPAGATED, UNDISPUTED),
+            events=name_conflicts.new_conflicts(resource.status, conflicts),
+            next_look=served.next_look,
+        )
+
+    def forget(self, key: ObjectKey) -> None:
+        """It is gone."""
+        self._kept.pop(key, None)
+
+    async def _validated(self, resource: Resource) -> _Kept:
+        def part(name: str) -> Resource | None:
+            return self.objects.get(ObjectKey(shard.KIND, resource.namespace, name))
+
+        parts = [part(name) for name in shard.names(resource.spec)]
+        versions = [(each.name, each.resource_version) for each in parts if each is not None]
+        content = (resource.uid, resource.generation, *versions)
+        known = self._kept.get(resource.key)
+        if known is not None and known.content == content:
+            return known
+        validation = await asyncio.to_thread(validate, resource, part, self.progress(resource))
+        size = await asyncio.to_thread(lambda: len(json.dumps(resource.spec)))
+        written_at = None if known is None else known.written_at
+        kept = self._kept[resource.key] = _Kept(content, validation, serving.pace(size), written_at)
+        return kept
+
+    async def _served(self, resource: Resource, kept: _Kept, now: datetime) -> Serving:
+        """Who serves it: the new state, or the one that is written already for as long as it is too soon to
+        write again.
+        """
+        before = serving.written(resource.status)
+        digest: str = kept.validation.status.get("digest", "")
+        alive = () if self.proxies is None else self.proxies.alive
+        found = serving.receipts(resource, self.objects, alive) if digest else []
+        if found:
+            summed = await asyncio.to_thread(count, found, digest)
+            what = kept.validation.status.get("revision") or digest
+            new = serving.reported(propagation(summed, what, resource.status, now))
+        else:
+            new = serving.reported(None)
+        if new.says_the_same(before):
+            return new
+        if kept.written_at is not None and digest == resource.status.get("digest", ""):
+            wait = kept.pace - (now - kept.written_at).total_seconds()
+            if wait > 0:
+                return replace(before, next_look=wait)
+        kept.written_at = now
+        return new
