@@ -96,7 +96,7 @@ class Cluster:
         """One request as it is, whatever the answer; tried once. Raises Failed where there is no answer."""
         return await self._server.once(method, path, query or {}, body)
 
-    # -- objects ---------------------------------------------------------------------------------------------------
+    # -- objects ---------------------------------------------------------------------------------------------
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """An object's body, or None."""
@@ -214,7 +214,7 @@ class Cluster:
             # A Status, or the object as it was.
             require_good(answer, kind, name)
 
-    # -- what the loop writes ----------------------------------------------------------------------------------------
+    # -- what the loop writes --------------------------------------------------------------------------------
 
     async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
         """Make `status` the object's. Only what differs is sent, so nobody's other field is touched and

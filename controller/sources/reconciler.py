@@ -1,4 +1,6 @@
-"""FlagSource: resolve the reference, fetch what is new into quarantine, verify it, store it as an artifact."""
+"""FlagSource: resolve the reference, fetch what is new into quarantine, verify it, store it as an
+artifact.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ class SourceReconciler:
     """The verifier that a spec asks for, if it asks for one. Unset: nothing is verified."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Outcome:
-        """Resolve, fetch what is new, verify and store it. A Setback that it raises says what is in storage."""
+        """Resolve, fetch what is new, verify and store it. A Setback that it raises says what is in
+        storage.
+        """
         kept: Artifact | None = None
         try:
             storage, kept = await asyncio.to_thread(self._kept, resource)
@@ -218,7 +222,9 @@ async def _quarantine(revision: Revision) -> AsyncIterator[Path]:
 
 @contextlib.contextmanager
 def _repeated(after: float) -> Iterator[None]:
-    """What is wrong in a source may be corrected there without notice to us: such a setback names the next look."""
+    """What is wrong in a source may be corrected there without notice to us: such a setback names the next
+    look.
+    """
     try:
         yield
     except (Stalled, Waiting) as setback:

@@ -1,5 +1,5 @@
-"""The stages of a cluster over objects in memory, for one source and one flag set: the same reconcilers, loops
-and watches.
+"""The stages of a cluster over objects in memory, for one source and one flag set: the same reconcilers,
+loops and watches.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ log = logging.getLogger(__name__)
 
 STAGES: Final = (FLAG_SOURCES, FLAG_SETS, CONFIGURATIONS)
 _VERDICT: Final = 1.0
-"""Seconds until what is delivered is looked at once more: reading a large set would hold up that it is served."""
+"""Seconds until what is delivered is looked at once more: reading a large set would hold up that it is
+served.
+"""
 _BLAMED: Final = 5
 """Problems of one revision whose lines are looked up; each takes a run of git."""
 
@@ -81,7 +83,9 @@ class RevisionBuilt:
     revision: str
     composition: Composition
     serving: bool
-    """Whether there is a flag set to serve now: this revision's or, where it was refused, an earlier one's."""
+    """Whether there is a flag set to serve now: this revision's or, where it was refused, an earlier
+    one's.
+    """
     removal: BulkRemoval | None = None
     """What it removes, where that is most of the flags."""
     author: str = ""
