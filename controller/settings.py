@@ -70,7 +70,9 @@ Namespace = Annotated[str, BeforeValidator(_own_namespace)]
 
 
 class ControllerSettings(BaseSettings):
-    """One controller process. Each field is an option of `flagstaff controller` and a variable FLAGSTAFF_<NAME>."""
+    """One controller process. Each field is an option of `flagstaff controller` and a variable
+    FLAGSTAFF_<NAME>.
+    """
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
 
@@ -91,11 +93,13 @@ class ControllerSettings(BaseSettings):
     )
     artifact_tokens_file: str = Field(
         default="",
-        description="file of bearer tokens that the artifact server accepts, one per line (default: none needed)",
+        description="file of bearer tokens that the artifact server accepts, one per line "
+        "(default: none needed)",
     )
     artifact_hosts: Names = Field(
         default=(".svc", ".svc.cluster.local"),
-        description="hosts that Flux's artifacts may come from, separated by commas: a name, name:port or .ending",
+        description="hosts that Flux's artifacts may come from, separated by commas: a name, "
+        "name:port or .ending",
     )
     receiver_port: Port = Field(default=9292, description="port for webhooks; 0 takes a free port")
     management_port: Port = Field(
@@ -166,7 +170,8 @@ class ProxySettings(BaseSettings):
     )
     auth_audiences: Names = Field(
         default=("flagstaff-proxy",),
-        description="audiences, separated by commas, one of which a token must name; empty: the API server's own",
+        description="audiences, separated by commas, one of which a token must name; "
+        "empty: the API server's own",
     )
     context: Annotated[dict[str, Any], NoDecode, BeforeValidator(_object)] = Field(
         default_factory=dict,
@@ -179,7 +184,8 @@ class ProxySettings(BaseSettings):
     )
     stream_seconds: Count = Field(
         default=0,
-        description="seconds after which a stream ends; 0: never, or 3600 with --auth enforce, as tokens expire",
+        description="seconds after which a stream ends; 0: never, or 3600 with --auth enforce, "
+        "as tokens expire",
     )
     drain_delay: Count = Field(
         default=3, description="at shutdown, seconds between not ready and disconnecting subscribers"
@@ -203,8 +209,8 @@ S = TypeVar("S", bound=ControllerSettings | ProxySettings)
 
 
 def settings_of(kind: type[S], **given: Any) -> S:
-    """`given`, of the command line, over the environment (FLAGSTAFF_…). Raises InvalidSettingError, which names
-    the option or the variable.
+    """`given`, of the command line, over the environment (FLAGSTAFF_…). Raises InvalidSettingError, which
+    names the option or the variable.
     """
     try:
         return kind(**given)

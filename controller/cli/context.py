@@ -63,7 +63,8 @@ def _put(context: dict[str, Any], path: list[str], value: object) -> None:
         inner = context.setdefault(name, {})
         if not isinstance(inner, dict):
             raise ContextError(
-                f"--context sets {name} both to a value and to an object ({'.'.join(path)}); remove one of the two"
+                f"--context sets {name} both to a value and to an object ({'.'.join(path)}); "
+                "remove one of the two"
             )
         context = inner
     context[path[-1]] = value

@@ -67,7 +67,8 @@ class Remote:
         except (OSError, http.client.HTTPException) as error:
             reason = str(error) or type(error).__name__
             raise RemoteError(
-                f"cannot reach an evaluator at {self.address}: {reason}; is its management port open, and --to correct?"
+                f"cannot reach an evaluator at {self.address}: {reason}; "
+                "is its management port open, and --to correct?"
             ) from error
         finally:
             connection.close()

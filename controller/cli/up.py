@@ -34,7 +34,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_build_arguments(
         parser,
         source="a Git repository: a path, or a file, https or ssh URL",
-        reference="branch (default: the repository's own), or tag:NAME, semver:RANGE, name:refs/…, commit:SHA",
+        reference="branch (default: the repository's own), or tag:NAME, semver:RANGE, name:refs/…, "
+        "commit:SHA",
     )
     parser.add_argument(
         "--interval", type=seconds, default=10.0, metavar="TIME",

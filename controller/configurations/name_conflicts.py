@@ -1,4 +1,6 @@
-"""Names which other object claims the name or the flagSetId of a FeatureFlagConfiguration or FeatureFlag. Pure."""
+"""Names which other object claims the name or the flagSetId of a FeatureFlagConfiguration or FeatureFlag.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,8 @@ def described(conflicts: Iterable[Conflict], key: ObjectKey) -> list[tuple[str, 
 
 
 def name_conflict(found: list[tuple[str, str]]) -> tuple[Condition, ...]:
-    """The condition of an object whose conflicts are `found`; none where there are none. What is lost gives the
-    reason, before what is won.
+    """The condition of an object whose conflicts are `found`; none where there are none. What is lost gives
+    the reason, before what is won.
     """
     if not found:
         return ()

@@ -1,5 +1,5 @@
-"""FeatureFlagConfiguration and FeatureFlag: is the content valid, who serves it, and which other object claims its
-name.
+"""FeatureFlagConfiguration and FeatureFlag: is the content valid, who serves it, and which other object
+claims its name.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class ConfigurationReconciler:
     _kept: dict[ObjectKey, _Kept] = field(default_factory=dict)
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Validate a new content, sum up who serves it, and name conflicts: in full by a condition, and by the
-        message of what is valid.
+        """Validate a new content, sum up who serves it, and name conflicts: in full by a condition, and by
+        the message of what is valid.
         """
         kept = await self._validated(resource)
         served = await self._served(resource, kept, now)

@@ -1,4 +1,6 @@
-"""What the FlagReceipts of living proxies say of one object, and how often that is written to its status. Pure."""
+"""What the FlagReceipts of living proxies say of one object, and how often that is written to its status.
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -88,8 +88,8 @@ def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> Ar
 
 
 def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:
-    """`SourceReady`, while the source of a FlagSet is there and brings nothing new: it is suspended, or fails.
-    What was applied stays, so `Ready` does not tell.
+    """`SourceReady`, while the source of a FlagSet is there and brings nothing new: it is suspended, or
+    fails. What was applied stays, so `Ready` does not tell.
     """
     reference = resource.spec.get("sourceRef")
     if not isinstance(reference, dict):

@@ -68,7 +68,7 @@ def changes(changed: Diff) -> str:
     return f"{told}: {_names(changed.keys)}" if told else "no flags changed"
 
 
-# -- messages ------------------------------------------------------------------------------------------------------
+# -- messages ------------------------------------------------------------------------------------------------
 
 
 def ready(attempt: Attempt) -> str:
@@ -103,7 +103,8 @@ def partial(attempt: Attempt) -> str:
     missing = f"not served, since they never were valid: {_names(made.missing)}" if made.missing else ""
     what = "; ".join(each for each in (held, missing) if each)
     return (
-        f"{_commit(attempt)} is applied, except {len(made.held) + len(made.missing)} of {total} flag{plural}: "
+        f"{_commit(attempt)} is applied, except {len(made.held) + len(made.missing)} of {total} "
+        f"flag{plural}: "
         f"{_sentence(first_problem(made.problems))} {what[0].upper()}{what[1:]}; {_correction(attempt)}"
     )
 
@@ -112,7 +113,8 @@ def guarded(attempt: Attempt, removal: BulkRemoval, resource: Resource, served: 
     """Of a revision that the prune guard holds."""
     revision = attempt.artifact.revision
     return (
-        f"{_commit(attempt)} is held: it {_sentence(str(removal))} {served or 'What was applied'} stays served. "
+        f"{_commit(attempt)} is held: it {_sentence(str(removal))} {served or 'What was applied'} stays "
+        "served. "
         "If the flags are to go, accept it: "
         f"kubectl -n {resource.namespace} annotate flagset {resource.name} --overwrite "
         f"{ACCEPT_REVISION}={revision}"
@@ -165,7 +167,7 @@ def _changes(before: Mapping[str, Any], attempt: Attempt) -> str:
     return changes(made.changed)
 
 
-# -- fields --------------------------------------------------------------------------------------------------------
+# -- fields --------------------------------------------------------------------------------------------------
 
 
 def status(

@@ -88,8 +88,8 @@ class Cluster:
     def acting_as(self, namespace: str, service_account: str) -> Cluster:
         """A client on the same connections, whose requests are judged by the rights of that service account.
 
-        Ours must include the verb `impersonate` on it. Not to be closed: it ends with this one. Raises Stalled
-        for what is no service account's name.
+        Ours must include the verb `impersonate` on it. Not to be closed: it ends with this one. Raises
+        Stalled for what is no service account's name.
         """
         user = service_account_user(namespace, service_account)
         return Cluster(self.api, now=self._now, wrote=self._wrote, headers={"Impersonate-User": user})
@@ -108,7 +108,7 @@ class Cluster:
         """One request as it is, whatever the answer; tried once. Raises Failed where there is no answer."""
         return await self._server.once(method, path, query or {}, body)
 
-    # -- objects ---------------------------------------------------------------------------------------------------
+    # -- objects ---------------------------------------------------------------------------------------------
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """An object's body, or None."""
@@ -238,7 +238,7 @@ class Cluster:
             # A Status, or the object as it was.
             require_good(answer, kind, name)
 
-    # -- what the loop writes ----------------------------------------------------------------------------------------
+    # -- what the loop writes --------------------------------------------------------------------------------
 
     async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
         """Make `status` the object's. Only what differs is sent, so nobody's other field is touched and

@@ -33,7 +33,8 @@ _HEADERS: Final = {"Content-Type": JSON, "Accept": JSON}
 _PAUSES: Final = (0.25, 0.5, 1.0)
 """Seconds before a request is tried again, after its first, second and third try."""
 JITTER: Final = 0.5
-"""A pause is longer by up to this share at random, so that those who were refused together come back apart."""
+"""A pause is longer by up to this share at random, so that those who were refused together come back apart.
+"""
 _TIMEOUT: Final = 15.0
 _PASSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, 500, 502, 503, 504})
 

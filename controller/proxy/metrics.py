@@ -56,7 +56,10 @@ class ProxyMetrics(Collector):
             yield GaugeMetricFamily(f"flagstaff_proxy_{name}", text, value=float(value))
         for name, text, value in (
             ("messages_sent", "Flag sets sent to streams.", hub.sent),
-            ("messages_skipped", "Flag sets that were not sent because a newer one replaced them.", hub.skipped),
+            (
+                "messages_skipped", "Flag sets that were not sent because a newer one replaced them.",
+                hub.skipped,
+            ),
             ("builds", "Flag sets that were read and encoded.", deliveries.contents.built),
             ("streams_refused", "Streams beyond the limits.", limits.refused + waiting.refused),
         ):  # fmt: skip

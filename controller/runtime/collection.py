@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LIST_AGAIN: Final = 1.0
-"""Seconds after a list that failed, and at least from one comparison to the next: a new watch lists thousands,
-one by one.
+"""Seconds after a list that failed, and at least from one comparison to the next: a new watch lists
+thousands, one by one.
 """
 COMPARE: Final = 300.0
 """Seconds between two comparisons with the cluster where no watch asks for one."""

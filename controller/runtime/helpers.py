@@ -1,6 +1,7 @@
 """A few warm processes for work that must not cost this one its memory or its event loop.
 
-A task has limits of memory, CPU time and file size. A helper that exceeds one is replaced; nothing else is affected.
+A task has limits of memory, CPU time and file size. A helper that exceeds one is replaced; nothing else is
+affected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""How current each watch is: what `/readyz` and the metrics tell of a replica that may be working on old news."""
+"""How current each watch is: what `/readyz` and the metrics tell of a replica that may be working on old
+news.
+"""
 
 from __future__ import annotations
 

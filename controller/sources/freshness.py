@@ -1,4 +1,6 @@
-"""How recent an answer a look at a source needs: a requested look must see the state at the time of the request. Pure."""
+"""How recent an answer a look at a source needs: a requested look must see the state at the time of the
+request. Pure.
+"""
 
 from __future__ import annotations
 

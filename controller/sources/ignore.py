@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 ALWAYS: Final = (".git/", ".gitignore", ".gitmodules", ".gitattributes")
 DEFAULT: Final = (
     "*.jpg", "*.jpeg", "*.gif", "*.png", "*.wmv", "*.flv", "*.tar.gz", "*.zip",
-    ".github/", ".circleci/", ".travis.yml", ".gitlab-ci.yml", "appveyor.yml", ".drone.yml", "cloudbuild.yaml",
-    "codeship-services.yml", "codeship-steps.yml",
+    ".github/", ".circleci/", ".travis.yml", ".gitlab-ci.yml", "appveyor.yml", ".drone.yml",
+    "cloudbuild.yaml", "codeship-services.yml", "codeship-steps.yml",
     "**/.goreleaser.yml", "**/.sops.yaml", "**/.flux.yaml",
 )  # fmt: skip
 """In force where the source has no patterns of its own."""

@@ -1,4 +1,6 @@
-"""The ports of stage 1: what a provider (Git, a bucket, a registry) offers, and who verifies what it fetched."""
+"""The ports of stage 1: what a provider (Git, a bucket, a registry) offers, and who verifies what it
+fetched.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """What a reference was found to be, printed as Flux prints it: `main@sha1:…`, or `sha1:…` without a name."""
+    """What a reference was found to be, printed as Flux prints it: `main@sha1:…`, or `sha1:…` without a
+    name.
+    """
 
     name: str
     """The reference's short name, such as a branch or a tag; may be empty."""
@@ -51,11 +55,15 @@ class Verifier(Protocol):
 
 
 class Provider(Protocol):
-    """One place that definitions come from, opened for one look. Every method raises a `Setback` when it fails."""
+    """One place that definitions come from, opened for one look. Every method raises a `Setback` when it
+    fails.
+    """
 
     @property
     def shows_every_push(self) -> bool:
-        """Whether whatever is pushed to the source becomes its revision; False for a range of versions, say."""
+        """Whether whatever is pushed to the source becomes its revision; False for a range of versions,
+        say.
+        """
 
     async def resolve(self) -> Revision:
         """What the reference points at now, without fetching content."""
@@ -75,4 +83,6 @@ class ProviderFactory(Protocol):
         """The source that a spec and its Secrets describe. Raises Setback."""
 
     def forget(self, key: ObjectKey) -> None:
-        """The source is gone, or has another provider now. Must not fail, and may be called for unknown keys."""
+        """The source is gone, or has another provider now. Must not fail, and may be called for unknown
+        keys.
+        """

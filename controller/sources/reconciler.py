@@ -1,4 +1,6 @@
-"""FlagSource: resolve the reference, fetch what is new into quarantine, verify it, store it as an artifact."""
+"""FlagSource: resolve the reference, fetch what is new into quarantine, verify it, store it as an
+artifact.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ class SourceReconciler:
     """The verifier that a spec asks for, if it asks for one. Unset: nothing is verified."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Resolve, fetch what is new, verify and store it. After a setback the result tells what is in storage."""
+        """Resolve, fetch what is new, verify and store it. After a setback the result tells what is in
+        storage.
+        """
         kept: Artifact | None = None
         again: float | None = None
         try:

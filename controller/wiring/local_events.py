@@ -32,7 +32,8 @@ class RevisionBuilt:
     revision: str
     composition: Composition
     serving: bool
-    """Whether there is a flag set to serve now: this revision's or, where it was refused, an earlier one's."""
+    """Whether there is a flag set to serve now: this revision's or, where it was refused, an earlier one's.
+    """
     removal: BulkRemoval | None = None
     """What it removes, where that is most of the flags."""
     author: str = ""
@@ -51,8 +52,8 @@ class Looked:
 
 
 async def explained(built: RevisionBuilt, source: GitProvider, artifact: Mapping[str, Any]) -> RevisionBuilt:
-    """The same with its commit, as far as `artifact`, the source's newest, is of it; with advice on paths, and
-    with who last changed the lines of its first problems.
+    """The same with its commit, as far as `artifact`, the source's newest, is of it; with advice on paths,
+    and with who last changed the lines of its first problems.
     """
     metadata = artifact.get("metadata", {}) if artifact.get("revision") == built.revision else {}
     name, _, digest = built.revision.rpartition("@")

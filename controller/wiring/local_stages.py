@@ -1,5 +1,5 @@
-"""The stages of a cluster over objects in memory, for one source and one flag set: the same reconcilers, loops
-and watches.
+"""The stages of a cluster over objects in memory, for one source and one flag set: the same reconcilers,
+loops and watches.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ log = logging.getLogger(__name__)
 
 STAGES: Final = (FLAG_SOURCES, FLAG_SETS, CONFIGURATIONS)
 _VERDICT: Final = 1.0
-"""Seconds until what is delivered is looked at once more: reading a large set would hold up that it is served."""
+"""Seconds until what is delivered is looked at once more: reading a large set would hold up that it is
+served.
+"""
 
 Serve = Callable[["FlagSet", str], Awaitable[None]]
 """Called with each flag set that is applied, and its digest."""

@@ -1,5 +1,5 @@
-"""The state folder of `flagstaff up`: it belongs to one process at a time, and to one source for good. What was
-applied is kept there: the last good flag set is read back from it, as in a cluster.
+"""The state folder of `flagstaff up`: it belongs to one process at a time, and to one source for good. What
+was applied is kept there: the last good flag set is read back from it, as in a cluster.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ def compose_working_tree(folder: Path, options: LocalOptions) -> Composition:
 def read_working_tree(root: Path, paths: Sequence[str]) -> WorkingTree:
     """The files below `root` that `paths` mean; where one means none, also the names of other files.
 
-    Raises Stalled where they are too many or too large in all, or a path leaves the tree; Failed where one cannot
-    be read.
+    Raises Stalled where they are too many or too large in all, or a path leaves the tree; Failed where one
+    cannot be read.
     """
     skipped: list[str] = []
     files: dict[str, bytes] = {}

@@ -83,7 +83,9 @@ class ReceiptService:
 
 
 class OpenStreams:
-    """Implements `StreamObserver` of the sync service: the Authorizer and the Receipts are told of each stream."""
+    """Implements `StreamObserver` of the sync service: the Authorizer and the Receipts are told of each
+    stream.
+    """
 
     def __init__(self, authorizer: Authorizer, deliveries: Deliveries, receipts: Receipts) -> None:
         self._authorizer = authorizer

@@ -32,7 +32,9 @@ class Blame:
 
 
 def blame_line(path: Path, location: Location, revision: Revision, file: str, line: int) -> Blame | None:
-    """The last change of `line` (from 1) of `file` at `revision`; None if there is none, or git cannot say. Blocks."""
+    """The last change of `line` (from 1) of `file` at `revision`; None if there is none, or git cannot say.
+    Blocks.
+    """
     commit = revision.digest.removeprefix("sha1:")
     try:
         with Repo(path) as repository:

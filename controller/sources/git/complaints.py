@@ -26,8 +26,9 @@ _REASONS: Final = (
     ),
     (
         "CertificateRefused",
-        r"certificate verification failed|certificate problem|unable to get local issuer|alert (unknown ca|certificate"
-        r"|bad certificate|handshake failure)|self[- ]signed certificate|could not load (pem )?client cert",
+        r"certificate verification failed|certificate problem|unable to get local issuer"
+        r"|alert (unknown ca|certificate|bad certificate|handshake failure)"
+        r"|self[- ]signed certificate|could not load (pem )?client cert",
     ),
     (
         "RepositoryNotFound",
@@ -77,7 +78,9 @@ def reason_of(complaint: str) -> str:
 
 
 def limit_of(complaint: str) -> str | None:
-    """The limit that git or one of its children met: `memory`, `CPU time`, `file size`; None: none of them."""
+    """The limit that git or one of its children met: `memory`, `CPU time`, `file size`; None: none of
+    them.
+    """
     ours = _ours(complaint)
     return next((name for name, pattern in _LIMIT_PATTERNS if pattern.search(ours)), None)
 

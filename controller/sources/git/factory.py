@@ -42,7 +42,8 @@ ADVICE: Final = {
     "AuthenticationFailed": "check the Secret that spec.git.secretRef names",
     "HostKeyRefused": "the known_hosts of the Secret has another key, or none; if the host is the right one, "
     "put its key there",
-    "CertificateRefused": "if the server is the right one, put its CA's certificate into the Secret, as ca.crt",
+    "CertificateRefused": "if the server is the right one, put its CA's certificate into the Secret, "
+    "as ca.crt",
     "RepositoryNotFound": "check spec.git.url, and that the user of the Secret may read it",
 }
 """What to do, by the reason of a failure."""
@@ -61,8 +62,8 @@ class GitFactory:
     ) -> None:
         """`secret`: (namespace, name) -> a Secret's content, None if there is none; raises Failed.
 
-        `allow_local`: a `file://` URL may name a folder of this machine; whoever writes it reads with our rights.
-        `authors`: whether status and Events name authors of commits.
+        `allow_local`: a `file://` URL may name a folder of this machine; whoever writes it reads with our
+        rights. `authors`: whether status and Events name authors of commits.
         """
         self.mirror_root = mirror_root
         self.places = Places(GIT_AT_ONCE)

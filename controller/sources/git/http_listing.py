@@ -1,7 +1,7 @@
 """References over HTTP, listed in this process: one request, and a fraction of the CPU time of git's program.
 
-Only what answers as a Git server should is taken from here. For everything else git is asked, which knows redirects,
-proxies and client certificates, and whose words for a failure are the known ones.
+Only what answers as a Git server should is taken from here. For everything else git is asked, which knows
+redirects, proxies and client certificates, and whose words for a failure are the known ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Trees of strangers, read in a helper process: a delta that unpacks to a gigabyte costs that process alone."""
+"""Trees of strangers, read in a helper process: a delta that unpacks to a gigabyte costs that process
+alone.
+"""
 
 from __future__ import annotations
 

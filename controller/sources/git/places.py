@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 class Places:
-    """At most so many at a time, of which one namespace is given half: one whose servers never answer delays no other.
+    """At most so many at a time, of which one namespace is given half: one whose servers never answer delays
+    no other.
 
     Belongs to one event loop.
     """

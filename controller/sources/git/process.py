@@ -1,4 +1,6 @@
-"""A child process with limits of memory, CPU time and file size, in a process group that ends with its caller."""
+"""A child process with limits of memory, CPU time and file size, in a process group that ends with its
+caller.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ class Ended:
     """Its exit status; negative: the signal that ended it."""
     output: bytes
     complaint: str
-    """The last lines of standard error; a line that was cut is left out, as it could show half of a secret."""
+    """The last lines of standard error; a line that was cut is left out, as it could show half of a secret.
+    """
 
 
 class TooMuchOutputError(Exception):
@@ -51,7 +54,8 @@ class TooMuchOutputError(Exception):
 async def run(
     program: Sequence[str], environment: Mapping[str, str], limits: ProcessLimits, seconds: float
 ) -> Ended:
-    """Run `program` in the root folder until it ends. It is killed, with its children, if the caller is cancelled.
+    """Run `program` in the root folder until it ends. It is killed, with its children, if the caller is
+    cancelled.
 
     `seconds` limits CPU time, for a child that outlives us. Raises TooMuchOutputError; OSError if the child
     cannot be started.

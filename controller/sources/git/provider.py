@@ -105,7 +105,9 @@ class GitProvider:
         return Mirror(self.mirror_root, self._program(), self.reader, self.refused)
 
     async def blame(self, revision: Revision, file: str, line: int) -> Blame | None:
-        """Who changed `line` (from 1) of `file` last; None where the history is not at hand, as in a mirror."""
+        """Who changed `line` (from 1) of `file` last; None where the history is not at hand, as in a
+        mirror.
+        """
         if self.location.path is None:
             return None
         # GitPython takes long to load, and a source without problems never needs it.
