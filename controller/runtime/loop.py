@@ -41,7 +41,7 @@ class Reconciler(Protocol):
     """Brings one kind's objects from found to wanted."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Do what is to be done, whatever was done before. A Setback that it raises is all that came of it."""
+        """Do what is to be done, whatever was done before. A Setback that it raises is the whole result."""
 
     def forget(self, key: ObjectKey) -> None:
         """The object is gone: let go of what was kept for it. Must not fail."""

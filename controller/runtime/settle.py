@@ -52,7 +52,7 @@ class Settled:
 
 
 def settle(resource: Resource, result: Result, now: datetime) -> Settled:
-    """Turn `result` into what is to be written of `resource`, the object with its old status. `now`: aware."""
+    """Turn `result` into what to write of `resource`, the object with its old status. `now`: aware."""
     outcome = result.outcome
     if isinstance(outcome, Done):
         ready = Condition(READY, TRUE, outcome.reason, outcome.message)
