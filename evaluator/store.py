@@ -36,7 +36,7 @@ __all__ = [
     "Store",
 ]
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +292,7 @@ class Store:
             try:
                 subscriber(snapshot)
             except Exception:
-                logger.exception("a subscriber failed on %s", snapshot.digest)
+                log.exception("a subscriber failed on %s", snapshot.digest)
 
     def _health_of(self, source: str) -> Health:
         if source not in self._health:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from evaluator.sync.config import SourceConfig
     from evaluator.sync.source import Companion
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 _AGAIN: Final = 60.0
 """Seconds after which a server that takes no receipts, or cannot be called, is tried again."""
@@ -34,9 +34,9 @@ class Endpoint:
         while True:
             try:
                 await self._report()
-                _log.warning("receipts are not sent: %s does not accept them", self._name)
+                log.warning("receipts are not sent: %s does not accept them", self._name)
             except SourceFault as fault:
-                _log.warning("receipts are not sent: %s", fault.message)
+                log.warning("receipts are not sent: %s", fault.message)
             await asyncio.sleep(_AGAIN)
 
     async def _report(self) -> None:

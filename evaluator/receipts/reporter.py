@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from evaluator.store import Snapshot, Store
     from evaluator.wire.delivery import Ask, MemberText
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 PERIOD: Final = 5.0
 """Seconds between two receipts where nothing changes, until the server says otherwise."""
@@ -137,7 +137,7 @@ class Reporter:
                 # Once is usual: a proxy that has not seen the token yet has it reviewed first.
                 if str(error) == failed != told:
                     told = failed
-                    _log.warning("receipts are not accepted: %s", told)
+                    log.warning("receipts are not accepted: %s", told)
                 failed = str(error)
             await asyncio.sleep(_LEAST)
             await self._wait(wait * (1 - _JITTER * self._receipts.random()))
@@ -157,7 +157,7 @@ class Reporter:
             async with asyncio.timeout(GOODBYE):
                 await ask(LEAVE, request.SerializeToString())
         except (AskFailed, TimeoutError):
-            _log.debug("the last receipt was not accepted")
+            log.debug("the last receipt was not accepted")
 
     async def _wait(self, seconds: float) -> None:
         """Until something changes, or so long."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST_WAITING: Final = 8
 """Answers that may be under way; beyond, the answer is 503."""
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class Offload:
@@ -44,7 +44,7 @@ class Offload:
             if future.cancelled():
                 stream.break_off()
             elif (error := future.exception()) is not None:
-                _log.error("an answer failed", exc_info=error)
+                log.error("an answer failed", exc_info=error)
                 stream.break_off()
             else:
                 stream.finish(future.result())

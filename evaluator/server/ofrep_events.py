@@ -20,6 +20,7 @@ from evaluator.http.messages import Response, Streamed, header
 from evaluator.server.notifier import FairNotifier
 from evaluator.server.selection import InvalidSelectorError, parse
 from evaluator.wire.countdown import Countdown
+from evaluator.wire.messages import SELECTOR_HEADER
 
 if TYPE_CHECKING:
     from evaluator.http.messages import ByteStream, Headers, Request
@@ -89,7 +90,7 @@ class ChangeStreams:
         """The handler of both paths. Without a selector in the path, the header's counts."""
         if self._closing:
             return _refusal(503, "shutting down")
-        expression = request.path[len(PATH) + 1 :] or header(request.headers, "flagd-selector")
+        expression = request.path[len(PATH) + 1 :] or header(request.headers, SELECTOR_HEADER)
         try:
             selected = parse(expression)
         except InvalidSelectorError as error:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from evaluator.store import Snapshot, Store
     from evaluator.wire.servicer import Make, Tell
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 START_SECONDS: Final = 5.0
 """How long after the start a source that neither delivers nor fails is waited for, as flagd does."""
@@ -219,6 +219,6 @@ def _make(
     try:
         document = encode(flag_set)
         return {token: replace(make(document, context), quiet=quiet) for token, (make, _) in watchers.items()}
-    except Exception:  # noqa: BLE001 - logged; what is served stays
-        _log.exception("a flag set cannot be encoded for the sync port")
+    except Exception:
+        log.exception("a flag set cannot be encoded for the sync port")
         return UNENCODABLE

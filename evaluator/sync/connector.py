@@ -13,11 +13,11 @@ from evaluator.sync import peer
 from evaluator.sync.credentials import authorization
 from evaluator.sync.source import MAX_BYTES, SourceFault
 from evaluator.wire.delivery import AskFailed, NotOffered
+from evaluator.wire.messages import SELECTOR_HEADER
 
 if TYPE_CHECKING:
     from evaluator.sync.config import SourceConfig
 
-SELECTOR_HEADER: Final = "flagd-selector"
 KEEPALIVE: Final = 40.0
 """Seconds of silence before a ping: flagd takes one every 30 s."""
 _PING_TIMEOUT: Final = 10.0

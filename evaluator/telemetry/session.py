@@ -28,7 +28,7 @@ EXPORT_SECONDS: Final = 2.0
 NAME: Final = "flagd"
 """flagd's `service.name`; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win."""
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class Session:
@@ -65,7 +65,7 @@ class Session:
         try:
             exporter().export(metering.collected())
         except Exception:
-            logger.exception("metrics could not be sent")
+            log.exception("metrics could not be sent")
 
     def close(self, seconds: float) -> None:
         """Send what is left, for up to `seconds`; blocks as long."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from evaluator.wire.hub import Hub, Subscription
     from evaluator.wire.messages import Method
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 NORMAL: Final = "normal_close"
 DEADLINE: Final = "deadline_exceeded"
@@ -302,7 +302,7 @@ class _Stream:
 
     def failed(self, error: Exception) -> None:
         """Sending failed."""
-        _log.error("a sync stream failed", exc_info=error)
+        log.error("a sync stream failed", exc_info=error)
         self.end(Code.INTERNAL, "internal error", ERROR)
 
     def expire(self) -> None:

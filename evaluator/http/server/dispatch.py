@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from evaluator.http.server.cors import Cors
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 _Methods: TypeAlias = dict[str, HttpHandler]
 
 
@@ -57,7 +57,7 @@ def _failed(request: Request) -> Response:
     """The response to a request whose handler failed, which is logged: one handler's failure is not the
     port's.
     """
-    _log.exception("%s %s failed", request.method, request.path)
+    log.exception("%s %s failed", request.method, request.path)  # noqa: LOG004 - called while it is handled
     return refusal(500)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from evaluator.http.server.job import Result
     from evaluator.http.server.limits import Limits
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LINGER_SECONDS: Final = 2.0
@@ -232,6 +232,6 @@ def response_of(result: Result[Response]) -> Response:
     """A deferred response; 500 if making it failed where nobody answers for it, which is logged."""
     try:
         return result()
-    except Exception:  # noqa: BLE001 - logged; what waits behind it is to be answered
-        _log.exception("a deferred response failed")
+    except Exception:
+        log.exception("a deferred response failed")
         return refusal(500)

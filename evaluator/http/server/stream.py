@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
     from evaluator.http.messages import Framing
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 def failed(call: str) -> RpcError:
     """The status that answers for an exception at hand, which is logged."""
-    _log.exception("%s failed", call)
+    log.exception("%s failed", call)  # noqa: LOG004 - called while it is handled
     return RpcError(Code.INTERNAL, "internal error")
 
 
@@ -26,8 +26,8 @@ def _notified(callback: Callable[[], None] | None) -> bool:
     try:
         if callback is not None:
             callback()
-    except Exception:  # noqa: BLE001 - logged; one handler's failure is not the port's
-        _log.exception("a stream's callback failed")
+    except Exception:
+        log.exception("a stream's callback failed")
         return False
     return True
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 if TYPE_CHECKING:
     import asyncio
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 0.9
 """Below the listeners' sweep of a second, so that each sweep polls, and several listeners with the same files
@@ -102,12 +102,12 @@ class TlsFiles:
             self._signature = None
             if self._fault != str(error):
                 self._fault = str(error)
-                _log.error("%s; the certificate read before stays in use", error)
+                log.error("%s; the certificate read before stays in use", error)  # noqa: TRY400 - the text says it
             return False
         self._signature = signature if unchanged else None
         self._fault, self._digest = None, digest
         if not unchanged:
-            _log.info("certificate %s re-read", self._paths.certificate)
+            log.info("certificate %s re-read", self._paths.certificate)
         return not unchanged
 
 
