@@ -63,10 +63,9 @@ WATCHED: Final = (
     FLAG_RECEIPT,
     FEATURE_FLAG_CONFIGURATION,
     FEATURE_FLAG,
-    SECRET,
     *FLUX_SOURCES,
 )
-"""What the controller watches."""
+"""What the controller watches wherever it works; Secrets only where one is referred to."""
 DELIVERED: Final = (FEATURE_FLAG_CONFIGURATION, FEATURE_FLAG, FLAG_SHARD)
 """What holds flags, and what the proxy watches."""
-PLURALS: Final = {each.kind: each.plural for each in (*WATCHED, POD, EVENT, LEASE)}
+PLURALS: Final = {each.kind: each.plural for each in (*WATCHED, SECRET, POD, EVENT, LEASE)}

@@ -5,7 +5,7 @@ news.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +52,16 @@ class WatchReport:
         }
 
 
+class Watching(Protocol):
+    """A watch that says itself how current it is."""
+
+    fault: str
+    """Why it is not connected."""
+
+    def age(self) -> float | None:
+        """Seconds since the API server last confirmed what it knows; None: never."""
+
+
 class WatchHealth:
     """The watches of one process. Written by the thread that watches, read by any."""
 
@@ -59,6 +69,15 @@ class WatchHealth:
         """`clock`: monotonic seconds."""
         self._clock = clock
         self._watches: dict[str, _Watch] = {}
+        self._followed: dict[str, tuple[str, Watching]] = {}
+
+    def follow(self, kind: str, path: str, watch: Watching) -> None:
+        """Report what `watch` says of itself, until `unfollow`."""
+        self._followed[path] = kind, watch
+
+    def unfollow(self, path: str) -> None:
+        """That watch is wanted no longer."""
+        self._followed.pop(path, None)
 
     def heard(self, kind: str, path: str) -> bool:
         """The API server answered on `path`. True where that ends a fault, and no other is left."""
@@ -80,14 +99,19 @@ class WatchHealth:
     def of(self, kind: str) -> WatchReport | None:
         """What is known of one kind; None where nobody watches it."""
         found = [each for each in tuple(self._watches.values()) if each.kind == kind]
-        if not found:
+        followed = [watch for of, watch in tuple(self._followed.values()) if of == kind]
+        if not found and not followed:
             return None
-        times = [each.confirmed for each in found if each.confirmed is not None]
-        age = max(0.0, self._clock() - min(times)) if len(times) == len(found) else None
-        fault = next((each.fault for each in found if each.fault), "")
+        ages = [None if each.confirmed is None else self._clock() - each.confirmed for each in found]
+        ages += [each.age() for each in followed]
+        known = [each for each in ages if each is not None]
+        age = max(0.0, *known) if len(known) == len(ages) else None
+        faults = [each.fault for each in found] + [each.fault for each in followed]
+        fault = next(filter(None, faults), "")
         return WatchReport(kind, not fault and age is not None, age, fault)
 
     def reports(self) -> tuple[WatchReport, ...]:
         """All kinds that are watched, by name."""
-        kinds = sorted({each.kind for each in tuple(self._watches.values())})
-        return tuple(report for kind in kinds if (report := self.of(kind)) is not None)
+        kinds = {each.kind for each in tuple(self._watches.values())}
+        kinds |= {kind for kind, _ in tuple(self._followed.values())}
+        return tuple(report for kind in sorted(kinds) if (report := self.of(kind)) is not None)

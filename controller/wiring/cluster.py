@@ -28,9 +28,11 @@ from controller.flagsets.reconciler import FlagSetReconciler
 from controller.handlers.kopf_thread import KopfThread
 from controller.kube.client import Cluster
 from controller.kube.lease import Lease
+from controller.kube.secret_watches import SecretWatches
 from controller.receiver.endpoints import Endpoints
 from controller.receiver.reconciler import FlagReceiverReconciler
 from controller.receiver.server import LIMITS, Receiver
+from controller.receiver.stage import BY_SECRET as RECEIVER_BY_SECRET
 from controller.runtime import management
 from controller.runtime.cache import Cache
 from controller.runtime.clock import now
@@ -46,6 +48,7 @@ from controller.sources.git.factory import GitFactory
 from controller.sources.leftovers import Leftovers
 from controller.sources.pending import PendingPushes
 from controller.sources.reconciler import SourceReconciler
+from controller.sources.stage import BY_SECRET as SOURCE_BY_SECRET
 from controller.wiring.replica import LEADER_LABEL, STAGES, Controller, Ports, readiness
 from controller.wiring.tokens import TokenFile
 from evaluator.http.server.limits import Limits
@@ -93,6 +96,7 @@ async def open_controller(
         stack.push_async_callback(git.close)
         collector = Collector(objects, cluster, WATCHED, settings.namespaces, health, clock)
         proxies = ProxyFollower(LiveProxies(), objects, cluster, settings.namespace, clock)
+        secrets = _secret_watches(cluster, objects, health)
         claims, endpoints, pending = Claims(), Endpoints(), PendingPushes()
         reconcilers: dict[str, Reconciler] = {
             flagsource.KIND: SourceReconciler({"git": git}, storages, pending, random.random),
@@ -112,7 +116,7 @@ async def open_controller(
             kind: Loop(reconciler, objects, cluster, now=now, queue=queues[kind], observer=metrics)
             for kind, reconciler in reconcilers.items()
         }
-        dispatcher = Dispatcher(objects, STAGES, loops, (proxies.changed, _rivals(claims)))
+        dispatcher = Dispatcher(objects, STAGES, loops, (proxies.changed, _rivals(claims), secrets.changed))
         objects.on_change = dispatcher.changed
         webhooks = Receiver(
             endpoints,
@@ -125,11 +129,19 @@ async def open_controller(
             received=metrics.received,
         )
         managed = management.routes(lambda: readiness(collector, role, health), metrics.text)
-        served = ArtifactServer(storages, lambda: tokens.tokens)
-        ports = await _listen(stack, settings, managed, bound, served.routes(), webhooks.routes())
+        served = ArtifactServer(storages, lambda: tokens.tokens).routes()
+        ports = await _listen(stack, settings, managed, bound, served, webhooks.routes())
         leadership = Leadership(role, _election(settings, cluster), _label(settings, cluster))
-        leftovers = Leftovers(objects, storages, git.sweep, now)
-        yield Controller(ports, collector, leadership, dispatcher, loops, leftovers, proxies)
+        yield Controller(
+            ports,
+            collector,
+            leadership,
+            dispatcher,
+            loops,
+            Leftovers(objects, storages, git.sweep, now),
+            proxies,
+            secrets,
+        )
 
 
 def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:
@@ -167,6 +179,12 @@ def _git(settings: ControllerSettings, cluster: Cluster) -> GitFactory:
         allow_local=settings.allow_local,
         authors=settings.provenance is ProvenanceDetail.FULL,
     )
+
+
+def _secret_watches(cluster: Cluster, objects: Cache, health: WatchHealth) -> SecretWatches:
+    clock = asyncio.get_running_loop().time
+    indexes = (SOURCE_BY_SECRET, RECEIVER_BY_SECRET)
+    return SecretWatches(cluster.api, objects, indexes, health, clock=clock, random=random.random)
 
 
 def _bound(host: str, port: int) -> socket.socket:

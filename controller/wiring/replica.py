@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from controller.api.kinds import ResourceType
     from controller.configurations.dead_proxies import ProxyFollower
+    from controller.kube.secret_watches import SecretWatches
     from controller.runtime.collection import Collector
     from controller.runtime.dispatch import Dispatcher
     from controller.runtime.leadership import Leadership, Role
@@ -49,16 +50,19 @@ class Controller:
     """By kind."""
     leftovers: Leftovers
     proxies: ProxyFollower
+    secrets: SecretWatches
 
     async def work(self) -> None:
         """Learn what is there, then lead whenever the election says so, until cancelled."""
         await self.collector.fill()
-        comparing = asyncio.create_task(forever(self.collector.compare))
+        beside = (self.collector.compare, self.secrets.run)
+        tasks = [asyncio.create_task(forever(each)) for each in beside]
         try:
             await self.leadership.run(self._lead)
         finally:
-            comparing.cancel()
-            await asyncio.gather(comparing, return_exceptions=True)
+            for each in tasks:
+                each.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _lead(self) -> None:
         await self.leftovers.remove_artifacts()

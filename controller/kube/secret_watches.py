@@ -1,0 +1,116 @@
+"""Watches Secrets without their content, in just the namespaces where an object refers to one."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from controller.api.kinds import SECRET
+from controller.api.meta import ObjectKey
+from controller.kube.reflector import Reflector, View
+from controller.runtime.feed import take
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kubernetes.aio.client.api_client import ApiClient
+
+    from controller.runtime.cache import Cache, Change, Index
+    from controller.runtime.watch_health import WatchHealth
+
+
+@dataclass(frozen=True, slots=True)
+class _Feed:
+    """Takes Secrets into the cache; see `reflector.Sink`."""
+
+    cache: Cache
+
+    def learn(self, kind: str, body: dict[str, Any]) -> None:
+        del kind
+        take(self.cache, SECRET, body)
+
+    def forget(self, kind: str, namespace: str, name: str) -> None:
+        self.cache.forget(ObjectKey(kind, namespace, name))
+
+    def listed(self, kind: str, namespace: str) -> None:
+        """Nobody waits for it: whoever reads a Secret asks the API server."""
+
+
+class SecretWatches:
+    """One watch for each namespace that holds an object which refers to a Secret."""
+
+    def __init__(
+        self,
+        api: ApiClient,
+        cache: Cache,
+        indexes: Iterable[Index],
+        health: WatchHealth,
+        *,
+        clock: Callable[[], float],
+        random: Callable[[], float],
+    ) -> None:
+        """`indexes` list objects by the Secrets they refer to. `clock`: monotonic seconds; `random`: from
+        0 to 1.
+        """
+        self._api = api
+        self._cache = cache
+        self._indexes = tuple(indexes)
+        self._health = health
+        self._clock = clock
+        self._random = random
+        self._referring: dict[str, set[ObjectKey]] = {}
+        """Objects that refer to a Secret, by namespace."""
+        self._watching: dict[str, asyncio.Task[None]] = {}
+        self._wanted = asyncio.Event()
+
+    @property
+    def namespaces(self) -> list[str]:
+        """Where Secrets are watched, sorted."""
+        return sorted(self._watching)
+
+    def changed(self, change: Change) -> tuple[()]:
+        """Take note of a change of any object. Wakes nobody."""
+        resource = change.latest
+        indexes = [index for index in self._indexes if resource.key.kind in index.kinds]
+        if not indexes:
+            return ()
+        after = change.after
+        refers = after is not None and any(name for index in indexes for name in index.references(after))
+        referring = self._referring.setdefault(resource.namespace, set())
+        (referring.add if refers else referring.discard)(resource.key)
+        if not referring:
+            del self._referring[resource.namespace]
+        if self._referring.keys() != self._watching.keys():
+            self._wanted.set()
+        return ()
+
+    async def run(self) -> None:
+        """Start and stop watches as references come and go, until cancelled."""
+        try:
+            while True:
+                await self._wanted.wait()
+                self._wanted.clear()
+                for namespace in self._watching.keys() - self._referring.keys():
+                    await self._stop(namespace)
+                for namespace in self._referring.keys() - self._watching.keys():
+                    self._start(namespace)
+        finally:
+            for namespace in tuple(self._watching):
+                await self._stop(namespace)
+            # Whoever runs this again begins all watches anew.
+            self._wanted.set()
+
+    def _start(self, namespace: str) -> None:
+        view = View(SECRET, namespace)
+        reflector = Reflector(self._api, view, _Feed(self._cache), clock=self._clock, random=self._random)
+        self._watching[namespace] = asyncio.create_task(reflector.run())
+        self._health.follow(SECRET.plural, view.path, reflector)
+
+    async def _stop(self, namespace: str) -> None:
+        task = self._watching.pop(namespace)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        self._health.unfollow(View(SECRET, namespace).path)
+        for each in self._cache.of_kind(SECRET.kind, namespace):
+            self._cache.forget(each.key)
