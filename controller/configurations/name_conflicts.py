@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api.conditions import FALSE, UNDISPUTED, Condition, find
+from controller.api.conditions import NAME_CONFLICT, TRUE, Condition, find
 from controller.delivery.claims import SHADOWED
 from controller.runtime.news import News
 from evaluator.flags.visible import visible
@@ -38,12 +38,12 @@ def name_conflict(found: list[tuple[str, str]]) -> tuple[Condition, ...]:
         return ()
     reason, _ = min(found, key=lambda each: each[0] in (SHADOWS, FLAG_SET_ID_CONTESTED))
     message = "; ".join(text for _, text in found)
-    return (Condition(UNDISPUTED, FALSE, reason, message),)
+    return (Condition(NAME_CONFLICT, TRUE, reason, message),)
 
 
 def new_conflicts(status: Mapping[str, Any], found: list[tuple[str, str]]) -> tuple[News, ...]:
     """An Event for each conflict that the status until now does not name."""
-    known = find(status.get("conditions") or (), UNDISPUTED) or {}
+    known = find(status.get("conditions") or (), NAME_CONFLICT) or {}
     named = str(known.get("message", ""))
     return tuple(News(reason, text, warning=True) for reason, text in found if text not in named)
 

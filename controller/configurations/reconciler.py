@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from controller.api import shard
-from controller.api.conditions import PROPAGATED, UNDISPUTED
+from controller.api.conditions import NAME_CONFLICT, PROPAGATED
 from controller.api.meta import ObjectKey
 from controller.configurations import name_conflicts, serving
 from controller.configurations.propagation import FIELDS, propagation
@@ -71,7 +71,7 @@ class ConfigurationReconciler:
             outcome,
             status={**kept.validation.status, **dict.fromkeys(FIELDS), **served.status},
             details=(*served.details, *name_conflicts.name_conflict(conflicts)),
-            ended=(PROPAGATED, UNDISPUTED),
+            ended=(PROPAGATED, NAME_CONFLICT),
             events=name_conflicts.new_conflicts(resource.status, conflicts),
             next_look=served.next_look,
         )

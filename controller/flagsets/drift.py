@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.conditions import FALSE, UNDISPUTED, Condition
+from controller.api.conditions import DRIFT_CONTESTED, TRUE, Condition
 from controller.runtime.news import News
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Dispute:
 
     def told(self, now: datetime) -> tuple[Condition, ...]:
         """As a detail of the FlagSet."""
-        return (Condition(UNDISPUTED, FALSE, REASON, self.message),) if self.open(now) else ()
+        return (Condition(DRIFT_CONTESTED, TRUE, REASON, self.message),) if self.open(now) else ()
 
     def _length(self) -> float:
         # The exponent is bounded: a dispute may go on for months.

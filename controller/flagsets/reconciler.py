@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration
-from controller.api.conditions import FALSE, UNDISPUTED, Condition, find
+from controller.api.conditions import DRIFT_CONTESTED, NAME_CONFLICT, TRUE, Condition, find
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagset import FlagSetSpec
 from controller.api.meta import ObjectKey
@@ -107,13 +107,13 @@ class FlagSetReconciler:
             so_far.next_look = setback.delay or so_far.next_look
             result = Result.of(setback, status=so_far.status, events=so_far.events, next_look=so_far.soonest)
         details = (*result.details, *self._concerns(resource, now))
-        return replace(result, details=details, ended=(UNDISPUTED, SOURCE_READY))
+        return replace(result, details=details, ended=(DRIFT_CONTESTED, NAME_CONFLICT, SOURCE_READY))
 
     def _concerns(self, resource: Resource, now: datetime) -> tuple[Condition, ...]:
         """Details that are there only while something is not as it should be."""
         memory = self._memory.get(resource.key)
         drift = () if memory is None else memory.state.dispute.told(now)
-        return (*(drift or self._conflict(resource)), *source_health(resource, self.objects))
+        return (*drift, *self._conflict(resource), *source_health(resource, self.objects))
 
     def _conflict(self, resource: Resource) -> tuple[Condition, ...]:
         """Another object has the name or the flagSetId of what this one wrote."""
@@ -124,11 +124,11 @@ class FlagSetReconciler:
         )
         if written is None or not belongs_to(written, resource.name):
             return ()
-        found = find(written.status.get("conditions", ()), UNDISPUTED)
+        found = find(written.status.get("conditions", ()), NAME_CONFLICT)
         if found is None:
             return ()
         message = f"{written.key.kind} {written.name}: {found.get('message')}"
-        return (Condition(UNDISPUTED, FALSE, str(found.get("reason")), message),)
+        return (Condition(NAME_CONFLICT, TRUE, str(found.get("reason")), message),)
 
     def forget(self, key: ObjectKey) -> None:
         """The FlagSet is gone; what it made goes by its owner reference, or stays."""

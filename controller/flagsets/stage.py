@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, flagset, shard
-from controller.api.conditions import FALSE, PROPAGATED, READY, UNDISPUTED, find
+from controller.api.conditions import FALSE, NAME_CONFLICT, PROPAGATED, READY, find
 from controller.api.kinds import FLAG_SET
 from controller.api.meta import ObjectKey
 from controller.runtime.cache import Index
@@ -102,7 +102,7 @@ def _served(resource: Resource | None) -> object:
     if resource is None:
         return None
     conditions = resource.status.get("conditions", ())
-    details = [find(conditions, type_) for type_ in (PROPAGATED, UNDISPUTED)]
+    details = [find(conditions, type_) for type_ in (PROPAGATED, NAME_CONFLICT)]
     said = [each and (each.get("status"), each.get("reason"), each.get("message")) for each in details]
     return resource.status.get("served"), "served" in resource.status and resource.status.get("digest"), said
 

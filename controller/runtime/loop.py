@@ -13,6 +13,7 @@ from controller.api.meta import REQUESTED_AT, about
 from controller.runtime.result import Result
 from controller.runtime.setbacks import Failed, Setback
 from controller.runtime.settle import Settled, progressing, settle
+from controller.runtime.statuses import Statuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,10 +31,6 @@ SLOW_SECONDS: Final = 2.0
 """
 MOST_UNWRITTEN: Final = 30.0
 """Seconds: an API server that was away for an hour must not find what happened meanwhile untold for another.
-"""
-ROOM_AGAIN: Final = 600.0
-"""Seconds until a kind that had no room for our status is asked again: its definition may have been replaced
-by ours.
 """
 
 
@@ -82,10 +79,8 @@ class Loop:
         self._writer = writer
         self._now = now
         self._observer = observer
-        self._unwritten: dict[ObjectKey, Mapping[str, Any]] | None = None
-        """Statuses of a kind that has no room for them."""
-        self._ask_at = 0.0
         self.queue = queue
+        self._statuses = Statuses(objects, writer, self.wake)
 
     def wake(self, key: ObjectKey, delay: float = 0.0) -> None:
         """Look at `key` in `delay` seconds."""
@@ -95,14 +90,11 @@ class Loop:
         """The object was deleted."""
         self.queue.forget(key)
         self._reconciler.forget(key)
-        if self._unwritten is not None:
-            self._unwritten.pop(key, None)
+        self._statuses.forget(key)
 
     def relisted(self) -> None:
         """The kind's watch began anew, as it does when its definition changes."""
-        self._ask_at = 0.0
-        for key in self._unwritten or ():
-            self.queue.put(key)
+        self._statuses.relisted()
 
     async def run(self) -> None:
         """Work until cancelled, on as many objects at a time as the queue gives out."""
@@ -126,7 +118,7 @@ class Loop:
             self.queue.put_after_failure(key)
 
     async def _look(self, key: ObjectKey) -> None:
-        resource = self._newest(key)
+        resource = self._statuses.newest(key)
         if resource is None:
             # It went after it was put: of an object that is gone nothing is counted.
             self.queue.succeeded(key)
@@ -136,7 +128,7 @@ class Loop:
         started = asyncio.get_running_loop().time()
         result = await self._reconcile(resource)
         # What was written meanwhile, by us or by the user, is what the new status is compared with.
-        latest = self._newest(key)
+        latest = self._statuses.newest(key)
         if latest is None:
             # It went while it was worked on: what that left behind goes, too.
             self.gone(key)
@@ -170,56 +162,17 @@ class Loop:
         status = progressing(resource, "reconciliation in progress", self._now())
         try:
             if status != resource.status:
-                await self._store(resource, status)
+                await self._statuses.write(resource, status)
         except Setback as setback:
             log.warning("the status was not written: %s", setback.message, extra=about(resource.key))
 
     async def _write(self, resource: Resource, settled: Settled) -> None:
-        if settled.status != resource.status or self._asks_for_room():
-            await self._store(resource, settled.status)
+        await self._statuses.write(resource, settled.status)
         for news in settled.events:
             level = logging.WARNING if news.warning else logging.INFO
             revision = _revision(settled.status)
             log.log(level, "%s: %s", news.reason, news.message, extra=about(resource.key, revision))
             await self._writer.say(resource, news)
-
-    async def _store(self, resource: Resource, status: Mapping[str, Any]) -> None:
-        if self._unwritten is not None:
-            if not self._asks_for_room():
-                self._unwritten[resource.key] = status
-                return
-            resource = self._objects.get(resource.key) or resource
-        written = await self._writer.write_status(resource, status)
-        if written is None:
-            return
-        self._objects.learn(written)
-        if written.status.get("conditions"):
-            # Those that were not written differ now from what they should say.
-            for key in self._unwritten or ():
-                self.queue.put(key)
-            self._unwritten = None
-            return
-        if self._unwritten is None:
-            # Another project's definition of the kind: it prunes what it does not know.
-            log.warning(
-                "%s in this cluster has no status field for our status: none is written from now "
-                "on; Events and logs tell",
-                resource.key.kind,
-            )
-            self._unwritten = {}
-        self._unwritten[resource.key] = status
-        self._ask_at = asyncio.get_running_loop().time() + ROOM_AGAIN
-
-    def _asks_for_room(self) -> bool:
-        """Whether it is time to see if a status that was pruned no longer is."""
-        return self._unwritten is not None and asyncio.get_running_loop().time() >= self._ask_at
-
-    def _newest(self, key: ObjectKey) -> Resource | None:
-        """The object as last seen, with the status that it would have."""
-        resource = self._objects.get(key)
-        if resource is None or self._unwritten is None or key not in self._unwritten:
-            return resource
-        return replace(resource, status=self._unwritten[key])
 
     def _schedule(self, key: ObjectKey, settled: Settled) -> None:
         if settled.retry:
@@ -227,8 +180,6 @@ class Loop:
             return
         self.queue.succeeded(key)
         after = settled.next_look
-        if self._unwritten is not None:
-            after = ROOM_AGAIN if after is None else min(after, ROOM_AGAIN)
         if after is not None:
             self.queue.put(key, after)
 

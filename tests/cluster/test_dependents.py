@@ -128,7 +128,7 @@ def test_stock_flagd_s_kind_is_written_where_it_is_asked_for(spine: Spine) -> No
     found = spine.wait_ready("featureflag", "checkout")
     assert found["spec"]["flagSpec"] == spine.get("ffc", "checkout")["spec"]["flagSpec"]
     spine.wait_gone("ffc")
-    assert not condition(found, "Undisputed")
+    assert not condition(found, "NameConflict")
     told = spine.wait_ready("flagset")["status"]["target"]
     assert [(each["kind"], each["name"]) for each in told] == [(k, "checkout") for k in kinds]
 
@@ -179,20 +179,20 @@ def test_who_claims_the_same_name_is_described_on_both_until_one_of_them_goes(
     content = {"flagSpec": json.loads(flags(banner="on"))}
     space.apply(configuration(**content), configuration(**content) | {"kind": "FeatureFlag"})
     for kind, reason in told.items():
-        found = space.wait(kind, lambda it: condition(it, "Undisputed").get("status") == "False")
+        found = space.wait(kind, lambda it: condition(it, "NameConflict").get("status") == "True")
         assert condition(found, "Ready")["status"] == "True"
         assert re.search(rf"Reason: +{reason}\n", space.kubectl("describe", kind, "flags"))
     within(lambda: len(space.events()) == len(told))
     said = [(each["reason"], each["count"]) for each in space.events()]
     assert sorted(said) == [("Shadowed", 1), ("Shadows", 1)]
     space.delete("ffc")
-    space.wait("featureflag", lambda it: not condition(it, "Undisputed"))
+    space.wait("featureflag", lambda it: not condition(it, "NameConflict"))
     assert "same name" not in space.kubectl("describe", "featureflag", "flags", "--show-events=false")
 
 
 def disputed(found: dict[str, Any]) -> str:
     """Why, as the status has it; empty where nothing is."""
-    return str(condition(found, "Undisputed").get("reason", ""))
+    return str(condition(found, "NameConflict").get("reason", ""))
 
 
 def test_who_claims_the_same_flag_set_id_is_described_on_both_until_it_gives_it_up(
@@ -208,7 +208,7 @@ def test_who_claims_the_same_flag_set_id_is_described_on_both_until_it_gives_it_
         assert f"id-{space.name}" in space.kubectl("describe", "ffc", name)
     space.apply(configuration("second", flagSpec=json.loads(flags(banner="on"))))
     for name in ("first", "second"):
-        space.wait("ffc", lambda it: not condition(it, "Undisputed"), name)
+        space.wait("ffc", lambda it: not condition(it, "NameConflict"), name)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ class World:
         self.statuses[key] = settled.status
         return settled
 
-    def said(self, key: ObjectKey, kind: str = "Undisputed") -> tuple[str, str, str] | None:
+    def said(self, key: ObjectKey, kind: str = "NameConflict") -> tuple[str, str, str] | None:
         """(status, reason, message) of a condition."""
         known = find(self.statuses[key]["conditions"], kind)
         return None if known is None else (known["status"], known["reason"], known["message"])
@@ -75,7 +75,7 @@ WON = "FeatureFlag shop/x of the same name is not served; remove one of them"
 async def test_one_name_is_told_to_both(world: World, kind: str, reason: str, message: str) -> None:
     keys = {each: world.there(each, "x") for each in (FFC, FLAG)}
     settled = await world.look(keys[kind])
-    assert world.said(keys[kind]) == ("False", reason, message)
+    assert world.said(keys[kind]) == ("True", reason, message)
     assert world.said(keys[kind], "Ready") == ("True", "Succeeded", f"0 flags are sound; {message}")
     assert [(each.reason, each.message, each.warning) for each in settled.events] == [(reason, message, True)]
 
@@ -85,11 +85,11 @@ async def test_one_flag_set_id_is_told_to_both_who_are_in_one_namespace(world: W
     for key in (old, new):
         await world.look(key)
     assert world.said(old) == (
-        "False", "FlagSetIdContested",
+        "True", "FlagSetIdContested",
         'FeatureFlag shop/new also claims flagSetId "id"; this older object is served instead',
     )  # fmt: skip
     assert world.said(new) == (
-        "False", "FlagSetIdTaken",
+        "True", "FlagSetIdTaken",
         'not served under flagSetId "id": the older FeatureFlagConfiguration shop/old claims it too; give one of them another flagSetId',
     )  # fmt: skip
 
@@ -103,7 +103,7 @@ async def test_no_other_tenant_s_object_is_named_and_no_other_tenant_warns_of_hi
         await world.look(key)
     assert world.said(old) is None
     status, reason, message = world.said(new) or ("", "", "")
-    assert (status, reason) == ("False", "FlagSetIdTaken")
+    assert (status, reason) == ("True", "FlagSetIdTaken")
     assert "an older object in another namespace claims it too" in message
     assert not {"bank", "secret"} & set(message.replace("/", " ").split())
 
@@ -145,7 +145,7 @@ async def test_of_what_is_unsound_the_conflict_is_told_beside_its_failure_and_go
     world.there(FFC, "x")
     key = world.there(FLAG, "x")
     assert [each.reason for each in (await world.look(key)).events] == ["InvalidFlags", "Shadowed"]
-    assert world.said(key) == ("False", "Shadowed", LOST)
+    assert world.said(key) == ("True", "Shadowed", LOST)
     assert (world.said(key, "Ready") or ())[:2] == ("False", "InvalidFlags")
     world.gone(ObjectKey(FFC, "shop", "x"))
     assert ((await world.look(key)).events, world.said(key)) == ((), None)

@@ -215,10 +215,10 @@ async def test_a_source_that_fails_or_is_suspended_shows_on_the_flag_set(world: 
 
 async def test_another_object_with_the_same_flag_set_id_shows_on_the_flag_set(world: World) -> None:
     written = world.cluster.the(CONFIGURATION, "checkout")
-    taken = {"type": "Undisputed", "status": "False", "reason": "FlagSetIdTaken", "message": "not served"}
+    taken = {"type": "NameConflict", "status": "True", "reason": "FlagSetIdTaken", "message": "not served"}
     world.cluster.put(body_of(written) | {"status": {"conditions": [taken]}})
     seen = await world.look()
-    found = find(seen.status["conditions"], "Undisputed")
+    found = find(seen.status["conditions"], "NameConflict")
     assert found is not None
     assert (found["reason"], found["message"]) == (
         "FlagSetIdTaken", "FeatureFlagConfiguration checkout: not served",
@@ -608,7 +608,7 @@ async def test_an_object_that_is_deleted_by_hand_is_written_again(world: World) 
 
 def disputed(seen: Looked) -> str | None:
     """The message of the dispute that the status tells."""
-    found = find(seen.status["conditions"], "Undisputed")
+    found = find(seen.status["conditions"], "DriftContested")
     return None if found is None else found["message"]
 
 

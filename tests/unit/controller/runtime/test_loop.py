@@ -456,8 +456,8 @@ async def test_where_statuses_are_pruned_it_is_said_once_and_none_is_written_any
         assert caplog.text.count("no status field for our status") == 1
         assert [each.reason for each in around.server.said] == ["A", "Recovered"]
         around.loop.gone(KEY)
-        assert around.loop._unwritten is not None
-        assert KEY not in around.loop._unwritten
+        assert around.loop._statuses._unwritten is not None
+        assert KEY not in around.loop._statuses._unwritten
 
 
 @pytest.mark.parametrize("how", ["relisted", "later"])
@@ -471,7 +471,7 @@ async def test_once_there_is_room_for_statuses_all_are_written(how: str) -> None
         if how == "relisted":
             around.loop.relisted()
         else:
-            around.loop._ask_at = asyncio.get_running_loop().time()
+            around.loop._statuses._ask_at = asyncio.get_running_loop().time()
             around.loop.wake(KEY)
         await until(lambda: len(around.server.written) == 3)
         await around.settled(4)
