@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Mapping, Sequence
 
+    from controller.api.meta import Resource
+
 _HEAD = ("FLAG SET", "REVISION", "SERVED", "DELIVERED", "P50", "P99")
 _MEMBERS = ("FLAG SET", "EVALUATOR", "NODE", "VERSION", "SERVES", "STATE", "SINCE")
 PATIENCE: Final = 10.0
@@ -81,17 +83,17 @@ async def _follow(options: argparse.Namespace) -> int:
     kind = FEATURE_FLAG_CONFIGURATION.kind
     clock = asyncio.get_running_loop().time
     async with watching(options.kubeconfig, options.namespace, (FEATURE_FLAG_CONFIGURATION,)) as seen:
-        objects, fault = seen
+        view, fault = seen
         last, began = "", clock()
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(objects.changed.wait(), 0.2)
-            objects.changed.clear()
-            if not objects.knows(kind):
+                await asyncio.wait_for(view.changed.wait(), 0.2)
+            view.changed.clear()
+            if not view.knows(kind):
                 if clock() - began > (RETRIES if fault() else PATIENCE):
                     raise RemoteError(f"the cluster cannot be read: {fault() or 'no answer in time'}")
                 continue
-            text = cluster_table(objects.of_kind(kind))
+            text = cluster_table(view.of_kind(kind))
             if text != last:
                 _show(text, live=options.watch)
                 last = text
@@ -99,16 +101,16 @@ async def _follow(options: argparse.Namespace) -> int:
                 return 0
 
 
-def cluster_table(configurations: Iterable[Mapping[str, Any]]) -> str:
+def cluster_table(configurations: Iterable[Resource]) -> str:
     """Every flag set that is a FeatureFlagConfiguration, and under it who does not serve it."""
     rows: list[tuple[str, ...]] = [_HEAD]
     below: dict[int, list[str]] = {}
-    for body in configurations:
-        status, meta = body.get("status") or {}, body["metadata"]
+    for each in configurations:
+        status = each.status
         latency = status.get("latency") or {}
         rows.append(
             (
-                f"{meta.get('namespace')}/{meta.get('name')}",
+                f"{each.namespace}/{each.name}",
                 str(status.get("revision") or status.get("digest") or ""),
                 str(status.get("served") or "-"),
                 str(status.get("delivered") or 0),
@@ -116,8 +118,8 @@ def cluster_table(configurations: Iterable[Mapping[str, Any]]) -> str:
                 str(latency.get("p99") or ""),
             )
         )
-        laggards = [each for each in status.get("laggards") or () if isinstance(each, dict)]
-        below[len(rows) - 1] = [f"  {line(each)}" for each in laggards]
+        laggards = [laggard for laggard in status.get("laggards") or () if isinstance(laggard, dict)]
+        below[len(rows) - 1] = [f"  {line(laggard)}" for laggard in laggards]
     if len(rows) == 1:
         return "no flag sets\n"
     return _text(rows, below)

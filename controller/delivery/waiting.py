@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from controller.api.meta import Resource
+
 SHORTEST: Final = 7
 """Characters of a commit's name that may stand for it."""
 _COMMIT: Final = re.compile(r"[0-9a-f]{7,64}")
@@ -51,16 +53,12 @@ def names(wanted: str, revision: str) -> bool:
     return _COMMIT.fullmatch(wanted) is not None and commit.startswith(wanted)
 
 
-def wait_state(
-    configuration: Mapping[str, Any] | None, flag_set: Mapping[str, Any] | None, wanted: Wanted
-) -> WaitState:
-    """From the FeatureFlagConfiguration, and the FlagSet that writes it where there is one; both
-    are bodies.
-    """
+def wait_state(configuration: Resource | None, flag_set: Resource | None, wanted: Wanted) -> WaitState:
+    """From the FeatureFlagConfiguration, and the FlagSet that writes it where there is one."""
     if configuration is None:
         return WaitState(False, "the FeatureFlagConfiguration does not exist yet")
-    status = _status(configuration)
-    if status.get("observedGeneration") != configuration["metadata"].get("generation"):
+    status = configuration.status
+    if status.get("observedGeneration") != configuration.generation:
         return WaitState(False, "the controller has not processed the FeatureFlagConfiguration yet")
     digest = str(status.get("digest") or "")
     entry = _entry(flag_set, wanted.revision)
@@ -72,7 +70,7 @@ def wait_state(
     return _counted(status, wanted)
 
 
-def _entry(flag_set: Mapping[str, Any] | None, wanted: str) -> Mapping[str, Any]:
+def _entry(flag_set: Resource | None, wanted: str) -> Mapping[str, Any]:
     """The newest entry of a revision in the FlagSet's history; empty where there is none."""
     entries = (each for each in _history(flag_set) if names(wanted, str(each.get("revision"))))
     return next(entries, {})
@@ -85,9 +83,7 @@ def _is_of(status: Mapping[str, Any], entry: Mapping[str, Any], digest: str, wan
     return names(wanted, str(status.get("revision") or "")) or entry.get("digest") == digest
 
 
-def _elsewhere(
-    configuration: Mapping[str, Any], flag_set: Mapping[str, Any] | None, wanted: str
-) -> WaitState:
+def _elsewhere(configuration: Resource, flag_set: Resource | None, wanted: str) -> WaitState:
     status, entry = _status(flag_set), _entry(flag_set, wanted)
     attempted = str(status.get("lastAttemptedRevision") or "")
     if names(wanted, attempted) and (not entry or entry.get("held")):
@@ -98,7 +94,7 @@ def _elsewhere(
         if ready and message != ready:
             message = f"{message}: {ready}"
         return WaitState(False, message, over=_stalled(flag_set))
-    held = _status(configuration).get("revision") or "no revision"
+    held = configuration.status.get("revision") or "no revision"
     if entry.get("held"):
         return WaitState(False, f"{wanted} was applied only in part, and {attempted} has replaced it")
     if names(wanted, str(held)):
@@ -111,10 +107,9 @@ def _elsewhere(
     return WaitState(False, f"the FeatureFlagConfiguration has {held}, not {wanted}")
 
 
-def _stalled(flag_set: Mapping[str, Any] | None) -> bool:
+def _stalled(flag_set: Resource | None) -> bool:
     """Whether the controller waits for a person, having seen the FlagSet as it is now."""
-    generation = ((flag_set or {}).get("metadata") or {}).get("generation")
-    judged = _status(flag_set).get("observedGeneration") == generation
+    judged = flag_set is not None and _status(flag_set).get("observedGeneration") == flag_set.generation
     return judged and bool(_condition(flag_set, "Stalled", "True"))
 
 
@@ -152,16 +147,15 @@ def line(laggard: Mapping[str, Any]) -> str:
     return f"{laggard.get('name')}{node}: serves {serves} (behind since {since})"
 
 
-def _status(body: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    status = (body or {}).get("status")
-    return status if isinstance(status, dict) else {}
+def _status(resource: Resource | None) -> Mapping[str, Any]:
+    return {} if resource is None else resource.status
 
 
-def _history(flag_set: Mapping[str, Any] | None) -> Iterable[Mapping[str, Any]]:
+def _history(flag_set: Resource | None) -> Iterable[Mapping[str, Any]]:
     return [each for each in _status(flag_set).get("history") or () if isinstance(each, dict)]
 
 
-def _condition(flag_set: Mapping[str, Any] | None, kind: str, state: str) -> str:
+def _condition(flag_set: Resource | None, kind: str, state: str) -> str:
     """The message of a condition that is in a state; empty where it is not."""
     for each in _status(flag_set).get("conditions") or ():
         if (each.get("type"), each.get("status")) == (kind, state):

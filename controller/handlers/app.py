@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 _REOPEN_SECONDS: Final = 60
 """After so long a watch is opened anew where it was: a sign of life, even where nothing changes."""
+_PAGE: Final = 100
+"""Objects of one answer to a list; each may have a megabyte."""
 _SILENT_SECONDS: Final = 75.0
 """A watch that is silent for longer is cut: nobody is there any more."""
 
@@ -98,6 +100,7 @@ def configure(settings: kopf.OperatorSettings) -> None:
     """kopf as a source of events alone."""
     settings.posting.enabled = False
     settings.peering.standalone = True
+    settings.watching.chunk_size = _PAGE
     settings.watching.reconnect_backoff = 0.2
     settings.watching.server_timeout = _REOPEN_SECONDS
     settings.watching.inactivity_timeout = _SILENT_SECONDS

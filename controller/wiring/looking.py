@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, flagset
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION, FLAG_SET
+from controller.api.meta import ObjectKey, Resource
 from controller.delivery.waiting import WaitState, wait_state
 from controller.kube.client import Cluster
-from controller.kube.reflector import Reflector, View
+from controller.kube.reflector import Reflector
+from controller.kube.reflector import View as Watched
+from controller.runtime.cache import Cache
 from controller.runtime.clock import now
 
 if TYPE_CHECKING:
@@ -27,26 +30,25 @@ _LOOK: Final = 0.5
 
 
 @dataclass
-class Objects:
-    """Bodies by kind, namespace and name; `changed` is set by each change."""
+class View:
+    """What the watches sent; `changed` is set by each change. Implements the Reflector's `Sink`."""
 
-    found: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
+    objects: Cache = field(default_factory=Cache)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     _listed: set[str] = field(default_factory=set)
 
     def learn(self, kind: str, body: dict[str, Any]) -> None:
         """An object is there."""
-        meta = body.get("metadata") or {}
-        self.found[kind, str(meta.get("namespace")), str(meta.get("name"))] = body
+        self.objects.put(Resource.of({**body, "kind": kind}))
         self.changed.set()
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
         """It is gone."""
-        self.found.pop((kind, namespace, name), None)
+        self.objects.forget(ObjectKey(kind, namespace, name))
         self.changed.set()
 
     def listed(self, kind: str, namespace: str) -> None:
-        """All of them were told."""
+        """All of them were sent."""
         del namespace
         self._listed.add(kind)
         self.changed.set()
@@ -55,23 +57,23 @@ class Objects:
         """Whether all of these kinds were listed."""
         return self._listed >= set(kinds)
 
-    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+    def of_kind(self, kind: str) -> list[Resource]:
         """All of a kind, by namespace and name."""
-        return [body for key, body in sorted(self.found.items()) if key[0] == kind]
+        return sorted(self.objects.of_kind(kind), key=lambda each: each.key)
 
 
 @contextlib.asynccontextmanager
 async def watching(
     kubeconfig: str | None, namespace: str, types: tuple[ResourceType, ...]
-) -> AsyncIterator[tuple[Objects, Callable[[], str]]]:
+) -> AsyncIterator[tuple[View, Callable[[], str]]]:
     """(what is there, kept up to date; why it cannot be seen now, or empty). An empty namespace is all of
     them. Raises ConfigException.
     """
     cluster = await Cluster.connect(kubeconfig, now=now)
-    objects = Objects()
+    view = View()
     clock = asyncio.get_running_loop().time
     reflectors = [
-        Reflector(cluster.api, View(type_, namespace), objects, clock=clock, random=random.random)
+        Reflector(cluster.api, Watched(type_, namespace), view, clock=clock, random=random.random)
         for type_ in types
     ]
     tasks = [asyncio.create_task(each.run()) for each in reflectors]
@@ -80,7 +82,7 @@ async def watching(
     level = watcher.level
     watcher.setLevel(logging.ERROR)
     try:
-        yield objects, lambda: next((each.fault for each in reflectors if each.fault), "")
+        yield view, lambda: next((each.fault for each in reflectors if each.fault), "")
     finally:
         watcher.setLevel(level)
         for task in tasks:
@@ -114,14 +116,14 @@ async def wait_served(
     whenever something else is to be said. Raises Unreachable where the cluster cannot be read at the end.
     """
     async with watching(kubeconfig, subject.namespace, (FEATURE_FLAG_CONFIGURATION, FLAG_SET)) as seen:
-        objects, fault = seen
-        last = _state(objects, subject)
+        view, fault = seen
+        last = _state(view, subject)
         said = last
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while not (last.done or last.over):
-                    await _changed(objects)
-                    last = _state(objects, subject)
+                    await _changed(view)
+                    last = _state(view, subject)
                     following = _waiting_for(fault()) if fault() else last
                     if following != said:
                         say(following)
@@ -131,29 +133,32 @@ async def wait_served(
         return last
 
 
-async def _changed(objects: Objects) -> None:
+async def _changed(view: View) -> None:
     """Until something changed, or it is time to see whether the cluster is still there."""
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(objects.changed.wait(), _LOOK)
-    objects.changed.clear()
+        await asyncio.wait_for(view.changed.wait(), _LOOK)
+    view.changed.clear()
 
 
 def _waiting_for(fault: str) -> WaitState:
     return WaitState(False, f"the cluster cannot be read: {fault}; trying again")
 
 
-def _state(objects: Objects, subject: Subject) -> WaitState:
-    if not objects.knows(configuration.KIND, flagset.KIND):
+def _state(view: View, subject: Subject) -> WaitState:
+    if not view.knows(configuration.KIND, flagset.KIND):
         return WaitState(False, "the cluster has not answered yet")
+
+    def found(kind: str, name: str) -> Resource | None:
+        return view.objects.get(ObjectKey(kind, subject.namespace, name))
+
     flag_set, name = None, subject.name
     if subject.kind == flagset.KIND:
-        flag_set = objects.found.get((flagset.KIND, subject.namespace, subject.name))
+        flag_set = found(flagset.KIND, subject.name)
         if flag_set is None:
             return WaitState(False, f"FlagSet {subject.name} is not in namespace {subject.namespace} yet")
-        target = (flag_set.get("spec") or {}).get("target") or {}
+        target = flag_set.spec.get("target") or {}
         name = target.get("name") or subject.name
-    found = objects.found.get((configuration.KIND, subject.namespace, name))
-    if flag_set is None and found is not None:
-        writer = (found["metadata"].get("labels") or {}).get(flagset.LABEL)
-        flag_set = objects.found.get((flagset.KIND, subject.namespace, str(writer)))
-    return wait_state(found, flag_set, subject.wanted)
+    written = found(configuration.KIND, name)
+    if flag_set is None and written is not None:
+        flag_set = found(flagset.KIND, str(written.labels.get(flagset.LABEL)))
+    return wait_state(written, flag_set, subject.wanted)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kubernetes.aio import config
 
+from controller.api.meta import Resource
 from controller.cli import main
 from controller.cli.fleet import cluster_table, proxy_table
 
@@ -71,7 +72,9 @@ def test_each_flag_set_has_a_line_and_those_who_lag_one_beneath() -> None:
         {"metadata": {"namespace": "shop", "name": "flags"}, "status": status},
         {"metadata": {"namespace": "shop", "name": "new"}},
     ]
-    assert cluster_table(bodies).splitlines() == [
+    assert cluster_table(
+        [Resource.of({"kind": "FeatureFlagConfiguration", **each}) for each in bodies]
+    ).splitlines() == [
         "FLAG SET    REVISION  SERVED  DELIVERED  P50   P99",
         "shop/flags  r2        1/2     3          30ms  1.2s",
         "  shop/a: serves r1 (behind since 12:00)",

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from controller.api.meta import Resource
 from controller.delivery.waiting import WaitState, Wanted, is_revision, names, wait_state
 
 OLD, NEW, PLAIN = (f"main@sha1:{letter * 40}" for letter in "abc")
@@ -34,7 +35,13 @@ def stalled(message: str) -> list[dict[str, str]]:
 
 
 def look(found: Any, writer: Any = None, revision: str = NEW, **wanted: Any) -> WaitState:
-    return wait_state(found, writer, Wanted(revision, **wanted))
+    return wait_state(resource(found), resource(writer), Wanted(revision, **wanted))
+
+
+def resource(body: dict[str, Any] | None) -> Resource | None:
+    if body is None:
+        return None
+    return Resource.of({"kind": "Any", **body, "metadata": {"name": "flags", **body["metadata"]}})
 
 
 def test_it_is_served_when_all_serve_it() -> None:
