@@ -59,7 +59,7 @@ def validate(
     count = len(verdict.flag_set.flags)
     what = "1 flag is" if count == 1 else f"{count} flags are"
     if not verdict.problems:
-        return Validation(Done(f"{what} sound"), status)
+        return Validation(Done(f"{what} valid"), status)
     return Validation(Done(f"{what} served, with a warning: {first_problem(verdict.problems)}"), status)
 
 

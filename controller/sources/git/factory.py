@@ -84,10 +84,7 @@ class GitFactory:
         """The source that `spec` and its Secrets describe. Raises Setback."""
         location = parse_location(spec.git.url)
         if location.path is not None and not self._allow_local:
-            message = (
-                "a file:// URL names a folder on the controller's machine, which it does not read;"
-                " write https://, http:// or ssh://"
-            )
+            message = "file:// URLs are not allowed in a cluster; write https://, http:// or ssh://"
             raise Stalled("URLInvalid", message)
         deadline = Deadline(spec.timeout, location.shown)
         source = GitProvider(

@@ -64,7 +64,7 @@ async def test_what_nobody_else_claims_has_no_word_of_it(world: World) -> None:
     key = world.there(FFC, "x", "id")
     assert (await world.look(key)).events == ()
     assert world.said(key) is None
-    assert world.said(key, "Ready") == ("True", "Succeeded", "0 flags are sound")
+    assert world.said(key, "Ready") == ("True", "Succeeded", "0 flags are valid")
 
 
 LOST = "not served under this name: FeatureFlagConfiguration shop/x has the same name; remove one of them"
@@ -76,7 +76,7 @@ async def test_one_name_is_told_to_both(world: World, kind: str, reason: str, me
     keys = {each: world.there(each, "x") for each in (FFC, FLAG)}
     settled = await world.look(keys[kind])
     assert world.said(keys[kind]) == ("True", reason, message)
-    assert world.said(keys[kind], "Ready") == ("True", "Succeeded", f"0 flags are sound; {message}")
+    assert world.said(keys[kind], "Ready") == ("True", "Succeeded", f"0 flags are valid; {message}")
     assert [(each.reason, each.message, each.warning) for each in settled.events] == [(reason, message, True)]
 
 

@@ -35,7 +35,7 @@ def refused(found: Validation) -> tuple[type[Setback], str]:
 def test_what_is_sound_is_counted_and_digested(kind: str) -> None:
     verdict = judged(configuration({"flagSpec": GOOD}, kind))
     assert isinstance(verdict.outcome, Done)
-    assert verdict.outcome.message == "2 flags are sound"
+    assert verdict.outcome.message == "2 flags are valid"
     assert verdict.status == {
         "flags": 2,
         "digest": digest(parse(json.dumps(GOOD).encode(), file="x.json").flag_set),
@@ -98,7 +98,7 @@ def test_a_set_is_waited_for_until_its_last_shard_is_there() -> None:
     assert verdict.outcome.message.startswith("FlagShard part is not there yet; ")
     meta = {"name": "part", "namespace": "shop"}
     shard = Resource.of({"kind": "FlagShard", "metadata": meta, "spec": SHARD})
-    assert judged(configuration(INDEX), shard).outcome.message == "1 flag is sound"
+    assert judged(configuration(INDEX), shard).outcome.message == "1 flag is valid"
 
 
 def test_a_shard_of_another_content_is_not_the_one_that_is_listed() -> None:

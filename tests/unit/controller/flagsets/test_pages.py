@@ -43,7 +43,7 @@ def test_the_flag_set_of_the_page_can_be_read() -> None:
 
 def test_the_configuration_of_the_page_is_sound() -> None:
     resource = Resource.of(example("kinds/featureflagconfiguration.md"))
-    assert validate(resource, lambda _: None).outcome.message == "1 flag is sound"
+    assert validate(resource, lambda _: None).outcome.message == "1 flag is valid"
 
 
 @pytest.mark.parametrize(

@@ -77,9 +77,11 @@ class World:
         key = ObjectKey("FlagSource", "apps", name)
         status = self.statuses.get(name, {})
         resource = Resource(key, "uid", 1, "1", spec=self.spec(**git), status=status)
-        outcome = await self.reconciler.reconcile(resource, self.now)
-        self.statuses[name] = {**outcome.status, "observedGeneration": 1}
-        found = self.storages.read(outcome.status["artifact"]["path"])
+        result = await self.reconciler.reconcile(resource, self.now)
+        if isinstance(result.outcome, Setback):
+            raise result.outcome
+        self.statuses[name] = {**result.status, "observedGeneration": 1}
+        found = self.storages.read(result.status["artifact"]["path"])
         assert found is not None
         return unpack(found[0])["flags.json"]
 
