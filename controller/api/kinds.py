@@ -1,4 +1,4 @@
-"""Every kind that we read or write, once: paths, watches, RBAC checks and the CLI read this table."""
+"""Every kind that we read or write, once: paths, watches and the CLI read this table."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Fetched:
 
     revision: Revision
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """For `status.artifact.metadata`; keys that other stages read are in `controller.api.artifact`."""
+    """For `status.artifact.metadata`; keys that other stages read are in `controller.api.provenance`."""
     summary: str = ""
     """The revision in words, for Events: `commit 'Turn it on' of Ada <ada@example.com>`. Empty: no words."""
     skipped: tuple[str, ...] = ()

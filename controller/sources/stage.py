@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 BY_SECRET: Final = Index(
     "FlagSource by Secret",
     frozenset({flagsource.KIND}),
-    lambda each: secret_names(each.spec.get("git")),
+    lambda each: {name for part in each.spec.values() for name in secret_names(part)},
 )
 
 
