@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.conditions import NAME_CONFLICT, TRUE, Condition, find
 from controller.delivery.claims import SHADOWED
-from controller.runtime.news import News
+from controller.runtime.events import Occurrence
 from evaluator.flags.visible import visible
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ def name_conflict(found: list[tuple[str, str]]) -> tuple[Condition, ...]:
     return (Condition(NAME_CONFLICT, TRUE, reason, message),)
 
 
-def new_conflicts(status: Mapping[str, Any], found: list[tuple[str, str]]) -> tuple[News, ...]:
+def new_conflicts(status: Mapping[str, Any], found: list[tuple[str, str]]) -> tuple[Occurrence, ...]:
     """An Event for each conflict that the status until now does not name."""
     known = find(status.get("conditions") or (), NAME_CONFLICT) or {}
     named = str(known.get("message", ""))
-    return tuple(News(reason, text, warning=True) for reason, text in found if text not in named)
+    return tuple(Occurrence(reason, text, warning=True) for reason, text in found if text not in named)
 
 
 def _described(conflict: Conflict, key: ObjectKey) -> tuple[str, str]:

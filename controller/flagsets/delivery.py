@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api import shard
 from controller.api.flagset import KIND, LABEL
@@ -14,7 +14,7 @@ from controller.api.meta import ObjectKey, Resource
 from controller.flagsets.drift import Dispute
 from controller.flagsets.plan import Taken, key_of, plan
 from controller.flagsets.stage import BY_OWNER
-from controller.runtime.news import News
+from controller.runtime.events import Occurrence
 from controller.runtime.setbacks import Stalled, Waiting
 
 if TYPE_CHECKING:
@@ -28,6 +28,15 @@ GRACE: Final = 60.0
 """Seconds for which a shard outlives the index that named it."""
 _MANAGER: Final = 128
 """Characters that a field manager's name may have."""
+
+
+class _Drift(NamedTuple):
+    """One object that differed, and was corrected."""
+
+    key: ObjectKey
+    what: str
+    version: str
+    """The object's resourceVersion since."""
 
 
 @dataclass(slots=True)
@@ -54,8 +63,8 @@ class Delivery:
 
     async def deliver(
         self, resource: Resource, state: Delivered, *, prune: bool, now: datetime
-    ) -> tuple[tuple[News, ...], float | None]:
-        """Bring the cluster to `state`; (news of drift, seconds until there is more to do).
+    ) -> tuple[tuple[Occurrence, ...], float | None]:
+        """Bring the cluster to `state`; (Events of drift, seconds until there is more to do).
         Raises Setback.
         """
         if not state.manifests:
@@ -67,29 +76,31 @@ class Delivery:
         if steps.write and state.settled and (left := state.dispute.pause(now)) > 0.0:
             return (), left
         settled = state.settled
-        drift: list[tuple[ObjectKey, str]] = []
+        drift: list[_Drift] = []
         for manifest in steps.write:
             self._refuse_ghosts(resource)
             key = key_of(manifest)
             missing = self.objects.get(key) is None
             body, others = await self.writer.apply(manifest, manager=manager_of(resource.key))
             self.applied(body)
-            state.taken[key] = Taken(manifest["spec"], Resource.of(body).spec)
+            written = Resource.of(body)
+            state.taken[key] = Taken(manifest["spec"], written.spec)
             if others or state.settled:
                 by = f" by {others}" if others else ""
-                drift.append((key, f"was {'removed' if missing else f'changed{by}'}"))
+                what = f"was {'removed' if missing else f'changed{by}'}"
+                drift.append(_Drift(key, what, written.resource_version))
         for each in steps.remove:
             await self._delete(each)
         # What was sent of outdated shards is as large as they are.
         names = {key_of(each) for each in state.manifests}
         state.taken = {key: each for key, each in state.taken.items() if key in names}
         state.settled = True
-        news = _disputed(state.dispute, drift, now) if settled else _news(drift)
+        told = _disputed(state.dispute, drift, now) if settled else _corrected(drift)
         waits = (
             await self._sweep(state, steps.outdated, now),
             state.dispute.over_in(now) if state.dispute.open(now) else None,
         )
-        return news, min((each for each in waits if each is not None), default=None)
+        return told, min((each for each in waits if each is not None), default=None)
 
     def _found(self, resource: Resource, state: Delivered) -> list[Resource]:
         owned = {each.key: each for each in self.objects.find(BY_OWNER, resource.namespace, resource.name)}
@@ -142,28 +153,26 @@ def manager_of(flag_set: ObjectKey) -> str:
     return f"{name[: _MANAGER - 17]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
-def _disputed(dispute: Dispute, drift: Sequence[tuple[ObjectKey, str]], now: datetime) -> tuple[News, ...]:
+def _disputed(dispute: Dispute, drift: Sequence[_Drift], now: datetime) -> tuple[Occurrence, ...]:
     """Each correction is told, until there are so many that only the dispute is."""
     if not drift:
         return ()
     known = dispute.open(now)
-    key, what = drift[0]
+    key, what, _ = drift[0]
     more = dispute.corrected(f"{key.kind} {key.name} {what}", now)
-    return more if known else (*_news(drift), *more)
+    return more if known else (*_corrected(drift), *more)
 
 
-def _news(drift: Sequence[tuple[ObjectKey, str]]) -> tuple[News, ...]:
+def _corrected(drift: Sequence[_Drift]) -> tuple[Occurrence, ...]:
     """One for each object that people know, one for all shards."""
-    shards = [each for each in drift if each[0].kind == shard.KIND]
-    told = [each for each in drift if each[0].kind != shard.KIND]
+    shards = [each for each in drift if each.key.kind == shard.KIND]
+    others = [each for each in drift if each.key.kind != shard.KIND]
     more = f" (and {len(shards) - 1} more)" if len(shards) > 1 else ""
     return tuple(
-        News(
+        Occurrence(
             "DriftCorrected",
-            f"{key.kind} {key.name}{suffix} {what}; restored to the source's state",
+            f"{each.key.kind} {each.key.name}{suffix} {each.what}; restored to the source's state",
+            version=each.version,
         )
-        for key, what, suffix in (
-            *((key, what, "") for key, what in told),
-            *((key, what, more) for key, what in shards[:1]),
-        )
+        for each, suffix in (*((each, "") for each in others), *((each, more) for each in shards[:1]))
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.api.conditions import DRIFT_CONTESTED, TRUE, Condition
-from controller.runtime.news import News
+from controller.runtime.events import Occurrence
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -35,8 +35,9 @@ class Dispute:
         """Seconds until drift may be corrected."""
         return max(0.0, self._length() - self._since(now))
 
-    def corrected(self, what: str, now: datetime) -> tuple[News, ...]:
-        """Drift was corrected; `what` says of which object, and whose. News where that is now a dispute."""
+    def corrected(self, what: str, now: datetime) -> tuple[Occurrence, ...]:
+        """Drift was corrected; `what` says of which object, and whose. An occurrence where
+        that is now a dispute."""
         if self.over_in(now) == 0.0:
             self.times = 0
         self.times += 1
@@ -45,7 +46,7 @@ class Dispute:
             f"{what} repeatedly; it is restored at most every {_MOST:.0f} seconds until that ends: "
             "stop whoever changes it, or change the source"
         )
-        return (News(REASON, self.message, warning=True),) if self.times == AT_ONCE else ()
+        return (Occurrence(REASON, self.message, warning=True),) if self.times == AT_ONCE else ()
 
     def open(self, now: datetime) -> bool:
         """Whether somebody keeps overwriting what we write."""

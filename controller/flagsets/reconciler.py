@@ -26,7 +26,7 @@ from controller.flagsets.dependencies import (
 from controller.flagsets.observed_at import observed
 from controller.flagsets.plan import belongs_to
 from controller.flagsets.provenance import ProvenanceDetail, without_author
-from controller.runtime.news import News
+from controller.runtime.events import Occurrence
 from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Setback, Stalled
 
@@ -67,7 +67,7 @@ class _SoFar:
     next_look: float
     """Seconds."""
     status: dict[str, Any] = field(default_factory=dict)
-    events: tuple[News, ...] = ()
+    events: tuple[Occurrence, ...] = ()
     more_in: float | None = None
     """Seconds until there is more to deliver."""
 
@@ -169,7 +169,7 @@ class FlagSetReconciler:
         served, propagated = shown(self.objects.get(target), made.digest)
         events = so_far.events
         if resource.status.get("digest") != made.digest:
-            events += (News("Applied", messages.applied(resource.status, attempt)),)
+            events += (Occurrence("Applied", messages.applied(resource.status, attempt)),)
         outcome: Done | Setback = Done(messages.ready(attempt))
         if made.held or made.missing:
             outcome = Stalled("PartiallyApplied", messages.partial(attempt))

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import logging
 import os
 from http import HTTPStatus
@@ -15,19 +14,17 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from kubernetes.aio import client, config
 
-from controller.api.meta import NOTHING, Resource, about
+from controller.api.meta import NOTHING, Resource
 from controller.kube.answers import Answer, causes, conflict_told, editor, expected, require_good
 from controller.kube.paths import path_of, paths_of_all, service_account_user
 from controller.kube.requests import JSON, Requests
-from controller.runtime.setbacks import Failed, Stalled
+from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime
 
     from controller.api.kinds import ResourceType
     from controller.api.meta import ObjectKey
-    from controller.runtime.news import News
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +34,6 @@ _JSON_PATCH: Final = "application/json-patch+json"
 _MERGE: Final = "application/merge-patch+json"
 _METADATA_OF_ONE: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-_NOTE: Final = 1024
-"""Characters that an Event's message may have."""
 
 
 class Cluster:
@@ -50,14 +45,12 @@ class Cluster:
         self,
         api: client.ApiClient,
         *,
-        now: Callable[[], datetime],
         wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
         headers: Mapping[str, str] = NOTHING,
     ) -> None:
         """`headers` are sent with every request."""
         self.api = api
         self._server = Requests(api, headers=headers)
-        self._now = now
         self._wrote = wrote
 
     @classmethod
@@ -65,7 +58,6 @@ class Cluster:
         cls,
         kubeconfig: str | None,
         *,
-        now: Callable[[], datetime],
         wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
     ) -> Self:
         """A client as the kubeconfig says, or as the pod's service account. Raises ConfigException."""
@@ -83,7 +75,7 @@ class Cluster:
                     "set KUBECONFIG or --kubeconfig"
                 )
                 raise config.ConfigException(message) from error
-        return cls(client.ApiClient(configuration), now=now, wrote=wrote)
+        return cls(client.ApiClient(configuration), wrote=wrote)
 
     def acting_as(self, namespace: str, service_account: str) -> Cluster:
         """A client on the same connections, whose requests are judged by the rights of that service account.
@@ -92,7 +84,7 @@ class Cluster:
         Stalled for what is no service account's name.
         """
         user = service_account_user(namespace, service_account)
-        return Cluster(self.api, now=self._now, wrote=self._wrote, headers={"Impersonate-User": user})
+        return Cluster(self.api, wrote=self._wrote, headers={"Impersonate-User": user})
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -261,40 +253,6 @@ class Cluster:
             return None
         return Resource.of(expected(answer, key.kind, key.name))
 
-    async def say(self, resource: Resource, news: News) -> None:
-        """Post an Event. One that was said before is counted up instead, as kubectl shows it."""
-        key = resource.key
-        moment = self._now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        said = f"{resource.uid}\n{news.reason}\n{news.message}".encode()
-        name = f"{key.name[:200].rstrip('-.')}.{hashlib.sha256(said).hexdigest()[:16]}"
-        body = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": name, "namespace": key.namespace},
-            "involvedObject": _reference(resource),
-            "type": "Warning" if news.warning else "Normal",
-            "reason": news.reason,
-            "message": news.message[:_NOTE],
-            "source": {"component": COMPONENT},
-            "reportingComponent": COMPONENT,
-            "firstTimestamp": moment,
-            "lastTimestamp": moment,
-            "count": 1,
-        }
-        self._wrote("event", key.kind)
-        try:
-            answer = await self._server.ask("POST", path_of("v1", "Event", key.namespace), {}, body)
-            if answer.status == HTTPStatus.CONFLICT:
-                await self._count_up(key, name, moment)
-        except Failed as failure:
-            log.warning("an Event was not posted: %s", failure.message, extra=about(key))
-
-    async def _count_up(self, key: ObjectKey, name: str, moment: str) -> None:
-        path = path_of("v1", "Event", key.namespace, name)
-        known = (await self._server.ask("GET", path)).body
-        body = {"count": int(known.get("count") or 1) + 1, "lastTimestamp": moment}
-        await self._server.ask("PATCH", path, {}, body, _MERGE)
-
 
 def _found(paths: str) -> bool:
     """Whether any of these kubeconfigs, parted as in $KUBECONFIG, is there."""
@@ -315,14 +273,3 @@ def status_patch(uid: str, before: Mapping[str, Any], after: Mapping[str, Any]) 
         if name not in before or before[name] != value
     ]
     return [same, *gone, *changed]
-
-
-def _reference(resource: Resource) -> dict[str, str]:
-    return {
-        "apiVersion": resource.api_version,
-        "kind": resource.key.kind,
-        "namespace": resource.namespace,
-        "name": resource.name,
-        "uid": resource.uid,
-        "resourceVersion": resource.resource_version,
-    }

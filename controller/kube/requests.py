@@ -36,7 +36,8 @@ JITTER: Final = 0.5
 """A pause is longer by up to this share at random, so that those who were refused together come back apart.
 """
 _TIMEOUT: Final = 15.0
-_PASSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, 500, 502, 503, 504})
+PASSING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, 500, 502, 503, 504})
+"""Statuses that are worth another try."""
 
 
 class Requests:
@@ -68,7 +69,7 @@ class Requests:
         headers = {"Content-Type": content_type, "Accept": accept}
         for pause in _PAUSES:
             answer = await self.once(method, path, query or {}, body, headers)
-            if answer.status not in _PASSING and not _overtaken(method, answer):
+            if answer.status not in PASSING and not _overtaken(method, answer):
                 return answer
             await asyncio.sleep(max(pause, answer.retry_after) * (1 + JITTER * self._random()))
         return await self.once(method, path, query or {}, body, headers)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api.fields import InvalidSpecError, read
 from controller.api.receiver import FlagReceiverSpec
 from controller.receiver.endpoints import Endpoint, Endpoints, webhook_path
-from controller.runtime.news import News
+from controller.runtime.events import Occurrence
 from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 
@@ -45,7 +45,7 @@ class FlagReceiverReconciler:
         self.endpoints.open(endpoint)
         path = webhook_path(endpoint.tokens[0], resource.key)
         moved = resource.status.get("webhookPath") not in {None, path}
-        events = (News("PathChanged", f"the token changed: senders must now use {path}"),)
+        events = (Occurrence("PathChanged", f"the token changed: senders must now use {path}"),)
         return Result(
             Done(f"receiver initialized for path: {path}"),
             status={"webhookPath": path},

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.conditions import READY, TRUE, find
 from controller.api.meta import REQUESTED_AT, about
+from controller.runtime.events import Severity
 from controller.runtime.result import Result
 from controller.runtime.setbacks import Failed, Setback
 from controller.runtime.settle import Settled, progressing, settle
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from controller.api.meta import ObjectKey, Resource
     from controller.runtime.cache import Cache
-    from controller.runtime.news import News
+    from controller.runtime.events import EventSink
     from controller.runtime.queue import KeyedQueue
 
 log = logging.getLogger(__name__)
@@ -50,15 +51,22 @@ class Writer(Protocol):
     async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
         """Make `status` the object's, and return it as it is now; None if it is gone. Raises Failed."""
 
-    async def say(self, resource: Resource, news: News) -> None:
-        """Post one Event about the object. Never raises: an Event is not worth a reconcile."""
-
 
 class Observer(Protocol):
     """Who counts what the loop does."""
 
     def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
         """A reconcile ended: `result` is `success`, `stalled`, `waiting` or `failed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Where the results of reconciles go."""
+
+    writer: Writer
+    observer: Observer
+    sinks: tuple[EventSink, ...] = ()
+    """Each is given every Event before the status is written."""
 
 
 class Loop:
@@ -68,19 +76,17 @@ class Loop:
         self,
         reconciler: Reconciler,
         objects: Cache,
-        writer: Writer,
+        outputs: Outputs,
         *,
         now: Callable[[], datetime],
         queue: KeyedQueue[ObjectKey],
-        observer: Observer,
     ) -> None:
         self._reconciler = reconciler
         self._objects = objects
-        self._writer = writer
+        self._outputs = outputs
         self._now = now
-        self._observer = observer
         self.queue = queue
-        self._statuses = Statuses(objects, writer, self.wake)
+        self._statuses = Statuses(objects, outputs.writer, self.wake)
 
     def wake(self, key: ObjectKey, delay: float = 0.0) -> None:
         """Look at `key` in `delay` seconds."""
@@ -135,7 +141,7 @@ class Loop:
         if latest is None or latest.uid != resource.uid:
             return
         settled = settle(_judged(resource, latest), result, self._now())
-        self._observer.reconciled(key, result.kind, asyncio.get_running_loop().time() - started)
+        self._outputs.observer.reconciled(key, result.kind, asyncio.get_running_loop().time() - started)
         await self._write(latest, settled)
         self._schedule(key, settled)
 
@@ -167,12 +173,14 @@ class Loop:
             log.warning("the status was not written: %s", setback.message, extra=about(resource.key))
 
     async def _write(self, resource: Resource, settled: Settled) -> None:
+        # Once the status is written, no later reconcile finds that these are new.
+        for event in settled.events:
+            for sink in self._outputs.sinks:
+                sink.accept(event)
         await self._statuses.write(resource, settled.status)
-        for news in settled.events:
-            level = logging.WARNING if news.warning else logging.INFO
-            revision = _revision(settled.status)
-            log.log(level, "%s: %s", news.reason, news.message, extra=about(resource.key, revision))
-            await self._writer.say(resource, news)
+        for event in settled.events:
+            level = logging.WARNING if event.severity is Severity.WARNING else logging.INFO
+            log.log(level, "%s: %s", event.reason, event.message, extra=about(event.object, event.revision))
 
     def _schedule(self, key: ObjectKey, settled: Settled) -> None:
         if settled.retry:
@@ -182,12 +190,6 @@ class Loop:
         after = settled.next_look
         if after is not None:
             self.queue.put(key, after)
-
-
-def _revision(status: Mapping[str, Any]) -> str:
-    """What the object is at: a flag set's last look, or a source's artifact."""
-    artifact = status.get("artifact") or {}
-    return str(status.get("lastAttemptedRevision") or artifact.get("revision") or "")
 
 
 def _steady(resource: Resource) -> bool:

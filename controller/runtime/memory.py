@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from controller.runtime.cache import Cache
-    from controller.runtime.news import News
 
 
 async def _nothing(_: Resource) -> None:
@@ -72,9 +71,6 @@ class MemoryCluster:
         written = replace(known, status=status, resource_version=self._next())
         self.objects.learn(written)
         return written
-
-    async def say(self, resource: Resource, news: News) -> None:
-        """Nobody reads Events here: status has the same."""
 
     def _next(self) -> str:
         self._version += 1

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.api.conditions import Condition
-    from controller.runtime.news import News
+    from controller.runtime.events import Occurrence
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Result:
     """
     ended: tuple[str, ...] = ()
     """Types of detail conditions that hold no longer unless they are among `details`."""
-    events: tuple[News, ...] = ()
+    events: tuple[Occurrence, ...] = ()
     """What changed, as the difference to the status before: the same reconcile again has none."""
     next_look: float | None = None
     """Seconds; None: only when something changes. A `Failed` is tried again after its backoff instead."""
@@ -50,7 +50,7 @@ class Result:
         *,
         status: Mapping[str, Any] = NOTHING,
         details: tuple[Condition, ...] = (),
-        events: tuple[News, ...] = (),
+        events: tuple[Occurrence, ...] = (),
         next_look: float | None = None,
     ) -> Self:
         """A step raised `setback`. The next look is the setback's own unless another is given."""

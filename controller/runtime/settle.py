@@ -22,7 +22,7 @@ from controller.api.conditions import (
     written,
 )
 from controller.api.meta import REQUESTED_AT
-from controller.runtime.news import News
+from controller.runtime.events import Occurrence, event_of
 from controller.runtime.result import Done
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.meta import Resource
+    from controller.runtime.events import Event
     from controller.runtime.result import Result
 
 _SHARED: Final = frozenset({"conditions", "observedGeneration", "lastHandledReconcileAt"})
@@ -44,7 +45,7 @@ class Settled:
 
     status: dict[str, Any]
     """Whole. Equal to the old one where nothing is to be written."""
-    events: tuple[News, ...]
+    events: tuple[Event, ...]
     next_look: float | None
     """Seconds."""
     retry: bool
@@ -57,14 +58,15 @@ def settle(resource: Resource, result: Result, now: datetime) -> Settled:
     if isinstance(outcome, Done):
         ready = Condition(READY, TRUE, outcome.reason, outcome.message)
         status = _status(resource, result.status, (ready, *result.details), now)
-        events = _recovery(resource, outcome)
+        occurrences = _recovery(resource, outcome)
     else:
         found = {*result.ended, *(each.type for each in result.details)}
         kept = tuple(each for each in _details(resource) if each.type not in found)
         own = {**_own(resource), **result.status}
         status = _status(resource, own, (*_summary_of(outcome), *result.details, *kept), now)
-        events = _failure(resource, outcome)
-    return Settled(status, (*events, *result.events), result.next_look, retry=isinstance(outcome, Failed))
+        occurrences = _failure(resource, outcome)
+    events = tuple(event_of(resource, each, status, now) for each in (*occurrences, *result.events))
+    return Settled(status, events, result.next_look, retry=isinstance(outcome, Failed))
 
 
 def progressing(resource: Resource, message: str, now: datetime) -> dict[str, Any]:
@@ -131,9 +133,9 @@ def _status(
     return status
 
 
-def _recovery(resource: Resource, outcome: Done) -> tuple[News, ...]:
+def _recovery(resource: Resource, outcome: Done) -> tuple[Occurrence, ...]:
     """A word about what works again, after a word about what did not."""
-    return (News("Recovered", outcome.message),) if _failing(resource) else ()
+    return (Occurrence("Recovered", outcome.message),) if _failing(resource) else ()
 
 
 def _failing(resource: Resource) -> bool:
@@ -144,11 +146,11 @@ def _failing(resource: Resource) -> bool:
     return before is not None and before.get("status") == FALSE and not waiting
 
 
-def _failure(resource: Resource, setback: Setback) -> tuple[News, ...]:
+def _failure(resource: Resource, setback: Setback) -> tuple[Occurrence, ...]:
     """A failure is news the first time; one that waits is none."""
     before = find(resource.status.get("conditions", ()), READY)
     known = before is not None and before.get("status") == FALSE
     said = known and before is not None and (before["reason"], before["message"])
     if isinstance(setback, Waiting) or said == (setback.reason, short(setback.message)):
         return ()
-    return (News(setback.reason, setback.message, warning=True),)
+    return (Occurrence(setback.reason, setback.message, warning=True),)

@@ -17,7 +17,7 @@ from controller.api.receipt import OBSERVED_AT
 from controller.artifacts.archive import pack
 from controller.artifacts.durable import as_failed
 from controller.artifacts.skipped import write_skipped
-from controller.runtime.news import News
+from controller.runtime.events import Occurrence
 from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Setback, Stalled
 from controller.sources.freshness import Freshness, LookSchedule
@@ -241,9 +241,9 @@ def _observed_at(before: Mapping[str, Any], artifact: Artifact, now: datetime) -
     return now.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _new_artifact(stored: _Stored) -> News:
+def _new_artifact(stored: _Stored) -> Occurrence:
     fetched = stored.fetched
     summary = f"{fetched.summary}, " if fetched is not None and fetched.summary else ""
     skipped = fetched.skipped[:5] if fetched is not None else ()
     left_out = f"; left out: {', '.join(skipped)}" if skipped else ""
-    return News("NewArtifact", f"stored artifact for {summary}{stored.artifact.revision}{left_out}")
+    return Occurrence("NewArtifact", f"stored artifact for {summary}{stored.artifact.revision}{left_out}")

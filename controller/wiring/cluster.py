@@ -27,6 +27,7 @@ from controller.flagsets.provenance import ProvenanceDetail
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.handlers.kopf_thread import KopfThread
 from controller.kube.client import Cluster
+from controller.kube.events import ApiServerEvents
 from controller.kube.lease import Lease
 from controller.kube.secret_watches import SecretWatches
 from controller.receiver.endpoints import Endpoints
@@ -39,7 +40,7 @@ from controller.runtime.clock import now
 from controller.runtime.collection import Collector
 from controller.runtime.dispatch import Dispatcher
 from controller.runtime.leadership import Leadership, Role
-from controller.runtime.loop import Loop, Reconciler
+from controller.runtime.loop import Loop, Outputs, Reconciler
 from controller.runtime.metrics import Metrics
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.watch_health import WatchHealth
@@ -83,9 +84,9 @@ async def open_controller(
     }
     role = Role()
     metrics = Metrics(objects, queues, now, health, role)
-    cluster = await Cluster.connect(settings.kubeconfig or None, now=now, wrote=metrics.wrote)
     async with contextlib.AsyncExitStack() as stack:
-        stack.push_async_callback(cluster.close)
+        cluster, events = await _connected(stack, settings, metrics)
+        outputs = Outputs(cluster, metrics, (events,))
         tokens = await asyncio.to_thread(TokenFile, settings.artifact_tokens_file)
         stack.callback(asyncio.create_task(tokens.follow()).cancel)
         bound = stack.enter_context(_bound(settings.host, settings.artifact_port))
@@ -113,7 +114,7 @@ async def open_controller(
             receiver.KIND: FlagReceiverReconciler(cluster.secret, endpoints),
         }
         loops = {
-            kind: Loop(reconciler, objects, cluster, now=now, queue=queues[kind], observer=metrics)
+            kind: Loop(reconciler, objects, outputs, now=now, queue=queues[kind])
             for kind, reconciler in reconcilers.items()
         }
         dispatcher = Dispatcher(objects, STAGES, loops, (proxies.changed, _rivals(claims), secrets.changed))
@@ -142,6 +143,17 @@ async def open_controller(
             proxies,
             secrets,
         )
+
+
+async def _connected(
+    stack: contextlib.AsyncExitStack, settings: ControllerSettings, metrics: Metrics
+) -> tuple[Cluster, ApiServerEvents]:
+    """The client, and what posts Events by it."""
+    cluster = await Cluster.connect(settings.kubeconfig or None, wrote=metrics.wrote)
+    stack.push_async_callback(cluster.close)
+    events = ApiServerEvents(cluster.api, metrics.registry, wrote=metrics.wrote)
+    await stack.enter_async_context(events.posting())
+    return cluster, events
 
 
 def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:

@@ -25,7 +25,7 @@ from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.cache import Cache
 from controller.runtime.clock import now
-from controller.runtime.loop import Loop
+from controller.runtime.loop import Loop, Outputs
 from controller.runtime.memory import MemoryCluster, manifest_of
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.setbacks import Failed, Setback, Waiting
@@ -141,10 +141,9 @@ class LocalStages:
             kind: Loop(
                 reconciler,
                 self.objects,
-                self._cluster,
+                Outputs(self._cluster, self),
                 now=now,
                 queue=KeyedQueue(clock, random.random),
-                observer=self,
             )
             for kind, reconciler in reconcilers.items()
         }

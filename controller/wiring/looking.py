@@ -17,7 +17,6 @@ from controller.kube.client import Cluster
 from controller.kube.reflector import Reflector
 from controller.kube.reflector import View as Watched
 from controller.runtime.cache import Cache
-from controller.runtime.clock import now
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -69,7 +68,7 @@ async def watching(
     """(what is there, kept up to date; why it cannot be seen now, or empty). An empty namespace is all of
     them. Raises ConfigException.
     """
-    cluster = await Cluster.connect(kubeconfig, now=now)
+    cluster = await Cluster.connect(kubeconfig)
     view = View()
     clock = asyncio.get_running_loop().time
     reflectors = [

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from controller.api.kinds import DELIVERED, POD
 from controller.kube.client import Cluster
+from controller.kube.events import ApiServerEvents
 from controller.kube.reflector import Reflector, Sink, View
 from controller.kube.reviews import ClusterReviews
 from controller.proxy.access.access import VERDICT_SECONDS, Access
@@ -30,6 +31,7 @@ from controller.proxy.server import Options, Proxy, ReceiptPorts
 from controller.proxy.watch import CatalogSink
 from controller.runtime import management
 from controller.runtime.clock import now
+from controller.runtime.events import event_of
 from controller.runtime.lasting import forever
 from controller.runtime.queue import KeyedQueue
 from evaluator.http.routes import merged
@@ -57,7 +59,7 @@ class ProxyProcess:
     """One replica."""
 
     settings: ProxySettings
-    cluster: Cluster
+    events: ApiServerEvents
     proxy: Proxy
     reflectors: list[Reflector]
     sink: CatalogSink
@@ -118,8 +120,8 @@ class ProxyProcess:
     async def _notice(self) -> None:
         await asyncio.sleep(_NOTICE_SECONDS)
         if self.sink.synced:
-            for resource, news in self.proxy.notices.take():
-                await self.cluster.say(resource, news)
+            for resource, occurrence in self.proxy.notices.take():
+                self.events.accept(event_of(resource, occurrence, resource.status, now()))
 
     async def _revoke(self) -> None:
         await asyncio.sleep(VERDICT_SECONDS)
@@ -134,9 +136,10 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
     loop = asyncio.get_running_loop()
     tls = await asyncio.to_thread(_tls, settings)
     async with contextlib.AsyncExitStack() as stack:
-        cluster = await Cluster.connect(settings.kubeconfig or None, now=now)
+        cluster = await Cluster.connect(settings.kubeconfig or None)
         stack.push_async_callback(cluster.close)
         process = _joined(settings, cluster, loop)
+        await stack.enter_async_context(process.events.posting())
         stack.callback(process.proxy.close)
         managed = management.routes(process.readiness, partial(generate_latest, process.registry))
         manager = Listener(
@@ -172,7 +175,8 @@ def _joined(settings: ProxySettings, cluster: Cluster, loop: asyncio.AbstractEve
     views = [(each.view.type.plural, each) for each in reflectors]
     registry.register(ProxyMetrics(proxy, views, lambda: sync.connections))
     registry.register(ReceiptMetrics(proxy.receipts, lambda: recorder.writes))
-    return ProxyProcess(settings, cluster, proxy, reflectors, sink, registry, sync, pod_reflectors, recorder)
+    events = ApiServerEvents(cluster.api, registry)
+    return ProxyProcess(settings, events, proxy, reflectors, sink, registry, sync, pod_reflectors, recorder)
 
 
 def _options(settings: ProxySettings) -> Options:

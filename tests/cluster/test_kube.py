@@ -9,13 +9,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from controller.api.configuration import PLURAL
 from controller.api.flagset import LABEL
 from controller.api.kinds import FEATURE_FLAG_CONFIGURATION
 from controller.api.meta import Resource
 from controller.kube.client import Cluster
-from controller.runtime.news import News
+from controller.kube.events import ApiServerEvents
+from controller.runtime.events import Occurrence, event_of
 from controller.runtime.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
@@ -46,9 +48,7 @@ def configuration(namespace: str, *flags: str, name: str = "c", **more: Any) -> 
 @asynccontextmanager
 async def connected(plane: Plane) -> AsyncIterator[tuple[Cluster, list[str]]]:
     wrote: list[str] = []
-    cluster = await Cluster.connect(
-        str(plane.kubeconfig), now=lambda: NOW, wrote=lambda verb, kind: wrote.append(verb)
-    )
+    cluster = await Cluster.connect(str(plane.kubeconfig), wrote=lambda verb, kind: wrote.append(verb))
     try:
         yield cluster, wrote
     finally:
@@ -150,16 +150,24 @@ async def test_a_status_that_is_not_as_we_knew_it_is_made_so(cluster: Plane, nam
         assert wrote == ["status"] * 4
 
 
-async def test_an_event_that_is_said_again_is_counted(cluster: Plane, namespace: str) -> None:
+async def test_an_event_that_is_posted_again_after_a_crash_stays_one(cluster: Plane, namespace: str) -> None:
     async with connected(cluster) as (api, _):
         name = "n" * 199 + "-" + "n" * 20
         made = Resource.of((await api.apply(configuration(namespace, "a", name=name), manager="us"))[0])
-        for news in (News("A", "first"), News("A", "first"), News("B", "second", warning=True)):
-            await api.say(made, news)
+        status = {"revision": "main@sha1:1", "digest": "sha256:1"}
+        for _ in range(2):
+            sink = ApiServerEvents(api.api, CollectorRegistry())
+            async with sink.posting():
+                for each in (Occurrence("A", "first"), Occurrence("B", "second", warning=True)):
+                    sink.accept(event_of(made, each, status, NOW))
     told = json.loads(cluster.kubectl("get", "events", "-n", namespace, "-o", "json"))["items"]
     assert sorted((each["reason"], each["type"], each["count"]) for each in told) == [
-        ("A", "Normal", 2), ("B", "Warning", 1),
+        ("A", "Normal", 1), ("B", "Warning", 1),
     ]  # fmt: skip
+    assert [each["metadata"]["annotations"] for each in told] == [
+        {"flagstaff.dev/revision": "main@sha1:1", "flagstaff.dev/digest": "sha256:1"}
+    ] * 2
+    assert {each["involvedObject"]["uid"] for each in told} == {made.uid}
 
 
 async def test_a_secret_is_read_by_its_keys(cluster: Plane, namespace: str) -> None:
@@ -222,7 +230,7 @@ async def test_kinds_that_are_not_installed_have_no_objects(cluster: Plane) -> N
 
 
 async def test_who_may_not_is_told_by_a_setback(cluster: Plane, namespace: str) -> None:
-    nobody = await Cluster.connect(str(cluster.config_for("no-token", "nobody")), now=lambda: NOW)
+    nobody = await Cluster.connect(str(cluster.config_for("no-token", "nobody")))
     try:
         with pytest.raises(Failed) as raised:
             await nobody.get(API, KIND, namespace, "c")

@@ -217,6 +217,7 @@ async def test_what_went_while_no_watch_told_of_it_is_forgotten(
         ("patch", "", "secrets", "default"),
         ("create", "", "secrets", SYSTEM),
         ("delete", "", "events", "default"),
+        ("patch", "", "events", "default"),
         ("delete", "", "namespaces", ""),
         ("create", "", "serviceaccounts/token", SYSTEM),
         ("impersonate", "", "users", ""),

@@ -43,7 +43,7 @@ async def watching(
     """Watches of Secrets for a cache that nobody else feeds; `changes` are those of Secrets."""
     cache, clock = Cache([BY_SECRET]), asyncio.get_running_loop().time
     health = WatchHealth(clock)
-    api = await Cluster.connect(str(plane.kubeconfig), now=lambda: NOW)
+    api = await Cluster.connect(str(plane.kubeconfig))
     watches = SecretWatches(api.api, cache, (BY_SECRET,), health, clock=clock, random=lambda: 0.0)
 
     def changed(change: Change) -> None:

@@ -1,13 +1,13 @@
 """Events about subscribers that `--auth enforce` would refuse, each subscriber once. Pure.
 
-A proxy that was restarted repeats them; the API server counts repeated Events up.
+A proxy that was restarted repeats them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.runtime.news import News
+from controller.runtime.events import Occurrence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -47,11 +47,11 @@ class Notices:
         if len(names) < MOST_NAMES:
             names.setdefault(who, False)
 
-    def take(self) -> list[tuple[Resource, News]]:
+    def take(self) -> list[tuple[Resource, Occurrence]]:
         """(object, Event) of every subscriber that no Event has named yet."""
         return list(self._new())
 
-    def _new(self) -> Iterator[tuple[Resource, News]]:
+    def _new(self) -> Iterator[tuple[Resource, Occurrence]]:
         for (place, why), names in tuple(self._named.items()):
             served = self._catalog.served(place)
             new = [name for name, named in names.items() if not named]
@@ -60,7 +60,7 @@ class Notices:
             names.update(dict.fromkeys(new, True))
             who, them = ("subscribers", "them") if len(new) > 1 else ("subscriber", "it")
             message = f"{who} {_listed(new)} {_WHY[why]}; --auth enforce would reject {them}"
-            yield served, News("UnauthenticatedSubscriber", message, warning=True)
+            yield served, Occurrence("UnauthenticatedSubscriber", message, warning=True)
 
 
 def _listed(names: Iterable[str]) -> str:

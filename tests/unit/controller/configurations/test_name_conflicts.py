@@ -77,7 +77,9 @@ async def test_one_name_is_told_to_both(world: World, kind: str, reason: str, me
     settled = await world.look(keys[kind])
     assert world.said(keys[kind]) == ("True", reason, message)
     assert world.said(keys[kind], "Ready") == ("True", "Succeeded", f"0 flags are valid; {message}")
-    assert [(each.reason, each.message, each.warning) for each in settled.events] == [(reason, message, True)]
+    assert [(each.reason, each.message, each.severity) for each in settled.events] == [
+        (reason, message, "Warning")
+    ]
 
 
 async def test_one_flag_set_id_is_told_to_both_who_are_in_one_namespace(world: World) -> None:

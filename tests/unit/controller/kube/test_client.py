@@ -64,7 +64,7 @@ async def answering(
     listener = Listener(routes, Limits(), name="api")
     port = await listener.start("127.0.0.1", 0)
     configuration = client.Configuration(host=f"http://127.0.0.1:{port}")
-    cluster = Cluster(client.ApiClient(configuration), now=lambda: NOW)
+    cluster = Cluster(client.ApiClient(configuration))
     try:
         yield cluster, asked
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -72,7 +71,6 @@ async def cluster(leases: Leases, tmp_path: Path) -> AsyncIterator[Cluster]:
     (tmp_path / "config").write_text(json.dumps(config))
     made = await Cluster.connect(
         str(tmp_path / "config"),
-        now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
         wrote=lambda *_: None,
     )
     yield made

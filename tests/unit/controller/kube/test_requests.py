@@ -46,7 +46,7 @@ async def until(true: Callable[[], bool]) -> None:
 async def test_who_is_told_when_to_come_again_does_not_come_before(tmp_path: Path) -> None:
     clock = asyncio.get_running_loop().time
     with stub_api(tmp_path, "429") as stub:
-        cluster = await Cluster.connect(str(stub.kubeconfig), now=lambda: NOW)
+        cluster = await Cluster.connect(str(stub.kubeconfig))
         asking = asyncio.create_task(cluster.everywhere("flagstaff.dev/v1beta1", "flagsets", ()))
         await until(lambda: stub.count("GET", PATH, 429) == 1)
         refused = clock()
@@ -62,7 +62,7 @@ async def test_who_is_told_when_to_come_again_does_not_come_before(tmp_path: Pat
 async def test_a_watch_that_is_told_when_to_come_again_does_not_come_before(tmp_path: Path) -> None:
     clock = asyncio.get_running_loop().time
     with stub_api(tmp_path, "429") as stub:
-        cluster = await Cluster.connect(str(stub.kubeconfig), now=lambda: NOW)
+        cluster = await Cluster.connect(str(stub.kubeconfig))
         reflector = Reflector(cluster.api, View(FLAG_SET), Nobody(), clock=clock, random=lambda: 0.0)
         watching = asyncio.create_task(reflector.run())
         await until(lambda: stub.count("GET", PATH, 429) == 1)

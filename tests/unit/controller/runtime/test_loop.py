@@ -16,7 +16,7 @@ from controller.api.conditions import find
 from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
 from controller.runtime import loop as module
 from controller.runtime.cache import Cache
-from controller.runtime.loop import Loop
+from controller.runtime.loop import Loop, Outputs
 from controller.runtime.queue import Backoff, KeyedQueue
 from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Failed, Setback, Stalled
@@ -25,7 +25,7 @@ from evaluator.logs import JsonLines
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from controller.runtime.news import News
+    from controller.runtime.events import Event
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = ObjectKey("FlagSource", "shop", "flags")
@@ -84,7 +84,8 @@ class ApiServer:
     objects: Cache
     written: list[Mapping[str, Any]] = field(default_factory=list)
     told: list[Resource] = field(default_factory=list)
-    said: list[News] = field(default_factory=list)
+    said: list[Event] = field(default_factory=list)
+    written_when_said: list[int] = field(default_factory=list)
     refuse: list[Setback] = field(default_factory=list)
     prunes: bool = False
     gone: bool = False
@@ -100,8 +101,9 @@ class ApiServer:
         version = str(int(resource.resource_version) + 1)
         return replace(resource, status={} if self.prunes else status, resource_version=version)
 
-    async def say(self, resource: Resource, news: News) -> None:
-        self.said.append(news)
+    def accept(self, event: Event) -> None:
+        self.said.append(event)
+        self.written_when_said.append(len(self.written))
 
 
 @dataclass
@@ -126,7 +128,7 @@ class Around:
             time, lambda: 0.0, Backoff(first=0.001), places=places, group=lambda key: key.namespace
         )
         self.loop = Loop(
-            self.reconciler, self.objects, self.server, now=lambda: NOW, queue=queue, observer=self.observer
+            self.reconciler, self.objects, Outputs(self.server, self.observer, (self.server,)), now=lambda: NOW, queue=queue
         )  # fmt: skip
 
     def see(self, resource: Resource) -> None:
@@ -192,6 +194,38 @@ async def test_what_is_said_of_an_object_is_one_line_of_the_log_with_its_name_an
         "object": "FlagSource/shop/flags",
         "revision": "main@sha1:r1",
     }
+
+
+async def test_events_are_accepted_before_the_status_is_written() -> None:
+    async with running(Around(Stalled("A", "a"), DONE)) as around:
+        around.see(seen())
+        await around.settled(1)
+        around.loop.wake(KEY)
+        await around.settled(2)
+        assert around.server.written_when_said == [0, 1]
+
+
+async def test_a_reconcile_that_is_repeated_after_a_crash_gives_the_same_events() -> None:
+    events = []
+    for _ in range(2):
+        async with running(Around(Stalled("A", "a"))) as around:
+            around.server.refuse = [KeyError("the crash")]  # type: ignore[list-item]
+            around.see(seen())
+            await until(lambda: not around.server.refuse)
+            events.append(around.server.said[0])
+            assert around.server.written == []
+    assert events[0] == events[1]
+
+
+async def test_the_same_failure_after_a_recovery_is_another_event() -> None:
+    async with running(Around(Stalled("A", "a"), DONE, Stalled("A", "a"))) as around:
+        around.see(seen())
+        for times in (1, 2, 3):
+            around.loop.wake(KEY)
+            await around.settled(times)
+        first, recovered, second = around.server.said
+        assert [each.reason for each in around.server.said] == ["A", "Recovered", "A"]
+        assert len({first.key, recovered.key, second.key}) == 3
 
 
 async def test_a_failure_is_tried_again_until_it_works() -> None:

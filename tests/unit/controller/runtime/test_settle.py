@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from controller.api.conditions import MESSAGE_CHARACTERS, Condition, find
 from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
-from controller.runtime.news import News
+from controller.runtime.events import Occurrence
 from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Failed, Stalled, Waiting
 from controller.runtime.settle import Settled, progressing, settle
@@ -41,6 +41,11 @@ def summary(status: Any) -> dict[str, tuple[str, str]]:
     return {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
 
 
+def told(settled: Settled) -> tuple[tuple[str, str, str], ...]:
+    """(reason, message, severity) of each Event."""
+    return tuple((each.reason, each.message, each.severity) for each in settled.events)
+
+
 GOOD = Result(Done("stored main@sha1:1"))
 BROKEN = Result.of(Failed("GitOperationFailed", "no route to host"))
 ENDLESS = Result.of(Failed("GitOperationFailed", "x" * 5000))
@@ -49,18 +54,18 @@ EMPTY = Result.of(Waiting("Empty", "-"))
 
 
 @pytest.mark.parametrize(
-    ("result", "conditions", "retry", "news"),
+    ("result", "conditions", "retry", "said"),
     [
         pytest.param(GOOD, {"Ready": ("True", "Succeeded")}, False, (), id="good"),
         pytest.param(
             BROKEN,
             {"Ready": ("False", "GitOperationFailed"), "Reconciling": ("True", "ProgressingWithRetry")},
-            True, (News("GitOperationFailed", "no route to host", warning=True),), id="failed",
+            True, (("GitOperationFailed", "no route to host", "Warning"),), id="failed",
         ),
         pytest.param(
             Result.of(Stalled("URLInvalid", "what?")),
             {"Ready": ("False", "URLInvalid"), "Stalled": ("True", "URLInvalid")},
-            False, (News("URLInvalid", "what?", warning=True),), id="stalled",
+            False, (("URLInvalid", "what?", "Warning"),), id="stalled",
         ),
         pytest.param(
             Result.of(Waiting("EmptyRepository", "no commit yet")),
@@ -70,12 +75,12 @@ EMPTY = Result.of(Waiting("Empty", "-"))
     ],
 )  # fmt: skip
 def test_a_first_result_is_summed_up(
-    result: Result, conditions: Any, retry: bool, news: tuple[News, ...]
+    result: Result, conditions: Any, retry: bool, said: tuple[tuple[str, str, str], ...]
 ) -> None:
     settled = settle(resource(), result, NOW)
     assert summary(settled.status) == conditions
     assert settled.status["observedGeneration"] == 1
-    assert (settled.retry, settled.events) == (retry, news)
+    assert (settled.retry, told(settled)) == (retry, said)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +134,7 @@ def test_a_good_outcome_removes_what_it_does_not_say() -> None:
 
 def test_what_works_again_is_said_once() -> None:
     failing = after(GOOD, BROKEN)
-    assert settle(failing, GOOD, LATER).events == (News("Recovered", GOOD.outcome.message),)
+    assert told(settle(failing, GOOD, LATER)) == (("Recovered", GOOD.outcome.message, "Normal"),)
     assert settle(after(GOOD, BROKEN, GOOD), GOOD, LATER).events == ()
     assert settle(after(INVALID), GOOD, LATER).events[0].reason == "Recovered"
 
@@ -147,11 +152,45 @@ def test_a_slow_recovery_is_said_too(setback: Result) -> None:
 
 
 def test_another_failure_is_news_and_a_reconciles_own_news_follow() -> None:
-    other = Result.of(Failed("AuthenticationFailed", "denied"), events=(News("Held", "banner"),))
+    other = Result.of(Failed("AuthenticationFailed", "denied"), events=(Occurrence("Held", "banner"),))
     said = settle(after(BROKEN), other, NOW).events
     assert [each.reason for each in said] == ["AuthenticationFailed", "Held"]
-    told = settle(after(BROKEN), Result(Done("ok"), events=(News("NewArtifact", "x"),)), NOW).events
+    told = settle(after(BROKEN), Result(Done("ok"), events=(Occurrence("NewArtifact", "x"),)), NOW).events
     assert [each.reason for each in told] == ["Recovered", "NewArtifact"]
+
+
+SET = {"lastAttemptedRevision": "main@sha1:2", "lastAppliedRevision": "main@sha1:2", "digest": "sha256:s"}
+STORED = {"artifact": {"revision": "main@sha1:1", "digest": "sha256:a"}}
+
+
+@pytest.mark.parametrize(
+    ("status", "revision", "digest"),
+    [
+        (STORED, "main@sha1:1", "sha256:a"),
+        (SET, "main@sha1:2", "sha256:s"),
+        ({**SET, "lastAppliedRevision": "main@sha1:1"}, "main@sha1:2", ""),
+        ({"revision": "main@sha1:3", "digest": "sha256:c"}, "main@sha1:3", "sha256:c"),
+        ({}, "", ""),
+    ],
+    ids=["source", "flag set", "flag set that was not applied", "configuration", "nothing known"],
+)
+def test_an_event_has_the_object_and_what_the_new_status_knows_of_its_content(
+    status: dict[str, Any], revision: str, digest: str
+) -> None:
+    done = Result(Done("ok"), status=status, events=(Occurrence("Changed", "a flag"),))
+    (event,) = settle(resource(), done, NOW).events
+    assert (event.object, event.uid, event.time) == (resource().key, "u", NOW)
+    assert (event.revision, event.digest) == (revision, digest)
+
+
+def test_an_event_has_one_key_for_one_version_of_the_object() -> None:
+    def key(version: str = "1", uid: str = "u", of: str = "", at: datetime = NOW) -> str:
+        found = replace(resource(), resource_version=version, uid=uid)
+        done = Result(Done("ok"), events=(Occurrence("Changed", "a flag", version=of),))
+        return settle(found, done, at).events[0].key
+
+    assert key() == key(at=LATER)
+    assert len({key(), key(version="2"), key(uid="another"), key(of="7")}) == 4
 
 
 def test_a_request_is_acknowledged_by_its_value_and_never_forgotten() -> None:

@@ -218,7 +218,7 @@ async def test_in_an_outage_the_artifact_stays_and_the_reason_is_said_once(
     assert settled.condition("Ready") == ("False", outage.reason)
     assert settled.condition("ArtifactInStorage") == IN_STORAGE
     assert settled.status["artifact"] == artifact
-    assert (first.retry, [event.warning for event in first.events], second.events) == (True, [True], ())
+    assert (first.retry, [event.severity for event in first.events], second.events) == (True, ["Warning"], ())
 
 
 async def test_an_outage_before_the_first_artifact_promises_nothing(life: Life) -> None:

@@ -17,7 +17,7 @@ from controller.api.flagsource import KIND
 from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.storages import Storages
 from controller.runtime.cache import Cache
-from controller.runtime.loop import Loop
+from controller.runtime.loop import Loop, Outputs
 from controller.sources.git.factory import GIT_AT_ONCE, GitFactory
 from controller.sources.git.places import Places
 from controller.sources.pending import PendingPushes
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
     from pathlib import Path
 
-    from controller.runtime.news import News
 
 HUNG = 100
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -59,7 +58,7 @@ class World:
         self.sources = GitFactory(self.secret, root / "mirrors")
         reconciler = SourceReconciler({"git": self.sources}, self.storages, PendingPushes(), random.random)
         self.loop = Loop(
-            reconciler, self.objects, self, now=lambda: NOW, queue=queue_of(KIND, 8), observer=self
+            reconciler, self.objects, Outputs(self, self), now=lambda: NOW, queue=queue_of(KIND, 8)
         )
         self.ready: dict[ObjectKey, asyncio.Event] = {}
 
@@ -67,8 +66,6 @@ class World:
         raise AssertionError(f"{namespace}/{name} is nobody's")
 
     def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None: ...
-
-    async def say(self, resource: Resource, news: News) -> None: ...
 
     async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource:
         if (find(status["conditions"], READY) or {}).get("status") == "True":

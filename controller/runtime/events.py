@@ -1,0 +1,96 @@
+"""Events as values: something that happened to an object, and who takes them in. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from controller.api.meta import ObjectKey, Resource
+
+
+class Severity(StrEnum):
+    """Kubernetes' two types of Events."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """What a reconcile has to say of its object."""
+
+    reason: str
+    """CamelCase and stable."""
+    message: str
+    """Without times and counters: the same reconcile again says the same."""
+    warning: bool = False
+    version: str = ""
+    """Tells it from an earlier one with the same words, where the object's status is the same after both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One occurrence, and all that a sink must know of it."""
+
+    key: str
+    """Idempotency key, 64 hexadecimal digits: a reconcile that is repeated after a crash gives the same,
+    the same failure after a recovery another.
+    """
+    object: ObjectKey
+    api_version: str
+    uid: str
+    resource_version: str
+    """Of the object before its status was written."""
+    severity: Severity
+    reason: str
+    message: str
+    time: datetime
+    """Aware."""
+    revision: str = ""
+    """Of the source; empty where none is known."""
+    digest: str = ""
+    """Of the artifact or the flag set at `revision`; empty where none is known."""
+
+
+class EventSink(Protocol):
+    """Takes Events in: the API server's, notifications."""
+
+    def accept(self, event: Event) -> None:
+        """Take in an Event; one whose key was accepted before changes nothing. Local, so it never fails."""
+
+
+def event_of(resource: Resource, occurrence: Occurrence, status: Mapping[str, Any], now: datetime) -> Event:
+    """The Event of an occurrence at `resource`, whose new status is `status`. `now`: aware."""
+    versions = (resource.uid, resource.resource_version, occurrence.version)
+    parts = (*versions, occurrence.reason, occurrence.message)
+    revision, digest = _content(status)
+    return Event(
+        key=hashlib.sha256("\n".join(parts).encode()).hexdigest(),
+        object=resource.key,
+        api_version=resource.api_version,
+        uid=resource.uid,
+        resource_version=resource.resource_version,
+        severity=Severity.WARNING if occurrence.warning else Severity.NORMAL,
+        reason=occurrence.reason,
+        message=occurrence.message,
+        time=now,
+        revision=revision,
+        digest=digest,
+    )
+
+
+def _content(status: Mapping[str, Any]) -> tuple[str, str]:
+    """(revision, digest) that an object is at: a flag set's last attempt, or a source's artifact."""
+    found = status.get("artifact")
+    artifact = found if isinstance(found, dict) else {}
+    revision = status.get("lastAttemptedRevision") or status.get("revision") or artifact.get("revision") or ""
+    # What was attempted and not applied has no digest yet: the status keeps that of what is served.
+    applied = status.get("lastAppliedRevision", revision) == revision
+    digest = (status.get("digest") if applied else "") or artifact.get("digest") or ""
+    return str(revision), str(digest)
