@@ -114,8 +114,8 @@ async def open_controller(
             receiver.KIND: FlagReceiverReconciler(cluster.secret, endpoints),
         }
         loops = {
-            kind: Loop(reconciler, objects, outputs, now=now, queue=queues[kind])
-            for kind, reconciler in reconcilers.items()
+            kind: Loop(reconcilers[kind], objects, outputs, now=now, queue=queues[kind])
+            for kind in (stage.type.kind for stage in STAGES)
         }
         dispatcher = Dispatcher(objects, STAGES, loops, (proxies.changed, _rivals(claims), secrets.changed))
         objects.on_change = dispatcher.changed
