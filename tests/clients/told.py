@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     Event = dict[str, Any]
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Told:
