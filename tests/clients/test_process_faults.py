@@ -60,7 +60,7 @@ def test_flags_are_served_from_a_full_disk_and_saved_once_there_is_room(
             assert until(lambda: kept(state) == 1)
             disk.fill(running.process)
             replace(tmp_path / "flags.json", numbered(2))
-            running.said("its last good set is not saved")
+            running.said("its last good flag set cannot be saved")
             assert seen.sees(2)
             disk.empty(running.process)
             since = Stopwatch()
@@ -245,4 +245,5 @@ def test_a_hundred_kills_while_last_good_is_written_leave_a_whole_and_ever_newer
         port = running.said("listening")["ofrep"]
         assert until(lambda: value(port) == publishing.last)
         record_property("recovery", f"killed a hundred times: {since.seconds} s, start included")
-    assert [file.suffix for file in state.iterdir()] == [".flags"]
+    # Beside it is the folder of earlier versions.
+    assert [file.suffix for file in state.iterdir() if file.is_file()] == [".flags"]
