@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.cluster.objects import condition, flags
+from tests.cluster.patience import within
 
 if TYPE_CHECKING:
     from tests.cluster.spines import Spine
@@ -31,11 +32,22 @@ def test_a_bad_flag_is_held_and_its_sibling_moves_on(spine: Spine) -> None:
     assert "flags.json:1" in condition(found, "Ready")["message"]
 
 
-def test_a_hand_edit_is_corrected_and_told(spine: Spine) -> None:
-    patch = {"spec": {"flagSpec": {"flags": {"banner": {"defaultVariant": "off"}}}}}
-    spine.patch("ffc", patch)
-    spine.wait("ffc", lambda each: each["spec"]["flagSpec"]["flags"]["banner"]["defaultVariant"] == "on")
-    spine.wait("flagset", lambda _: any(e["reason"] == "DriftCorrected" for e in spine.events()))
+def test_each_hand_edit_is_corrected_and_told(spine: Spine) -> None:
+    edit_and_wait(spine)
+    within(lambda: corrections_told(spine) == 1)
+    edit_and_wait(spine)
+    within(lambda: corrections_told(spine) == 2)
+
+
+def edit_and_wait(spine: Spine) -> None:
+    """Change a flag by hand; until it is as Git has it."""
+    spine.patch("ffc", {"spec": {"flagSpec": {"flags": {"banner": {"defaultVariant": "off"}}}}})
+    spine.wait("ffc", lambda it: it["spec"]["flagSpec"]["flags"]["banner"]["defaultVariant"] == "on")
+
+
+def corrections_told(spine: Spine) -> int:
+    """How many Events tell of a correction."""
+    return [each["reason"] for each in spine.events()].count("DriftCorrected")
 
 
 def test_what_a_flag_set_made_goes_with_it(spine: Spine) -> None:
