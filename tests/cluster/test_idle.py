@@ -36,6 +36,8 @@ def test_a_thousand_ready_objects_cost_no_write_in_a_minute(
     with spine_in(spare, spare_namespace, tmp_path) as spine, controller(spare, tmp_path / "a") as process:
         fill(spine)
         within(lambda: all_ready(spine), patience=200.0)
+        # Events are posted behind the statuses, one after the other.
+        within(lambda: pauses(process), patience=60.0)
         versions, writes = seen(spine), written(process)
         # What is promised is of a minute: sources are looked at meanwhile, twelve times each.
         time.sleep(MINUTE)
@@ -72,6 +74,13 @@ def seen(spine: Spine) -> dict[str, str]:
         for kind in (*KINDS, "event")
         for each in api.items(path_of(kind, spine.name))
     }
+
+
+def pauses(process: ControllerProcess) -> bool:
+    """Whether the controller writes nothing for two seconds."""
+    before = written(process)
+    time.sleep(2.0)
+    return written(process) == before
 
 
 def written(process: ControllerProcess) -> float:
