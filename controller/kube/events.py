@@ -37,6 +37,8 @@ _DRAIN: Final = 2.0
 """Seconds that a stop waits for what is not posted yet."""
 _FIRST_PAUSE: Final = 1.0
 _MOST_PAUSE: Final = 30.0
+_MOST_ANSWERS: Final = 10
+"""Passing refusals of one Event, over about three minutes. While there is no answer it waits."""
 _NOTE: Final = 1024
 """Characters that an Event's message may have."""
 
@@ -105,7 +107,7 @@ class ApiServerEvents:
     async def _post(self, event: Event) -> None:
         """Raises a setback where the API server refuses it for good."""
         path, body = path_of("v1", "Event", event.object.namespace), manifest(event)
-        pause = _FIRST_PAUSE
+        pause, answers = _FIRST_PAUSE, 0
         self._wrote("event", event.object.kind)
         while True:
             try:
@@ -117,7 +119,9 @@ class ApiServerEvents:
                 # It is there: posted before a crash, or by a request whose answer was lost.
                 if answer.status == HTTPStatus.CONFLICT:
                     return None
-                if answer.status not in PASSING:
+                # A webhook that fails on this one must not hold up the others for ever.
+                answers += 1
+                if answer.status not in PASSING or answers == _MOST_ANSWERS:
                     return require_good(answer, "Event", body["metadata"]["name"])
                 wait = max(pause, answer.retry_after)
             await asyncio.sleep(wait)

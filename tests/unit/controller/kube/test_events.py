@@ -35,6 +35,7 @@ OBJECT = Resource(ObjectKey("FlagSet", "shop", "flags"), "u", 1, "7")
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "_PAUSES", ())
     monkeypatch.setattr(events, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(events, "_MOST_PAUSE", 0.01)
 
 
 def happened(message: str, resource: Resource = OBJECT) -> Event:
@@ -104,6 +105,15 @@ async def test_one_that_is_there_already_was_posted(caplog: pytest.LogCaptureFix
         sink.accept(happened("two"))
     assert server.messages == ["one", "two"]
     assert caplog.text == ""
+
+
+async def test_one_that_fails_again_and_again_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server(*[500] * events._MOST_ANSWERS)
+    async with serving(server) as sink, sink.posting():
+        sink.accept(happened("one"))
+        sink.accept(happened("two"))
+    assert server.messages == [*["one"] * events._MOST_ANSWERS, "two"]
+    assert "an Event was not posted" in caplog.text
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
