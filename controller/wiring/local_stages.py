@@ -15,9 +15,6 @@ from typing import TYPE_CHECKING, Final
 from controller.api import configuration, flagset, flagsource, shard
 from controller.api.conditions import FALSE, READY, find
 from controller.artifacts.storages import Storages
-from controller.configurations.reconciler import ConfigurationReconciler
-from controller.configurations.stage import CONFIGURATIONS
-from controller.delivery.claims import Claims
 from controller.flagsets.applied import last_applied
 from controller.flagsets.build import build
 from controller.flagsets.prune_guard import bulk_removal
@@ -59,10 +56,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STAGES: Final = (FLAG_SOURCES, FLAG_SETS, CONFIGURATIONS)
-_VERDICT: Final = 1.0
-"""Seconds until what is delivered is looked at once more: reading a large set would hold up that it is
-served.
+STAGES: Final = (FLAG_SOURCES, FLAG_SETS)
+"""No stage looks at the FeatureFlagConfiguration: nobody here reads its status, and the set is served as it
+was built.
 """
 
 Serve = Callable[["FlagSet", str], Awaitable[None]]
@@ -134,7 +130,6 @@ class LocalStages:
                 options.provenance,
                 self._build,
             ),
-            configuration.KIND: ConfigurationReconciler(self.objects, Claims()),
         }
         clock = asyncio.get_running_loop().time
         self._loops = {
@@ -199,7 +194,7 @@ class LocalStages:
 
     def _changed(self, change: Change) -> None:
         for key in woken(STAGES, self.objects, change):
-            self._loops[key.kind].wake(key, _VERDICT if key.kind == configuration.KIND else 0.0)
+            self._loops[key.kind].wake(key)
 
     def _looked(self, key: ObjectKey) -> Looked:
         """What the object's status says; it was written before anybody could ask."""
