@@ -49,13 +49,13 @@ class ProxyFollower:
     def changed(self, change: Change) -> tuple[()]:
         """A receipt that appears or changes shows that its proxy was there. Wakes nobody."""
         if change.after is not None and change.after.key.kind == receipt.KIND:
-            self._meet(change.after)
+            self._track(change.after)
         return ()
 
     async def look(self) -> None:
         """One look, then a pause. Asks only where any proxy ever wrote a receipt."""
         for each in self.cache.of_kind(receipt.KIND):
-            self._meet(each)
+            self._track(each)
         if self.proxies.alive:
             try:
                 found = await self.cluster.leases(self.namespace, receipt.PROXY_LABEL)
@@ -64,8 +64,8 @@ class ProxyFollower:
                 log.warning("the proxies' Leases cannot be read: %s", setback.message)
         await asyncio.sleep(LOOK)
 
-    def _meet(self, found: Resource) -> None:
-        self.proxies.meet(str(found.spec.get("proxy")), self.clock())
+    def _track(self, found: Resource) -> None:
+        self.proxies.track(str(found.spec.get("proxy")), self.clock())
 
     async def _delete_dead(self, dead: frozenset[str], leases: Mapping[str, str]) -> None:
         for each in self.cache.of_kind(receipt.KIND):

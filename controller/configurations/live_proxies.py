@@ -30,7 +30,7 @@ class LiveProxies:
 
     _seen: dict[str, _Seen] = field(default_factory=dict)
 
-    def meet(self, identity: str, now: float) -> None:
+    def track(self, identity: str, now: float) -> None:
         """Something that it wrote was seen."""
         self._seen.setdefault(identity, _Seen("", now))
 

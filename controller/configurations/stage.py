@@ -8,7 +8,7 @@ from controller.api import configuration, receipt, shard
 from controller.api.kinds import FEATURE_FLAG, FEATURE_FLAG_CONFIGURATION
 from controller.api.meta import ObjectKey
 from controller.runtime.cache import Index
-from controller.runtime.watches import Reconciles, Watch
+from controller.runtime.watches import Reconciles, Watch, listed_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,11 +21,6 @@ BY_SHARD: Final = Index(
 )
 
 
-def _indexes(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    part = change.latest
-    return (each.key for each in cache.find(BY_SHARD, part.namespace, part.name))
-
-
 def _counted(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
     name = receipt.configuration_of(change.latest.spec)
     if name is not None:
@@ -35,7 +30,7 @@ def _counted(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
 CONFIGURATIONS: Final = Reconciles(
     FEATURE_FLAG_CONFIGURATION,
     wakes=(
-        Watch(frozenset({shard.KIND}), changed=lambda each: each, keys=_indexes),
+        Watch(frozenset({shard.KIND}), changed=lambda each: each, keys=listed_by(BY_SHARD)),
         Watch(
             frozenset({receipt.KIND}),
             changed=lambda each: None if each is None else (each.uid, each.status),

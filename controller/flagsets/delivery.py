@@ -71,14 +71,14 @@ class Delivery:
             return (), None
         steps = plan(state.manifests, self._found(resource, state), prune=prune, taken=state.taken)
         for manifest in steps.write:
-            self._refuse_theft(resource, manifest)
+            self._require_ownership(resource, manifest)
         # What is new is written at once, whoever is in the way.
         if steps.write and state.settled and (left := state.dispute.pause(now)) > 0.0:
             return (), left
         settled = state.settled
         drift: list[_Drift] = []
         for manifest in steps.write:
-            self._refuse_ghosts(resource)
+            self._require_not_deleting(resource)
             key = key_of(manifest)
             missing = self.objects.get(key) is None
             body, others = await self.writer.apply(manifest, manager=manager_of(resource.key))
@@ -107,13 +107,13 @@ class Delivery:
         wanted = (self.objects.get(key_of(each)) for each in state.manifests)
         return list((owned | {each.key: each for each in wanted if each is not None}).values())
 
-    def _refuse_ghosts(self, resource: Resource) -> None:
-        """What is deleted while it is looked at writes no more: Kubernetes may be removing what it wrote."""
+    def _require_not_deleting(self, resource: Resource) -> None:
+        """A FlagSet that is being deleted writes no more: Kubernetes may be removing what it wrote."""
         latest = self.objects.get(resource.key)
         if latest is None or latest.uid != resource.uid or latest.deleting:
             raise Waiting("Deleted", "the FlagSet is being deleted")
 
-    def _refuse_theft(self, resource: Resource, manifest: Mapping[str, Any]) -> None:
+    def _require_ownership(self, resource: Resource, manifest: Mapping[str, Any]) -> None:
         """Two FlagSets with one target would overwrite each other for ever."""
         there = self.objects.get(key_of(manifest))
         owner = there.labels.get(LABEL) if there is not None else None

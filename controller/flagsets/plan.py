@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from controller.api import configuration, flagset, shard
+from controller.api import flagset, shard
 from controller.api.meta import ObjectKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from controller.api.meta import Resource
-
-MADE: Final = (configuration.KIND, configuration.FLAG_KIND, shard.KIND)
-"""Kinds that a FlagSet writes."""
 
 
 @dataclass(frozen=True, slots=True)

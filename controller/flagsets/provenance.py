@@ -53,10 +53,6 @@ class Provenance:
     committed_at: str
     """RFC 3339, in UTC; empty where the source does not tell."""
 
-    def limited(self, detail: ProvenanceDetail) -> Provenance:
-        """What of it may be told at `detail`."""
-        return self if detail is ProvenanceDetail.FULL else replace(self, author="")
-
     def metadata(self, digest: str) -> dict[str, Scalar]:
         """The set metadata that says so, as far as it is known; `digest` is the content's."""
         told = {

@@ -9,7 +9,7 @@ from controller.api.conditions import FALSE, NAME_CONFLICT, PROPAGATED, READY, f
 from controller.api.kinds import FLAG_SET
 from controller.api.meta import ObjectKey
 from controller.runtime.cache import Index
-from controller.runtime.watches import Reconciles, Watch
+from controller.runtime.watches import Reconciles, Watch, listed_by
 from evaluator.flags.model import PROVENANCE_PREFIX
 
 if TYPE_CHECKING:
@@ -128,12 +128,6 @@ def _owners(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
         yield ObjectKey(flagset.KIND, change.latest.namespace, name)
 
 
-def _refused(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    """FlagSets whose target belonged to another."""
-    written = change.latest
-    return (each.key for each in cache.find(BY_TARGET, written.namespace, written.name))
-
-
 FLAG_SETS: Final = Reconciles(
     FLAG_SET,
     wakes=(
@@ -144,7 +138,8 @@ FLAG_SETS: Final = Reconciles(
         ),
         Watch(_FLAG_SET_ONLY, changed=_readiness, keys=_dependents),
         Watch(_WRITTEN, changed=lambda each: (_content(each), _served(each)), keys=_owners),
-        Watch(_WRITTEN, changed=_owner_of, keys=_refused),
+        # FlagSets whose target belonged to another.
+        Watch(_WRITTEN, changed=_owner_of, keys=listed_by(BY_TARGET)),
     ),
     indexes=(BY_SOURCE, BY_DEPENDENCY, BY_TARGET, BY_OWNER),
 )

@@ -113,8 +113,6 @@ class Reflector:
         """`clock` is monotonic seconds, `random` returns numbers from 0 to 1."""
         self.view = view
         self.connected = False
-        self.relists = 0
-        """How often everything was listed, the first time among them."""
         self.fault = ""
         """Why it is not connected."""
         self._api = api
@@ -215,7 +213,6 @@ class Reflector:
             query["continue"] = meta["continue"]
         self._take_all(found)
         self._version = str(meta.get("resourceVersion") or "")
-        self.relists += 1
         self._hear()
         self._sink.listed(self.view.type.kind, self.view.namespace)
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from controller.runtime.metrics import watch_metrics
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -70,26 +72,14 @@ class ProxyMetrics(Collector):
         for result, count in authorizer.results.items():
             reviews.add_metric((result,), count)
         yield reviews
-        yield from self._of_watches()
+        yield from watch_metrics(self._of_watches())
         yield from self._of_sets()
 
-    def _of_watches(self) -> Iterator[Metric]:
-        age = GaugeMetricFamily(
-            "flagstaff_watch_age_seconds",
-            "Time since the API server last confirmed what is known of a kind.",
-            labels=("kind",),
-        )
-        connected = GaugeMetricFamily(
-            "flagstaff_watch_connected", "1 while the watch of the kind is open.", labels=("kind",)
-        )
+    def _of_watches(self) -> Iterator[tuple[str, bool, float | None]]:
         for kind in dict.fromkeys(name for name, _ in self._views):
             views = [view for name, view in self._views if name == kind]
-            ages = [found for view in views if (found := view.age()) is not None]
-            connected.add_metric((kind,), float(all(view.connected for view in views)))
-            if ages:
-                age.add_metric((kind,), max(ages))
-        yield age
-        yield connected
+            ages = [age for view in views if (age := view.age()) is not None]
+            yield kind, all(view.connected for view in views), max(ages, default=None)
 
     def _of_sets(self) -> Iterator[Metric]:
         labels = ("namespace", "name")

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from controller.api import receiver
 from controller.api.kinds import FLAG_RECEIVER, SECRET
 from controller.api.meta import secret_names, version_of
 from controller.runtime.cache import Index
-from controller.runtime.watches import Reconciles, Watch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from controller.api.meta import ObjectKey
-    from controller.runtime.cache import Cache, Change
+from controller.runtime.watches import Reconciles, Watch, listed_by
 
 BY_SECRET: Final = Index(
     "FlagReceiver by Secret", frozenset({receiver.KIND}), lambda each: secret_names(each.spec)
 )
 
 
-def _users(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    secret = change.latest
-    return (each.key for each in cache.find(BY_SECRET, secret.namespace, secret.name))
-
-
 FLAG_RECEIVERS: Final = Reconciles(
     FLAG_RECEIVER,
-    wakes=(Watch(frozenset({SECRET.kind}), changed=version_of, keys=_users),),
+    wakes=(Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),),
     indexes=(BY_SECRET,),
 )

@@ -94,12 +94,6 @@ class Helpers:
             raise setback(reason, message)
         raise value
 
-    async def warm(self) -> None:
-        """Start one process, so that the first task does not wait for it."""
-        async with self._places:
-            if not self._idle:
-                self._idle.append(await self._start())
-
     async def close(self) -> None:
         """End all processes."""
         await asyncio.gather(*(each.end() for each in tuple(self._all)))

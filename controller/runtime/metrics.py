@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from prometheus_client.core import Metric
 
@@ -91,26 +91,10 @@ class Metrics(Collector):
         for kind, queue in self._queues.items():
             depth.add_metric((kind,), len(queue))
         yield depth
-        yield from self._of_watches()
+        yield from watch_metrics((each.kind, each.connected, each.age) for each in self._watches.reports())
         yield from self._of_objects()
         if self._role.leading:
             yield self._of_evaluators()
-
-    def _of_watches(self) -> Iterator[Metric]:
-        age = GaugeMetricFamily(
-            "flagstaff_watch_age_seconds",
-            "Time since the API server last confirmed what is known of a kind.",
-            labels=("kind",),
-        )
-        connected = GaugeMetricFamily(
-            "flagstaff_watch_connected", "1 while the watch of the kind is open.", labels=("kind",)
-        )
-        for each in self._watches.reports():
-            connected.add_metric((each.kind,), float(each.connected))
-            if each.age is not None:
-                age.add_metric((each.kind,), each.age)
-        yield age
-        yield connected
 
     def _of_objects(self) -> Iterator[Metric]:
         conditions = GaugeMetricFamily(
@@ -172,3 +156,23 @@ def _artifact_time(resource: Resource) -> datetime | None:
         return datetime.fromisoformat(told) if isinstance(told, str) else None
     except ValueError:
         return None
+
+
+def watch_metrics(watches: Iterable[tuple[str, bool, float | None]]) -> Iterator[Metric]:
+    """How current the watches are: (a kind's plural, whether its watches are open, seconds since the API
+    server confirmed the oldest of them; None: never).
+    """
+    age = GaugeMetricFamily(
+        "flagstaff_watch_age_seconds",
+        "Time since the API server last confirmed what is known of a kind.",
+        labels=("kind",),
+    )
+    connected = GaugeMetricFamily(
+        "flagstaff_watch_connected", "1 while the watch of the kind is open.", labels=("kind",)
+    )
+    for kind, open_, seconds in watches:
+        connected.add_metric((kind,), float(open_))
+        if seconds is not None:
+            age.add_metric((kind,), seconds)
+    yield age
+    yield connected

@@ -39,6 +39,16 @@ class Reconciles:
     """Those of the cache that the stage uses."""
 
 
+def listed_by(index: Index) -> Callable[[Cache, Change], Iterable[ObjectKey]]:
+    """For `Watch.keys`: the objects beside a changed one that `index` lists under its name."""
+
+    def keys(cache: Cache, change: Change) -> Iterable[ObjectKey]:
+        changed = change.latest
+        return [each.key for each in cache.find(index, changed.namespace, changed.name)]
+
+    return keys
+
+
 def indexes_of(stages: Iterable[Reconciles]) -> list[Index]:
     """Each index that a stage uses, once."""
     return list({index.name: index for stage in stages for index in stage.indexes}.values())

@@ -14,9 +14,11 @@ written as an integer by every encoder.
 from __future__ import annotations
 
 from math import isfinite
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from evaluator.flags.model import Json
 
 _EXACT: Final = 2**53
@@ -60,14 +62,19 @@ def normal(value: Json) -> Json:
     Lists and objects are made anew. Raises ValueError for a number that is no finite float64. It recurses,
     so bound the depth of what strangers send first.
     """
+    return with_numbers(value, normal_number)
+
+
+def with_numbers(value: Json, number: Callable[[float], Any]) -> Any:
+    """A JSON value made anew, each of its numbers as `number` gives it. It recurses."""
     kind = type(value)
     if kind is str or kind is bool or value is None:
         return value
     if kind is dict:
-        return {key: normal(each) for key, each in value.items()}
+        return {key: with_numbers(each, number) for key, each in value.items()}
     if kind is list:
-        return [normal(each) for each in value]
-    return normal_number(value)
+        return [with_numbers(each, number) for each in value]
+    return number(value)
 
 
 def _held(value: float) -> int | float | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from orjson import Fragment
 
-from evaluator.flags.numbers import normal_number
+from evaluator.flags.numbers import normal_number, with_numbers
 
 if TYPE_CHECKING:
     from evaluator.flags.model import Json
@@ -26,14 +26,7 @@ _WITHOUT_EXPONENT: Final = 1e21
 
 def json_value(value: Json) -> Any:
     """`value` for `orjson.dumps`; raises ValueError for a number that is no finite float64."""
-    kind = type(value)
-    if kind is str or kind is bool or value is None:
-        return value
-    if kind is dict:
-        return {key: json_value(each) for key, each in value.items()}
-    if kind is list:
-        return [json_value(each) for each in value]
-    return _number(value)
+    return with_numbers(value, _number)
 
 
 def _number(value: float) -> Any:

@@ -30,10 +30,10 @@ def test_one_that_gave_its_lease_up_is_dead_at_once() -> None:
 
 def test_one_that_wrote_something_lives_until_its_lease_has_had_time_to_be_seen() -> None:
     proxies = LiveProxies()
-    proxies.meet("a", 0.0)
+    proxies.track("a", 0.0)
     assert proxies.learn({}, 5.0) == frozenset()
     assert proxies.alive == ["a"]
-    proxies.meet("a", 10.0)
+    proxies.track("a", 10.0)
     assert proxies.learn({}, DURATION) == {"a"}
 
 

@@ -59,7 +59,7 @@ class World:
     def receipt(self, proxy: str, *members: str, serves: str = "", **meta: Any) -> None:
         entries = pack(entry(member_id("shop", each, ""), 1) for each in members)
         group = {"digest": serves or self.digest, "members": entries}
-        self.proxies.meet(proxy, 0.0)
+        self.proxies.track(proxy, 0.0)
         found = Resource.of({
             "kind": "FlagReceipt",
             "metadata": {
