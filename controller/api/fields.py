@@ -71,7 +71,7 @@ def read(model: type[T], spec: Mapping[str, Any]) -> T:
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
         told = "; ".join(
-            f"spec.{'.'.join(map(str, each['loc']))}: {each['msg'].removeprefix('Value error, ')}"
+            f"{'.'.join(map(str, ('spec', *each['loc'])))}: {each['msg'].removeprefix('Value error, ')}"
             for each in found[:5]
         )
         raise InvalidSpecError(told) from None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from controller.api.artifact import ArtifactStatus
 from controller.api.fields import Interval, LocalReference, Model, Timeout
@@ -13,6 +13,8 @@ from controller.api.fields import Interval, LocalReference, Model, Timeout
 KIND: Final = "FlagSource"
 PLURAL: Final = "flagsources"
 DEFAULT_BRANCH: Final = "main"
+PROVIDERS: Final = ("git",)
+"""Fields of the spec of which each configures one provider."""
 
 _Short = Annotated[str, Field(min_length=1, max_length=255)]
 
@@ -55,7 +57,18 @@ class FlagSourceSpec(Model):
     timeout: Timeout = 60.0
     suspend: bool = False
     ignore: Annotated[str, Field(max_length=65536)] | None = None
-    git: GitSpec
+    git: GitSpec | None = None
+
+    @model_validator(mode="after")
+    def _has_one_provider(self) -> Self:
+        if len([name for name in PROVIDERS if getattr(self, name) is not None]) != 1:
+            raise ValueError(f"set exactly one of {', '.join(PROVIDERS)}")
+        return self
+
+    @property
+    def provider(self) -> str:
+        """The field that is set of `PROVIDERS`."""
+        return next(name for name in PROVIDERS if getattr(self, name) is not None)
 
 
 class FlagSourceStatus(Model):

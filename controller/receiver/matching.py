@@ -19,8 +19,12 @@ _SSH_BY_HTTPS: Final = {"ssh.github.com": "github.com", "altssh.gitlab.com": "gi
 """Where the forges take ssh on port 443."""
 
 
-def matches(push: Push, source: GitSpec) -> bool:
-    """Whether `source` is of the repository that was pushed to, and follows what was pushed."""
+def matches(push: Push, source: GitSpec | None) -> bool:
+    """Whether `source` is of the repository that was pushed to, and follows what was pushed. None: a source
+    that is no Git repository.
+    """
+    if source is None:
+        return False
     place = spelling(source.url)
     if place is None or place not in {spelling(each) for each in push.repositories}:
         return False

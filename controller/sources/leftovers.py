@@ -11,7 +11,7 @@ from controller.api import flagsource
 from controller.runtime.setbacks import Setback
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Collection, Iterable
     from datetime import datetime
 
     from controller.api.meta import ObjectKey
@@ -36,8 +36,8 @@ class Leftovers:
 
     cache: Cache
     artifacts: Artifacts
-    sweep_provider: Callable[[datetime], Awaitable[None]]
-    """Removes what a provider kept and no source uses, such as mirrors of repositories."""
+    sweeps: Collection[Callable[[datetime], Awaitable[None]]]
+    """Each removes what one provider kept and no source uses, such as mirrors of repositories."""
     now: Callable[[], datetime]
 
     async def remove_artifacts(self) -> None:
@@ -51,4 +51,5 @@ class Leftovers:
     async def sweep(self) -> None:
         """Wait, then sweep. Not at once: later every source was opened that can be, and says what it uses."""
         await asyncio.sleep(SWEEP)
-        await self.sweep_provider(self.now())
+        for sweep in self.sweeps:
+            await sweep(self.now())

@@ -6,15 +6,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
+    from datetime import datetime
     from pathlib import Path
 
-    from controller.api.flagsource import FlagSourceSpec
     from controller.api.meta import ObjectKey
     from controller.sources.freshness import Freshness
+
+
+Spec_contra = TypeVar("Spec_contra", contravariant=True)
+"""The part of a FlagSource's spec that configures one provider."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at a source."""
+
+    key: ObjectKey
+    """The FlagSource."""
+    timeout: float
+    """Seconds for all steps together."""
+    freshness: Freshness
+
+
+@dataclass(frozen=True, slots=True)
+class LineAuthor:
+    """The revision that wrote a line as it is."""
+
+    commit: str
+    """40 hexadecimal digits."""
+    author: str
+    """`Name <mail>`."""
+    subject: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +102,47 @@ class Provider(Protocol):
         """
 
 
-class ProviderFactory(Protocol):
+class LocalProvider(Provider, Protocol):
+    """The source of a command line, which is followed without a cluster."""
+
+    @property
+    def address(self) -> str:
+        """What tells it from other sources, without any secret: its state is kept under this."""
+
+    @property
+    def shown(self) -> str:
+        """The source as people may see it: without a name, password or token."""
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """The provider's part of a FlagSource: `{"git": {…}}`. No secret is in it."""
+
+    def kept_in(self, folder: Path) -> Self:
+        """The same, keeping what it needs between two looks in `folder`."""
+
+    def whole(self) -> Self:
+        """The same with all of its files, also those that the command line's paths leave out."""
+
+    def changes(self) -> AsyncIterator[None]:
+        """At once, then whenever the source should be looked at."""
+
+    async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
+        """Who changed `line` (from 1) of `file` last; None where the source cannot say."""
+
+
+class ProviderFactory(Protocol[Spec_contra]):
     """Opens the sources of one provider."""
 
-    async def open(self, spec: FlagSourceSpec, key: ObjectKey, freshness: Freshness) -> Provider:
-        """The source that a spec and its Secrets describe. Raises Setback."""
+    async def open(self, spec: Spec_contra, look: Look) -> Provider:
+        """The source that its part of a spec and its Secrets describe. Raises Setback."""
 
     def forget(self, key: ObjectKey) -> None:
         """The source is gone, or has another provider now. Must not fail, and may be called for unknown
         keys.
         """
+
+    async def sweep(self, now: datetime) -> None:
+        """Remove what was kept for sources that nobody uses any more."""
+
+    async def close(self) -> None:
+        """End what runs, and release what is held."""

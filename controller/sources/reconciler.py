@@ -22,6 +22,7 @@ from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Setback, Stalled
 from controller.sources.freshness import Freshness, LookSchedule
 from controller.sources.ignore import not_ignored, remove_ignored
+from controller.sources.provider import Look
 from controller.sources.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class _Stored:
 class SourceReconciler:
     """Brings a FlagSource's artifact to what its source holds."""
 
-    providers: Mapping[str, ProviderFactory]
+    providers: Mapping[str, ProviderFactory[Any]]
     """By the field of the spec that configures them, such as `git`."""
     storages: Storages
     pending: PendingPushes
@@ -118,16 +119,14 @@ class SourceReconciler:
         return storage, promised
 
     async def _open(self, resource: Resource, spec: FlagSourceSpec, now: datetime) -> Provider:
-        chosen = [name for name in self.providers if getattr(spec, name, None) is not None]
-        if len(chosen) != 1:
-            raise Stalled("InvalidSpec", f"spec: set exactly one of {', '.join(self.providers)}")
         for name, factory in self.providers.items():
-            if name not in chosen:
+            if name != spec.provider:
                 factory.forget(resource.key)
         freshness = self.schedule.look(resource, now)
         if self.pending.waits(resource.key, now):
             freshness = Freshness(now, now)
-        return await self.providers[chosen[0]].open(spec, resource.key, freshness)
+        look = Look(resource.key, spec.timeout, freshness)
+        return await self.providers[spec.provider].open(getattr(spec, spec.provider), look)
 
     async def _resolve(self, resource: Resource, provider: Provider, now: datetime) -> Revision:
         try:

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
     from controller.runtime.cache import Change
     from controller.settings import ControllerSettings
+    from controller.sources.provider import ProviderFactory
     from evaluator.http.routes import Routes
 
 log = logging.getLogger(__name__)
@@ -93,14 +94,15 @@ async def open_controller(
         address = _address(settings, bound.getsockname()[1])
         storages = Storages(settings.storage_path / "artifacts", f"http://{address}")
         stack.callback(storages.close)
-        git = _git(settings, cluster)
-        stack.push_async_callback(git.close)
+        providers = _providers(settings, cluster)
+        for each in providers.values():
+            stack.push_async_callback(each.close)
         collector = Collector(objects, cluster, WATCHED, settings.namespaces, health, clock)
         proxies = ProxyFollower(LiveProxies(), objects, cluster, settings.namespace, clock)
         secrets = _secret_watches(cluster, objects, health)
         claims, endpoints, pending = Claims(), Endpoints(), PendingPushes()
         reconcilers: dict[str, Reconciler] = {
-            flagsource.KIND: SourceReconciler({"git": git}, storages, pending, random.random),
+            flagsource.KIND: SourceReconciler(providers, storages, pending, random.random),
             flagset.KIND: FlagSetReconciler(
                 objects,
                 _reader(settings, storages, tokens, address),
@@ -139,7 +141,7 @@ async def open_controller(
             leadership,
             dispatcher,
             loops,
-            Leftovers(objects, storages, git.sweep, now),
+            Leftovers(objects, storages, [each.sweep for each in providers.values()], now),
             proxies,
             secrets,
         )
@@ -184,13 +186,15 @@ async def _listen(
     return Ports(management_port, bound.getsockname()[1], receiver_port)
 
 
-def _git(settings: ControllerSettings, cluster: Cluster) -> GitFactory:
-    return GitFactory(
+def _providers(settings: ControllerSettings, cluster: Cluster) -> dict[str, ProviderFactory[Any]]:
+    """By the field of a FlagSource's spec that configures them."""
+    git = GitFactory(
         cluster.secret,
         settings.storage_path / "mirrors",
         allow_local=settings.allow_local,
         authors=settings.provenance is ProvenanceDetail.FULL,
     )
+    return {"git": git}
 
 
 def _secret_watches(cluster: Cluster, objects: Cache, health: WatchHealth) -> SecretWatches:

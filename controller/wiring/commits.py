@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,31 +16,33 @@ from controller.wiring.state import Identity, state_folder
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from controller.sources.git.provider import GitProvider
-    from controller.sources.provider import Fetched, Revision
+    from controller.sources.provider import Fetched, LocalProvider, Revision
     from controller.wiring.options import LocalOptions
 
 
 @contextlib.asynccontextmanager
-async def opened(options: LocalOptions) -> AsyncIterator[tuple[GitProvider, Path]]:
+async def opened(options: LocalOptions) -> AsyncIterator[tuple[LocalProvider, Path]]:
     """The source, and the folder for what is kept of it, which is removed afterwards where none was named.
     Raises Setback.
     """
-    source = open_source(
+    source = _source(options)
+    identity = Identity(source.address, options.reference, options.paths)
+    held = contextlib.ExitStack()
+    folder = await asyncio.to_thread(held.enter_context, state_folder(options.state_dir, identity))
+    try:
+        yield source.kept_in(folder), folder
+    finally:
+        await asyncio.to_thread(held.close)
+
+
+def _source(options: LocalOptions) -> LocalProvider:
+    return open_source(
         options.source,
         reference=options.reference,
         mirror_root=Path(),
         interval=options.interval,
         paths=options.paths,
     )
-    # A URL's query may hold a token, which must not be written to disk.
-    identity = Identity(source.location.url.partition("?")[0], options.reference, options.paths)
-    held = contextlib.ExitStack()
-    folder = await asyncio.to_thread(held.enter_context, state_folder(options.state_dir, identity))
-    try:
-        yield replace(source, mirror_root=folder.absolute() / "mirrors"), folder
-    finally:
-        await asyncio.to_thread(held.close)
 
 
 async def read_commit(options: LocalOptions) -> tuple[Fetched, Mapping[str, bytes]]:
@@ -52,7 +53,7 @@ async def read_commit(options: LocalOptions) -> tuple[Fetched, Mapping[str, byte
         return await files_of(source, await source.resolve())
 
 
-async def files_of(source: GitProvider, revision: Revision) -> tuple[Fetched, Mapping[str, bytes]]:
+async def files_of(source: LocalProvider, revision: Revision) -> tuple[Fetched, Mapping[str, bytes]]:
     """A revision's files, as an artifact of it would hold them. Raises Setback."""
     try:
         folder = await asyncio.to_thread(TemporaryFolder.make)

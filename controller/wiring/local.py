@@ -86,7 +86,7 @@ class Local:
     @property
     def shown(self) -> str:
         """The source as people may see it: without a name, password or token."""
-        return self.stages.source.location.shown
+        return self.stages.source.shown
 
     async def restore(self) -> None:
         """Serve the last good flag set, if the state folder has one."""
@@ -147,7 +147,7 @@ async def open_local(
         store = Store(
             bucketing=options.bucketing,
             expose_bucketing=options.show_bucketing,
-            sources=(stages.source.location.shown,),
+            sources=(stages.source.shown,),
         )
         exchange = Exchange(store, lambda: now().timestamp(), gc_policy)
         local = Local(stages, exchange, tell)

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from controller.flagsets.compose import Composition
     from controller.flagsets.prune_guard import BulkRemoval
-    from controller.sources.git.blame import Blame
-    from controller.sources.git.provider import GitProvider
+    from controller.sources.provider import LineAuthor, LocalProvider
     from evaluator.flags.problems import Problem
 
 _BLAMED: Final = 5
@@ -38,7 +37,7 @@ class RevisionBuilt:
     """What it removes, where that is most of the flags."""
     author: str = ""
     subject: str = ""
-    blames: Mapping[Problem, Blame] = field(default_factory=lambda: MappingProxyType({}))
+    blames: Mapping[Problem, LineAuthor] = field(default_factory=lambda: MappingProxyType({}))
     """Who last changed the line of a problem, for the first of them, as far as that is known."""
 
 
@@ -51,7 +50,9 @@ class Looked:
     message: str = ""
 
 
-async def explained(built: RevisionBuilt, source: GitProvider, artifact: Mapping[str, Any]) -> RevisionBuilt:
+async def explained(
+    built: RevisionBuilt, source: LocalProvider, artifact: Mapping[str, Any]
+) -> RevisionBuilt:
     """The same with its commit, as far as `artifact`, the source's newest, is of it; with advice on paths,
     and with who last changed the lines of its first problems.
     """
@@ -60,7 +61,7 @@ async def explained(built: RevisionBuilt, source: GitProvider, artifact: Mapping
     revision = Revision(name, digest)
     composition = await _advised(built.composition, source, revision)
     placed = [problem for problem in composition.problems if problem.line][:_BLAMED]
-    blames = {each: await source.blame(revision, each.file, each.line) for each in placed}
+    blames = {each: await source.last_change(revision, each.file, each.line) for each in placed}
     known = {problem: blame for problem, blame in blames.items() if blame is not None}
     return replace(
         built,
@@ -71,12 +72,12 @@ async def explained(built: RevisionBuilt, source: GitProvider, artifact: Mapping
     )
 
 
-async def _advised(composition: Composition, source: GitProvider, revision: Revision) -> Composition:
+async def _advised(composition: Composition, source: LocalProvider, revision: Revision) -> Composition:
     """Where a path matched nothing: with advice from the whole tree, of which only matches were read."""
     if not any(problem.code == "path-not-found" for problem in composition.problems):
         return composition
     try:
-        _, tree = await files_of(replace(source, paths=()), revision)
+        _, tree = await files_of(source.whole(), revision)
     except Setback:
         return composition
     return with_advice(composition, tree)

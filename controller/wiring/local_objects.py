@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagset, flagsource
@@ -13,7 +12,7 @@ from controller.api.meta import API_VERSION, ObjectKey
 from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
-    from controller.sources.git.provider import GitProvider
+    from controller.sources.provider import LocalProvider
     from controller.wiring.options import LocalOptions
 
 NAMESPACE: Final = "local"
@@ -24,13 +23,9 @@ INTERVAL: Final = "24h"
 """Of both objects: the provider says when the source is to be looked at."""
 
 
-def flag_source(source: GitProvider) -> dict[str, Any]:
+def flag_source(source: LocalProvider) -> dict[str, Any]:
     """The FlagSource of a source. Raises Stalled where no object may say so."""
-    # No secret is in it: the provider has the credentials, and what a query may hold.
-    url = source.location.url.partition("?")[0]
-    reference = {name: each for name, each in asdict(source.reference).items() if each is not None}
-    git = {"url": url if "://" in url else f"ssh://{url.replace(':', '/', 1)}", "ref": reference}
-    return _object(flagsource.KIND, FlagSourceSpec, {"interval": INTERVAL, "git": git})
+    return _object(flagsource.KIND, FlagSourceSpec, {"interval": INTERVAL, **source.spec})
 
 
 def flag_set(options: LocalOptions) -> dict[str, Any]:

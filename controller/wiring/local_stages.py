@@ -39,18 +39,17 @@ from evaluator.flags.problems import Problem, Severity
 from evaluator.flags.saved import Saved
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from pathlib import Path
 
     from controller.api.artifact import ArtifactStatus
     from controller.api.flagset import FlagSetSpec
-    from controller.api.flagsource import FlagSourceSpec
     from controller.api.meta import ObjectKey, Resource
     from controller.flagsets.applied import LastGood
     from controller.flagsets.build import Built
     from controller.runtime.cache import Change
     from controller.runtime.loop import Reconciler
-    from controller.sources.freshness import Freshness
-    from controller.sources.git.provider import GitProvider
+    from controller.sources.provider import LocalProvider, Look, Provider
     from controller.wiring.options import LocalOptions
     from evaluator.flags import FlagSet
 
@@ -69,14 +68,20 @@ Serve = Callable[["FlagSet", str], Awaitable[None]]
 class _OneSource:
     """Opens the source of the command line, whatever a spec says. Implements `ProviderFactory`."""
 
-    provider: GitProvider
+    provider: Provider
 
-    async def open(self, spec: FlagSourceSpec, key: ObjectKey, freshness: Freshness) -> GitProvider:
-        del spec, key, freshness
+    async def open(self, spec: object, look: Look) -> Provider:
+        del spec, look
         return self.provider
 
     def forget(self, key: ObjectKey) -> None:
         """Nothing was kept."""
+
+    async def sweep(self, now: datetime) -> None:
+        """Nothing was kept."""
+
+    async def close(self) -> None:
+        """Nothing is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,7 @@ class LocalStages:
     def __init__(
         self,
         options: LocalOptions,
-        source: GitProvider,
+        source: LocalProvider,
         folder: Path,
         growing: Callable[[], contextlib.AbstractContextManager[None]],
     ) -> None:
@@ -119,7 +124,7 @@ class LocalStages:
         self._cluster = MemoryCluster(self.objects, self._applied)
         reconcilers: dict[str, Reconciler] = {
             flagsource.KIND: SourceReconciler(
-                {"git": _OneSource(source)}, self.storages, PendingPushes(), random.random
+                dict.fromkeys(source.spec, _OneSource(source)), self.storages, PendingPushes(), random.random
             ),
             flagset.KIND: FlagSetReconciler(
                 self.objects,
@@ -154,7 +159,7 @@ class LocalStages:
         last = await asyncio.to_thread(last_applied, written, self.objects)
         if last is not None and not last.edited:
             return Saved(last.flag_set, kept.saved_at)
-        log.error("what was kept of %s is not what was applied; it is not served", self.source.location.shown)
+        log.error("what was kept of %s is not what was applied; it is not served", self.source.shown)
         for each in (*written, *self.objects.of_kind(shard.KIND)):
             self.objects.forget(each.key)
         return None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from git import Repo
 from git.exc import GitError
 
 from controller.sources.git.isolation import environment
+from controller.sources.provider import LineAuthor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,18 +20,7 @@ _MAX_TEXT: Final = 200
 """Characters of a name or a subject."""
 
 
-@dataclass(frozen=True, slots=True)
-class Blame:
-    """The commit that wrote a line as it is."""
-
-    commit: str
-    """40 hexadecimal digits."""
-    author: str
-    """`Name <mail>`."""
-    subject: str
-
-
-def blame_line(path: Path, location: Location, revision: Revision, file: str, line: int) -> Blame | None:
+def blame_line(path: Path, location: Location, revision: Revision, file: str, line: int) -> LineAuthor | None:
     """The last change of `line` (from 1) of `file` at `revision`; None if there is none, or git cannot say.
     Blocks.
     """
@@ -44,7 +33,7 @@ def blame_line(path: Path, location: Location, revision: Revision, file: str, li
                 return None
             changed = found.commit
             author = f"{changed.author.name} <{changed.author.email}>"
-            return Blame(changed.hexsha, _shown(author), _shown(str(changed.summary)))
+            return LineAuthor(changed.hexsha, _shown(author), _shown(str(changed.summary)))
     except (GitError, ValueError, OSError):
         # No such line or file, or a repository that GitPython cannot read: nobody is to blame.
         return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api.flagsource import DEFAULT_BRANCH
 from controller.runtime.helpers import Helpers
-from controller.runtime.setbacks import Failed, Stalled
+from controller.runtime.setbacks import Stalled
 from controller.sources.git.deadline import Deadline
 from controller.sources.git.git_url import Transport, parse_location
 from controller.sources.git.limited import HELPERS, MODULE, LimitedReader
@@ -18,6 +18,7 @@ from controller.sources.git.places import Places
 from controller.sources.git.provider import GitProvider
 from controller.sources.git.reference import Reference
 from controller.sources.git.secrets import credentials_from, with_proxy
+from controller.sources.secrets import Secrets
 from controller.sources.temporary import sweep_temporary
 
 if TYPE_CHECKING:
@@ -25,15 +26,11 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from controller.api.fields import LocalReference
-    from controller.api.flagsource import FlagSourceSpec, GitSpec
+    from controller.api.flagsource import GitSpec
     from controller.api.meta import ObjectKey
-    from controller.sources.freshness import Freshness
     from controller.sources.git.git_url import Credentials
-    from controller.sources.provider import Revision
+    from controller.sources.provider import Look, Revision
 
-MISSING: Final = "AuthenticationFailed"
-"""As Flux calls a Secret that is not there."""
 GIT_AT_ONCE: Final = 16
 """Each takes some 10 MB while it runs."""
 
@@ -70,7 +67,7 @@ class GitFactory:
         self.listings = LsRemoteCache(self.places)
         self.helpers = Helpers(HELPERS, (MODULE,))
         self._reading = Places(HELPERS)
-        self._secret = secret
+        self._secrets = Secrets(secret)
         self._allow_local = allow_local
         self._authors = authors
         self._mirrors: dict[ObjectKey, Path] = {}
@@ -80,27 +77,27 @@ class GitFactory:
         # A process that was killed may have left keys behind.
         sweep_temporary()
 
-    async def open(self, spec: FlagSourceSpec, key: ObjectKey, freshness: Freshness) -> GitProvider:
+    async def open(self, spec: GitSpec, look: Look) -> GitProvider:
         """The source that `spec` and its Secrets describe. Raises Setback."""
-        location = parse_location(spec.git.url)
+        location, namespace = parse_location(spec.url), look.key.namespace
         if location.path is not None and not self._allow_local:
             message = "file:// URLs are not allowed in a cluster; write https://, http:// or ssh://"
             raise Stalled("URLInvalid", message)
-        deadline = Deadline(spec.timeout, location.shown)
+        deadline = Deadline(look.timeout, location.shown)
         source = GitProvider(
             location,
-            _reference(spec.git),
+            _reference(spec),
             self.mirror_root,
-            credentials=await self._credentials(spec.git, key.namespace, location.transport),
+            credentials=await self._credentials(spec, namespace, location.transport),
             deadline=deadline,
-            listed=partial(self.listings.references, freshness=freshness, namespace=key.namespace),
-            place=partial(self.places.place, key.namespace),
-            reader=LimitedReader(self.helpers, self._reading, key.namespace, deadline),
+            listed=partial(self.listings.references, freshness=look.freshness, namespace=namespace),
+            place=partial(self.places.place, namespace),
+            reader=LimitedReader(self.helpers, self._reading, namespace, deadline),
             refused=self._refused,
             advice=ADVICE,
             authors=self._authors,
         )
-        self._uses(key, source.mirror.path if location.path is None else None)
+        self._uses(look.key, source.mirror.path if location.path is None else None)
         return source
 
     def forget(self, key: ObjectKey) -> None:
@@ -123,22 +120,16 @@ class GitFactory:
     async def _credentials(self, git: GitSpec, namespace: str, transport: Transport) -> Credentials | None:
         credentials = None
         if git.secret_ref is not None:
-            name, content = await self._content(git.secret_ref, namespace)
+            name, content = await self._secrets.content(git.secret_ref, namespace, "spec.git.secretRef")
             credentials = credentials_from(name, content, transport)
         elif transport is Transport.SSH:
             message = "ssh needs a Secret with 'identity' and 'known_hosts'; name it in spec.git.secretRef"
             raise Stalled("AuthenticationFailed", message)
         if git.proxy_secret_ref is not None:
-            name, content = await self._content(git.proxy_secret_ref, namespace)
+            field = "spec.git.proxySecretRef"
+            name, content = await self._secrets.content(git.proxy_secret_ref, namespace, field)
             credentials = with_proxy(credentials, name, content, transport)
         return credentials
-
-    async def _content(self, reference: LocalReference, namespace: str) -> tuple[str, Mapping[str, bytes]]:
-        name = f"{namespace}/{reference.name}"
-        content = await self._secret(namespace, reference.name)
-        if content is None:
-            raise Failed(MISSING, f"Secret {name} does not exist; create it, or correct spec.git.secretRef")
-        return name, content
 
     def _uses(self, key: ObjectKey, mirror: Path | None) -> None:
         before = self._mirrors.pop(key, None)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pygit2
 
@@ -30,16 +30,15 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from controller.sources.git.blame import Blame
     from controller.sources.git.tree import TreeReader
-    from controller.sources.provider import Fetched, Revision, Verifier
+    from controller.sources.provider import Fetched, LineAuthor, Revision, Verifier
 
 TIMEOUT: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class GitProvider:
-    """One repository at one reference. Implements `Provider`."""
+    """One repository at one reference. Implements `LocalProvider`."""
 
     location: Location
     reference: Reference
@@ -100,11 +99,38 @@ class GitProvider:
         return await self.mirror.write(self.reference, revision, into, self.limits, self.paths)
 
     @property
+    def address(self) -> str:
+        """The URL without its query, which may hold a token."""
+        return self.location.url.partition("?")[0]
+
+    @property
+    def shown(self) -> str:
+        """The repository without a name, password or token."""
+        return self.location.shown
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The part of a FlagSource that stands for it."""
+        url = self.address
+        reference = {name: each for name, each in asdict(self.reference).items() if each is not None}
+        return {
+            "git": {"url": url if "://" in url else f"ssh://{url.replace(':', '/', 1)}", "ref": reference}
+        }
+
+    def kept_in(self, folder: Path) -> GitProvider:
+        """The same with its mirrors in `folder`."""
+        return replace(self, mirror_root=folder.absolute() / "mirrors")
+
+    def whole(self) -> GitProvider:
+        """The same with all files of the repository."""
+        return replace(self, paths=())
+
+    @property
     def mirror(self) -> Mirror:
         """The copy of a remote."""
         return Mirror(self.mirror_root, self._program(), self.reader, self.refused)
 
-    async def blame(self, revision: Revision, file: str, line: int) -> Blame | None:
+    async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
         """Who changed `line` (from 1) of `file` last; None where the history is not at hand, as in a
         mirror.
         """
@@ -112,7 +138,7 @@ class GitProvider:
             return None
         # GitPython takes long to load, and a source without problems never needs it.
         module = await asyncio.to_thread(import_module, "controller.sources.git.blame")
-        found: Blame | None = await asyncio.to_thread(
+        found: LineAuthor | None = await asyncio.to_thread(
             module.blame_line, self.location.path, self.location, revision, file, line
         )
         return found

@@ -45,6 +45,7 @@ def test_nobody_is_looked_at_without_pause_or_waited_for_without_end() -> None:
 
 def test_what_is_not_said_has_flux_s_defaults() -> None:
     source = read(FlagSourceSpec, {"interval": "1m", "git": GIT})
+    assert source.git is not None
     assert (source.timeout, source.suspend, source.git.ref.branch) == (60.0, False, None)
     flag_set = read(FlagSetSpec, {"sourceRef": REF})
     assert (flag_set.interval, flag_set.prune, flag_set.paths) == (600.0, True, (".",))
@@ -60,7 +61,7 @@ def test_fields_of_a_newer_version_are_no_error() -> None:
     ("model", "spec", "path"),
     [
         (FlagSourceSpec, {}, "spec.interval"),
-        (FlagSourceSpec, {"interval": "1m"}, "spec.git"),
+        (FlagSourceSpec, {"interval": "1m"}, "spec"),
         (FlagSourceSpec, {"interval": "1m", "git": {"url": "git@host:x"}}, "spec.git.url"),
         (FlagSourceSpec, {"interval": "1m", "git": {**GIT, "ref": {"name": "main"}}}, "spec.git.ref.name"),
         (FlagSourceSpec, {"interval": "1m", "git": {**GIT, "ref": {"commit": "HEAD"}}}, "spec.git.ref.commit"),

@@ -24,4 +24,6 @@ def test_an_address_that_is_no_url_is_answered_with_one_that_is(url: str, told: 
 
 @pytest.mark.parametrize("url", ["https://host/a", "ssh://git@host/a.git", "file:///srv/a.git"])
 def test_urls_are_taken(url: str) -> None:
-    assert read(FlagSourceSpec, {"interval": "1m", "git": {"url": url}}).git.url == url
+    git = read(FlagSourceSpec, {"interval": "1m", "git": {"url": url}}).git
+    assert git is not None
+    assert git.url == url

@@ -30,9 +30,9 @@ from evaluator import durable
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controller.api.flagsource import FlagSourceSpec
+    from controller.api.flagsource import FlagSourceSpec, GitSpec
     from controller.sources.freshness import Freshness
-    from controller.sources.provider import Verifier
+    from controller.sources.provider import Look, Verifier
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 KEY = ObjectKey("FlagSource", "apps", "flags")
@@ -56,8 +56,8 @@ class Played:
     looks: list[Freshness] = field(default_factory=list)
     forgotten: list[ObjectKey] = field(default_factory=list)
 
-    async def open(self, spec: FlagSourceSpec, key: ObjectKey, look: Freshness) -> Played:
-        self.looks.append(look)
+    async def open(self, spec: GitSpec, look: Look) -> Played:
+        self.looks.append(look.freshness)
         if self.opening is not None:
             raise self.opening
         return self
@@ -79,6 +79,12 @@ class Played:
 
     def forget(self, key: ObjectKey) -> None:
         self.forgotten.append(key)
+
+    async def sweep(self, now: datetime) -> None:
+        """Nothing is kept."""
+
+    async def close(self) -> None:
+        """Nothing is held."""
 
 
 class Life:
@@ -377,7 +383,7 @@ async def test_other_patterns_make_another_artifact_of_the_same_commit(settled: 
     ("spec", "named"),
     [
         ({"interval": "soon", "git": {"url": "https://h/r"}}, "spec.interval"),
-        ({"interval": "1m"}, "spec.git"),
+        ({"interval": "1m"}, "spec: set exactly one of git"),
         ({"interval": "1m", "git": {"url": "h:r"}}, "spec.git.url"),
     ],
 )
@@ -474,9 +480,7 @@ async def test_what_cannot_be_verified_is_not_stored(settled: Life) -> None:
     assert (suspicious.seen, settled.stored()) == ([b"a manifest"], {"flags.json": b"{}"})
 
 
-@pytest.mark.parametrize("fields", [("bucket",), ("interval", "git")], ids=["none", "two"])
-async def test_a_spec_must_set_exactly_one_provider(settled: Life, fields: tuple[str, ...]) -> None:
-    providers = dict.fromkeys(fields, settled.source)
-    settled.reconciler = replace(settled.reconciler, providers=providers)
+async def test_a_spec_without_a_provider_is_refused(settled: Life) -> None:
+    settled.spec = {"interval": "10m"}
     await settled.look()
     assert settled.condition("Stalled") == ("True", "InvalidSpec")

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.sources.git.blame import Blame
 from controller.sources.git.provider import open_source
+from controller.sources.provider import LineAuthor
 from tests.git_http import git_server
 from tests.repositories import Repository
 
@@ -27,8 +27,8 @@ async def test_the_commit_and_author_of_the_very_line_are_named(
     second = repository.commit("second", flags__json="one\n2\n")
     first = repository.git("rev-parse", "HEAD~1")
     source = open_source(str(repository.path), mirror_root=tmp_path / "mirrors")
-    found = await source.blame(await source.resolve(), "flags.json", line)
-    assert found == Blame(first if line == 1 else second, "Ada <ada@example.com>", subject)
+    found = await source.last_change(await source.resolve(), "flags.json", line)
+    assert found == LineAuthor(first if line == 1 else second, "Ada <ada@example.com>", subject)
 
 
 @pytest.mark.parametrize(("file", "line"), [("flags.json", 9), ("none.json", 1), ("--output=x", 1)])
@@ -36,10 +36,10 @@ async def test_of_what_is_not_there_nobody_is_named(
     repository: Repository, tmp_path: Path, file: str, line: int
 ) -> None:
     source = open_source(str(repository.path), mirror_root=tmp_path / "mirrors")
-    assert await source.blame(await source.resolve(), file, line) is None
+    assert await source.last_change(await source.resolve(), file, line) is None
 
 
 async def test_a_mirror_has_no_history_to_ask(repository: Repository, tmp_path: Path) -> None:
     with git_server(tmp_path) as server:
         source = open_source(f"{server.url}/{repository.path.name}/.git", mirror_root=tmp_path / "mirrors")
-        assert await source.blame(await source.resolve(), "flags.json", 1) is None
+        assert await source.last_change(await source.resolve(), "flags.json", 1) is None

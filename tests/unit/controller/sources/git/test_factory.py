@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.api.fields import read
-from controller.api.flagsource import FlagSourceSpec
+from controller.api.flagsource import GitSpec
 from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import unpack
 from controller.artifacts.storages import Storages
@@ -17,6 +16,7 @@ from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.sources.freshness import SHARED, Freshness
 from controller.sources.git.factory import GitFactory
 from controller.sources.pending import PendingPushes
+from controller.sources.provider import Look
 from controller.sources.reconciler import SourceReconciler
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
@@ -229,8 +229,7 @@ async def test_a_folder_of_this_machine_is_read_where_that_is_allowed(
 
 
 async def test_the_spec_says_how_long_git_may_take(world: World) -> None:
-    spec = read(FlagSourceSpec, world.spec() | {"timeout": "1500ms"})
-    source: Any = await world.sources.open(spec, KEY, Freshness(NOW, NOW))
+    source: Any = await world.sources.open(GitSpec(url=world.url), Look(KEY, 1.5, Freshness(NOW, NOW)))
     assert source.deadline.left == 1.5
 
 
