@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PREFIX: Final = "/flagsource/"
-LIMITS: Final = Limits(header_bytes=65_536, connections=1_000, streams_per_connection=32, idle_seconds=30.0)
+LIMITS: Final = Limits(
+    header_bytes=65_536,
+    connections=1_000,
+    connections_per_host=500,
+    streams_per_connection=32,
+    idle_seconds=30.0,
+)
 AT_ONCE: Final = 256
 """Archives that are being sent; each takes some 200 KB of memory."""
 THREADS: Final = 4

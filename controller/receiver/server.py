@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LIMITS: Final = Limits(body_bytes=MOST_BYTES, header_bytes=65_536, connections=1_000)
+LIMITS: Final = Limits(
+    body_bytes=MOST_BYTES, connections=1_000, connections_per_host=500, buffered_bytes=8 * MOST_BYTES
+)
 _JSON: Final = ("content-type", "application/json")
 _NOWHERE: Final = "there is no receiver at this path"
 _SUSPENDED: Final = "this receiver is suspended"

@@ -52,7 +52,7 @@ from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import BY_SECRET as SOURCE_BY_SECRET
 from controller.wiring.replica import LEADER_LABEL, STAGES, Controller, Ports, readiness
 from controller.wiring.tokens import TokenFile
-from evaluator.http.server.limits import Limits
+from evaluator.http.server.limits import MANAGEMENT
 from evaluator.http.server.listener import Listener
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ async def _listen(
     webhooks: Routes,
 ) -> Ports:
     """Open the three ports; artifacts are served on `bound`."""
-    manager = Listener(managed, Limits(), name="management")
+    manager = Listener(managed, MANAGEMENT, name="management")
     management_port = await manager.start(settings.host, settings.management_port)
     stack.push_async_callback(manager.drain, _DRAIN)
     server = Listener(artifacts, artifact_server.LIMITS, name="artifacts")

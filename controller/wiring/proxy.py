@@ -35,7 +35,7 @@ from controller.runtime.events import event_of
 from controller.runtime.lasting import forever
 from controller.runtime.queue import KeyedQueue
 from evaluator.http.routes import merged
-from evaluator.http.server.limits import Limits
+from evaluator.http.server.limits import MANAGEMENT, Limits
 from evaluator.http.server.listener import Listener
 from evaluator.http.server.tls import TlsFiles
 
@@ -144,7 +144,7 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
         managed = management.routes(process.readiness, partial(generate_latest, process.registry))
         manager = Listener(
             merged(managed, fleet.routes(process.proxy.receipts)),
-            Limits(),
+            MANAGEMENT,
             name="management",
         )
         process.management_port = await manager.start(settings.host, settings.management_port)

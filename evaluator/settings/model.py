@@ -112,6 +112,10 @@ class Settings:
     """Bytes; 0: no limit."""
     max_request_header: int = 65_536
     """Bytes of a header block, at least 1."""
+    max_connections: int = 20_000
+    max_connections_per_host: int = 10_000
+    max_buffered_bytes: int = 33_554_432
+    """Bytes that a port keeps of requests and of answers that are not read."""
     log_format: str = "console"
     log_level: str = "info"
     metrics_exporter: str = "prometheus"

@@ -178,6 +178,13 @@ _OURS: Final = (
     Option(name="receipts-to", flagd=False, kind=Kind.SOURCES,
            help="gRPC server that is told what is served of the file, "
            "as a URI or a JSON object of --sources"),
+    Option(name="max-connections", flagd=False, kind=Kind.WHOLE, bounds=(1, 1_000_000),
+           help="open connections of a port"),
+    Option(name="max-connections-per-host", flagd=False, kind=Kind.WHOLE, bounds=(1, 1_000_000),
+           help="and of one address"),
+    Option(name="max-buffered-bytes", flagd=False, kind=Kind.WHOLE, bounds=(65_536, 2**40),
+           help="that a port keeps of requests and of answers that are not read; "
+           "beyond it the largest is refused"),
     Option(name="bucketing", flagd=False, kind=Kind.CHOICE, choices=("v2", "v3"),
            help="generation of fractional for sets that do not pin their own"),
     Option(name="show-bucketing", flagd=False, kind=Kind.SWITCH,

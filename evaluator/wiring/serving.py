@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from evaluator.flags.model import EMPTY
 from evaluator.http.routes import Routes, merged
 from evaluator.http.server.cors import Cors
-from evaluator.http.server.limits import Limits
+from evaluator.http.server.limits import MANAGEMENT, Limits
 from evaluator.http.server.listener import Listener
 from evaluator.http.server.scheduler import FairQueue
 from evaluator.http.server.tls import TlsFiles
@@ -121,7 +121,13 @@ async def serve(
 
 def _addresses(tables: _Tables, given: _Dependencies) -> Sequence[ListenAddress]:
     settings = given.settings
-    limits = Limits(body_bytes=settings.max_request_body, header_bytes=settings.max_request_header)
+    limits = Limits(
+        body_bytes=settings.max_request_body,
+        header_bytes=settings.max_request_header,
+        connections=settings.max_connections,
+        connections_per_host=settings.max_connections_per_host,
+        buffered_bytes=settings.max_buffered_bytes,
+    )
     tls = _tls(settings.server_tls)
     ofrep_tls, management_tls = _tls(settings.ofrep_tls), _tls(settings.management_tls)
     cors = None if settings.cors_origins == (CORS_OFF,) else Cors(settings.cors_origins)
@@ -135,11 +141,12 @@ def _addresses(tables: _Tables, given: _Dependencies) -> Sequence[ListenAddress]
 
     def listener(name: str, routes: Routes, cors: Cors | None = None, limits: Limits = limits) -> Listener:
         made = Listener(routes, limits, name=name, cors=cors, queue=given.queue)
-        given.observed.metrics.state.connections(name, lambda: made.connections)
+        given.observed.metrics.state.port(name, made)
         return made
 
     grpc, ofrep = listener("grpc", tables.evaluation, cors), listener("ofrep", tables.ofrep, cors)
-    management, sync = listener("management", tables.management), listener("sync", tables.sync, limits=pinged)
+    management = listener("management", tables.management, limits=MANAGEMENT)
+    sync = listener("sync", tables.sync, limits=pinged)
     return (
         ListenAddress(grpc, host, settings.port, settings.socket_path, tls),
         ListenAddress(ofrep, host, settings.ofrep_port, settings.ofrep_socket_path, ofrep_tls),

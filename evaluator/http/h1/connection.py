@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from evaluator.http.deferred import Deferred
 from evaluator.http.h1.body import BodyTransport
-from evaluator.http.h1.reader import Phase, Reader
+from evaluator.http.h1.reader import Phase, Reader, held_by
 from evaluator.http.messages import SIZED, Code, Headers, Request, Response, Streamed, header
 from evaluator.http.server.peer import BATCH_BYTES, QUIET_SECONDS, Peer, Port, response_of
 from evaluator.http.server.stream import ServerStream
@@ -47,7 +47,7 @@ def encode(response: Response, date: str, *, connection: str = "", head_only: bo
 class Http1Peer(Peer):
     """One HTTP/1.1 connection."""
 
-    __slots__ = ("_answering", "_job", "_reader", "_stream")
+    __slots__ = ("_answering", "_job", "_reader", "_request_bytes", "_stream")
 
     def __init__(self, port: Port, clock: Callable[[], float]) -> None:
         super().__init__(port, clock)
@@ -56,6 +56,8 @@ class Http1Peer(Peer):
         """The response that is being sent, if it lasts."""
         self._job: Job[Response] | None = None
         """The response that is being made, if it is deferred."""
+        self._request_bytes = 0
+        """Of the request that this answers."""
         self._answering = False
 
     def adopt(self, transport: asyncio.Transport, name: str) -> None:
@@ -73,6 +75,7 @@ class Http1Peer(Peer):
         reader.feed(data)
         self.start_turn()
         self._answer()
+        self.recharge()
 
     def eof_received(self) -> bool:
         """The peer sends no more; stay while it is owed responses (asyncio calls this).
@@ -127,8 +130,10 @@ class Http1Peer(Peer):
         self.write(b"".join(out))
         out.clear()
         if isinstance(answer, Streamed):
+            self._request_bytes = held_by(request)
             out += self._begin_stream(request.method, answer, connection, chunked)
         elif isinstance(answer, Deferred):
+            self._request_bytes = held_by(request)
             self._respond_later(answer, connection, head_only=head_only)
         return 0
 
@@ -208,6 +213,7 @@ class Http1Peer(Peer):
         if not (self.paused or self.transport.is_closing()):
             self.transport.resume_reading()
         self._answer(now)
+        self.recharge()
 
     def break_off(self) -> None:
         """Close as it stands."""
@@ -222,6 +228,20 @@ class Http1Peer(Peer):
         if self._stream is not None:
             self._stream.offer()
         self._answer(self.clock())
+        self.recharge()
+
+    def measure(self) -> int:
+        """Messages of a stream do not count: most are the same bytes for many peers."""
+        unread = self.transport.get_write_buffer_size() if self.paused and self._stream is None else 0
+        return self._reader.held + unread + (self._request_bytes if self._busy else 0)
+
+    def refuse(self) -> None:
+        """429, unless a response is under way or the peer reads nothing."""
+        if self._busy or self.paused:
+            self.transport.abort()
+        else:
+            self._reader.refuse(429)
+            self._answer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone, and a response that lasts with it (asyncio calls this)."""

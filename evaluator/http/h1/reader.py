@@ -25,6 +25,8 @@ _PIECE: Final = 4_096
 MOST_FIELDS: Final = 256
 _FRAMING: Final = frozenset({"host", "content-length", "transfer-encoding", "expect"})
 _LONGEST_NAME: Final = 64
+_KEPT_FIELD_BYTES: Final = 160
+"""What Python takes for a header beside its text."""
 
 Asked: TypeAlias = tuple[Request, float, str, bool]
 """A request, when it began to come, the `connection` header of its response, and whether that may be in
@@ -36,6 +38,12 @@ chunks.
 def _known_name(name: bytes) -> str:
     """Clients use few."""
     return name.decode("latin-1").lower()
+
+
+def held_by(request: Request) -> int:
+    """About how many bytes a request takes."""
+    fields = sum([len(name) + len(value) + _KEPT_FIELD_BYTES for name, value in request.headers])
+    return len(request.body) + fields
 
 
 class Phase(IntEnum):
@@ -92,6 +100,16 @@ class Reader:
         """Whether requests wait, or bytes that may be some."""
         return bool(self.queue) or self._at < len(self._unread)
 
+    @property
+    def held(self) -> int:
+        """About how many bytes what was not answered makes us keep."""
+        size = len(self._unread)
+        if self.phase is not Phase.IDLE:
+            size += self._head_size + self._size + _KEPT_FIELD_BYTES * len(self._fields)
+        if self.queue:
+            size += sum(held_by(request) for request, *_ in self.queue)
+        return size
+
     def stopped(self) -> bool:
         """Whether nothing more is to be read."""
         return self.refused != 0 or not self.keep
@@ -100,6 +118,12 @@ class Reader:
         """The request that is being answered was the last: what waits behind it is dropped."""
         self.queue.clear()
         self.keep, self.refused, self._unread = False, 0, b""
+
+    def refuse(self, status: int) -> None:
+        """Keep nothing of what was read, and end the connection with `status`."""
+        self.end()
+        self._begin()
+        self.phase, self.expects, self.large, self.refused = Phase.IDLE, False, None, status
 
     def finish(self) -> None:
         """The peer sends no more: read what it sent."""

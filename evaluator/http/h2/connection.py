@@ -44,7 +44,7 @@ class Connection:
 
     def __init__(self, limits: Limits) -> None:
         self._out = Outbox()
-        self._streams = Streams(self._out, limits)
+        self._streams = Streams(self._out)
         self._guard = Guard(limits, self._out)
         self._now = 0.0
         self._inbox = Inbox(limits, self._streams, self._guard)
@@ -87,6 +87,13 @@ class Connection:
         return self._out.waiting_bytes
 
     @property
+    def held_bytes(self) -> int:
+        """About how many bytes requests make us keep until they are answered, and answers until flow control
+        lets them go.
+        """
+        return self._streams.held + len(self._pending)
+
+    @property
     def unanswered_pings(self) -> int:
         """How many of our PINGs the peer has still to acknowledge."""
         return self._control.pings
@@ -125,8 +132,12 @@ class Connection:
     def send_response(self, stream_id: int, block: bytes, body: bytes, trailers: bytes | None) -> None:
         """A whole response at once: the fast path."""
         stream = self._sendable(stream_id)
-        if stream is not None and self._out.respond(stream, block, body, trailers):
+        if stream is None:
+            return
+        if self._out.respond(stream, block, body, trailers):
             self._streams.sent(stream)
+        else:
+            self._streams.hold(stream, len(body))
 
     def send_trailers(self, stream_id: int, block: bytes) -> None:
         """End the stream, after what is queued on it."""
@@ -153,6 +164,13 @@ class Connection:
             self._inbox.refusing = self._inbox.refusing or last
             last_stream_id = self._streams.processed if last else MAX_STREAM_ID
             self._out.pieces.append(frames.goaway_frame(last_stream_id, error))
+
+    def abandon(self, error: int, reason: str) -> None:
+        """End the connection at once, for a reason that the peer is told; nothing of it is kept."""
+        if not self._closed:
+            self._out.pieces.append(frames.goaway_frame(self._streams.processed, error, reason))
+            self._close(error)
+            self._streams.clear()
 
     def ping(self) -> None:
         """Ask the peer for a sign of life; see `unanswered_pings`."""

@@ -23,6 +23,8 @@ MOST_FIELDS: Final = 256
 """Of one block. A field that the table holds is one byte on the wire, and its work is ours."""
 FIELD_BYTES: Final = 32
 """What a field counts beside its name and value (section 4.1)."""
+_KEPT_FIELD_BYTES: Final = 128
+"""What Python takes for one more."""
 
 _STATIC_TEXT = """\
 :authority|;:method|GET;:method|POST;:path|/;:path|/index.html;:scheme|http;:scheme|https;:status|200;:status|204
@@ -67,6 +69,8 @@ class Block(NamedTuple):
     """By mark: those that decide what a request is for."""
     sound: bool
     """No field is BAD, no special one there twice with other values, and pseudo-header fields come first."""
+    size: int
+    """About how many bytes it takes to keep."""
 
 
 def _entry(name: str, value: str) -> _Entry:
@@ -145,8 +149,9 @@ def _read_string(block: bytes, at: int) -> tuple[str, int]:
 
 def _judged(entries: list[_Entry]) -> Block:
     values: list[str | None] = [None] * MARKS
-    sound, regular = True, False
-    for (_, value), _, mark in entries:
+    sound, regular, total = True, False, _KEPT_FIELD_BYTES * len(entries)
+    for (_, value), size, mark in entries:
+        total += size
         if mark == NONE:
             regular = True
             continue
@@ -158,7 +163,7 @@ def _judged(entries: list[_Entry]) -> Block:
             sound = sound and mark != BAD and not regular and before is None
         if before is None:
             values[mark] = value
-    return Block(tuple([field for field, _, _ in entries]), values, sound)
+    return Block(tuple([field for field, _, _ in entries]), values, sound, total)
 
 
 _STATIC_ENTRIES: Final = tuple(_entry(name, value) for name, value in _STATIC)

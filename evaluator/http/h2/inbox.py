@@ -19,12 +19,11 @@ from evaluator.http.h2.frames import (
     ErrorCode,
 )
 from evaluator.http.h2.guard import SHORT
-from evaluator.http.h2.streams import Stream
 
 if TYPE_CHECKING:
     from evaluator.http.h2.guard import Guard
     from evaluator.http.h2.hpack import Block
-    from evaluator.http.h2.streams import Streams
+    from evaluator.http.h2.streams import Stream, Streams
     from evaluator.http.server.limits import Limits
 
 _CODED_MARGIN = 65_536
@@ -120,14 +119,11 @@ class Inbox:
         if 0 < self._limits.body_bytes < stream.received:
             self._discard(stream)
             return True
-        if self._streams.keep(stream, payload):
-            return True
-        self.fail_stream(stream.id, ErrorCode.ENHANCE_YOUR_CALM)
-        return False
+        self._streams.keep(stream, payload)
+        return True
 
     def _discard(self, stream: Stream) -> None:
-        stream.discarding = True
-        self._streams.release(stream)
+        self._streams.discard(stream)
         self.events.append(BodyTooLarge(stream.id, stream.block))
 
     def _complete(self, stream: Stream) -> None:
@@ -137,7 +133,7 @@ class Inbox:
             return
         stream.ended = True
         if not stream.discarding:
-            body = self._streams.release(stream)
+            body = self._streams.take(stream)
             self.events.append(RequestReceived(stream.id, stream.block, body))
 
     def on_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
@@ -203,7 +199,7 @@ class Inbox:
         if length is None or flags & _SELF_DEPENDENT:
             self.fail_stream(stream_id, ErrorCode.PROTOCOL_ERROR)
             return
-        stream = streams.open[stream_id] = Stream(stream_id, block, self.initial_window)
+        stream = streams.begin(stream_id, block, self.initial_window)
         stream.declared = length
         if 0 < self._limits.body_bytes < length:
             self._discard(stream)

@@ -142,9 +142,6 @@ class Http2Peer(Peer):
                     size = 0
         if waiting:
             waiting.stay(self._heard)
-            for stream_id in waiting.excess():
-                # Who was refused may safely try again.
-                connection.reset(stream_id, ErrorCode.REFUSED_STREAM)
 
     # -- what server streams ask -----------------------------------------------------------------------------
 
@@ -156,6 +153,7 @@ class Http2Peer(Peer):
     def _write_all(self) -> None:
         self.write(self.connection.take_output())
         self._part()
+        self.recharge()
 
     def forget(self, stream_id: int) -> None:
         """A server stream has ended."""
@@ -212,6 +210,22 @@ class Http2Peer(Peer):
             connection.ping()
         self.write(connection.take_output())
         self._part(now)
+        self.recharge()
+
+    def measure(self) -> int:
+        """Messages of streams do not count: most are the same bytes for many peers."""
+        unread = self.transport.get_write_buffer_size() if self.paused and not self._answers.streams else 0
+        return self.connection.held_bytes + unread
+
+    def refuse(self) -> None:
+        """Say why, unless the peer reads nothing, and keep nothing of it."""
+        self._lose()
+        self.connection.abandon(ErrorCode.ENHANCE_YOUR_CALM, "too many bytes are held for this connection")
+        if self.paused:
+            self.transport.abort()
+        else:
+            self.write(self.connection.take_output())
+            self.finish()
 
     # -- the end ---------------------------------------------------------------------------------------------
 

@@ -13,13 +13,10 @@ from evaluator.http.h2.frames import ConnectionFault, ErrorCode, reset_frame, wi
 if TYPE_CHECKING:
     from evaluator.http.h2.hpack import Block
     from evaluator.http.h2.outbox import Outbox
-    from evaluator.http.server.limits import Limits
 
 STREAM_WINDOW = 262_144
 """DATA bytes that a peer may send on a stream before it hears of us again."""
 CONNECTION_WINDOW = 1_048_576
-BODIES_BYTES = 67_108_864
-"""Unfinished bodies that one connection may make us keep, unless a single body may be larger."""
 _REMEMBERED = 512
 
 
@@ -27,8 +24,8 @@ class Stream:
     """One open stream, both directions."""
 
     __slots__ = (
-        "block", "body", "credit", "declared", "discarding", "ended", "ending", "id", "queue", "received",
-        "trailers", "window",
+        "block", "body", "credit", "declared", "discarding", "ended", "ending", "held", "id", "queue",
+        "received", "trailers", "window",
     )  # fmt: skip
 
     def __init__(self, stream_id: int, block: Block, window: int) -> None:
@@ -38,6 +35,8 @@ class Stream:
         """Content length, or fields.UNDECLARED."""
         self.body: bytes | bytearray = b""
         self.received = 0
+        self.held = block.size
+        """About how many bytes it makes us keep until it ends: its request, and an answer that waits."""
         self.credit = STREAM_WINDOW
         """Bytes of DATA that the peer may still send."""
         self.ended = False
@@ -56,18 +55,17 @@ class Streams:
     """All streams of a connection."""
 
     __slots__ = (
-        "_buffered",
         "_credit",
         "_ended",
-        "_most_buffered",
         "_out",
         "_reset",
+        "held",
         "highest",
         "open",
         "processed",
     )
 
-    def __init__(self, out: Outbox, limits: Limits) -> None:
+    def __init__(self, out: Outbox) -> None:
         self._out = out
         self.open: dict[int, Stream] = {}
         self.highest = 0
@@ -79,10 +77,26 @@ class Streams:
         """Ended by our RST_STREAM: frames that crossed it are to be ignored."""
         self._credit = CONNECTION_WINDOW
         """Bytes of DATA that the peer may still send on all streams."""
-        self._buffered = 0
-        self._most_buffered = max(BODIES_BYTES, limits.body_bytes)
+        self.held = 0
+        """What all streams that are open hold."""
 
     # ------------------------------------------------------------------ lives
+
+    def begin(self, stream_id: int, block: Block, window: int) -> Stream:
+        """Open a stream; `window`: bytes of DATA that we may send on it."""
+        stream = self.open[stream_id] = Stream(stream_id, block, window)
+        self.held += stream.held
+        return stream
+
+    def hold(self, stream: Stream, size: int) -> None:
+        """An open stream makes us keep so many bytes more, or fewer."""
+        stream.held += size
+        self.held += size
+
+    def clear(self) -> None:
+        """Forget all streams; the connection is over."""
+        for stream in tuple(self.open.values()):
+            self.drop(stream)
 
     def sent(self, stream: Stream) -> None:
         """All of our side is in the output: the stream is over, by RST_STREAM(NO_ERROR) if the peer is still
@@ -90,6 +104,7 @@ class Streams:
         """
         if stream.ended:
             del self.open[stream.id]
+            self.held -= stream.held
             self.end(stream.id)
         else:
             self.reset(stream.id, ErrorCode.NO_ERROR)
@@ -97,7 +112,7 @@ class Streams:
     def drop(self, stream: Stream) -> None:
         """Forget a stream and all that it keeps."""
         del self.open[stream.id]
-        self.release(stream)
+        self.held -= stream.held
         self._out.forget(stream)
 
     def reset(self, stream_id: int, error: int) -> None:
@@ -146,20 +161,23 @@ class Streams:
             self._out.pieces.append(window_frame(stream.id, STREAM_WINDOW - stream.credit))
             stream.credit = STREAM_WINDOW
 
-    def keep(self, stream: Stream, payload: bytes) -> bool:
-        """Keep a piece of a body; False if this connection makes us keep too many."""
+    def keep(self, stream: Stream, payload: bytes) -> None:
+        """Keep a piece of a body."""
         if not stream.body:
             stream.body = payload
         elif isinstance(stream.body, bytes):
             stream.body = bytearray(stream.body + payload)
         else:
             stream.body += payload
-        self._buffered += len(payload)
-        return self._buffered <= self._most_buffered
+        self.hold(stream, len(payload))
 
-    def release(self, stream: Stream) -> bytes:
-        """The body so far, kept no longer."""
-        body = bytes(stream.body)
-        self._buffered -= len(body)
-        stream.body = b""
+    def take(self, stream: Stream) -> bytes:
+        """The whole body; it counts as held until the request is answered."""
+        body, stream.body = bytes(stream.body), b""
         return body
+
+    def discard(self, stream: Stream) -> None:
+        """Keep nothing of a body, neither what came nor what comes."""
+        stream.discarding = True
+        self.hold(stream, -len(stream.body))
+        stream.body = b""

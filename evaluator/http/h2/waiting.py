@@ -5,13 +5,8 @@ includes that.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from evaluator.http.h2.events import RequestReceived
-from evaluator.http.h2.streams import BODIES_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Waiting(deque[RequestReceived]):
@@ -33,12 +28,3 @@ class Waiting(deque[RequestReceived]):
         """Forget them all."""
         super().clear()
         self.since.clear()
-
-    def excess(self) -> Iterator[int]:
-        """Take the newest out until the others' bodies are within bounds; their streams."""
-        kept = sum(len(event.body) for event in self)
-        while kept > BODIES_BYTES:
-            event = self.pop()
-            self.since.pop(event.stream_id, None)
-            kept -= len(event.body)
-            yield event.stream_id

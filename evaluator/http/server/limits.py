@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,13 @@ class Limits:
     """Decoded header block; 431 over HTTP/1.1, GOAWAY(ENHANCE_YOUR_CALM) over HTTP/2. Never 0."""
     streams_per_connection: int = 250
     connections: int = 20_000
+    connections_per_host: int = 10_000
+    """Of one address; a mesh or a node may stand behind it. Unix sockets have no address."""
+    buffered_bytes: int = 33_554_432
+    """Kept for all connections together: requests until they are answered, and answers that nobody reads;
+    messages of streams apart, which have bounds of their own. Beyond it the largest connection of the address
+    that holds most is refused: 429, or GOAWAY(ENHANCE_YOUR_CALM).
+    """
     header_seconds: float = 3.0
     """From a connection's first byte to a whole header block."""
     body_seconds: float = 5.0
@@ -30,3 +38,13 @@ class Limits:
     pings_without_stream: bool = True
     write_buffer_bytes: int = 1_048_576
     """A connection whose peer reads nothing is closed once this much waits for it."""
+
+
+MANAGEMENT: Final = Limits(
+    body_bytes=65_536,
+    streams_per_connection=32,
+    connections=1_000,
+    connections_per_host=500,
+    buffered_bytes=16_777_216,
+)
+"""For health, metrics and the like, which few ask for."""

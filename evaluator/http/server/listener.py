@@ -63,9 +63,8 @@ class _Greeting(Peer):
             made.set_write_buffer_limits(high=_TLS_BUFFER_BYTES)
             self.transport = made
             return
-        full = len(self.port.peers) >= self.port.limits.connections
         self.adopt(made, _name(made.get_extra_info("peername")))
-        if full or self.port.draining:
+        if not self.port.enter(self) or self.port.draining:
             made.abort()
         elif self._tls is not None:
             # Not left to the server: it tells of a connection only once the handshake is over, and of a
@@ -120,10 +119,18 @@ class _Greeting(Peer):
             return
         kind = Http2Peer if first.startswith(PREFACE) else Http1Peer
         successor = kind(self.port, self.clock)
-        self.port.peers.discard(self)
         successor.adopt(self.transport, self.name)
+        self.port.succeed(self, successor)
         self.transport.set_protocol(successor)
         successor.data_received(first)
+
+    def measure(self) -> int:
+        """A few bytes of a greeting."""
+        return 0
+
+    def refuse(self) -> None:
+        """It holds nothing, so that it is never the largest."""
+        self.transport.abort()
 
     def resumed(self) -> None:
         """Nothing was written, so nothing waits."""
@@ -190,6 +197,16 @@ class Listener:
     def connections(self) -> int:
         """How many connections are open."""
         return len(self._port.peers)
+
+    @property
+    def held_bytes(self) -> int:
+        """About how many bytes requests and unread answers make the port keep."""
+        return self._port.held
+
+    @property
+    def refused(self) -> int:
+        """How many connections were refused because they made the port keep too much."""
+        return self._port.refused
 
     async def start(self, host: str, port: int, *, tls: TlsFiles | None = None) -> int:
         """Listen, and return the bound port (0 takes a free one). Raises OSError if the address cannot be

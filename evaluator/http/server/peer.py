@@ -6,8 +6,9 @@ import asyncio
 import logging
 import sys
 from abc import abstractmethod
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from evaluator.http.server.job import Job
@@ -53,12 +54,56 @@ class Port:
     draining: bool = False
     emptied: asyncio.Event | None = None
     """Set, while draining, once the last connection is gone."""
+    held: int = 0
+    """About how many bytes all peers make us keep."""
+    refused: int = 0
+    """Connections that were refused for what they held."""
+    _hosts: Counter[str] = field(default_factory=Counter)
+
+    def enter(self, peer: Peer) -> bool:
+        """Count a connection that was accepted; False where there are too many already, in all or from its
+        address.
+        """
+        full = len(self.peers) >= self.limits.connections
+        crowded = bool(peer.host) and self._hosts[peer.host] >= self.limits.connections_per_host
+        self.peers.add(peer)
+        self._hosts[peer.host] += 1
+        return not (full or crowded)
+
+    def succeed(self, peer: Peer, successor: Peer) -> None:
+        """Another object stands for the same connection from now on."""
+        self.peers.discard(peer)
+        self.peers.add(successor)
 
     def leave(self, peer: Peer) -> None:
         """Forget a connection that is lost."""
-        self.peers.discard(peer)
+        if peer in self.peers:
+            self.peers.discard(peer)
+            self.charge(peer, 0)
+            self._hosts[peer.host] -= 1
+            if not self._hosts[peer.host]:
+                del self._hosts[peer.host]
         if self.emptied is not None and not self.peers:
             self.emptied.set()
+
+    def charge(self, peer: Peer, held: int) -> None:
+        """Have `held` bytes counted for a peer; beyond the budget the largest are refused."""
+        self.held += held - peer.held
+        peer.held = held
+        while self.held > self.limits.buffered_bytes:
+            largest = self._largest()
+            self.refused += 1
+            self.held -= largest.held
+            largest.held = 0
+            largest.refuse()
+
+    def _largest(self) -> Peer:
+        """The peer that holds most, of the address that does."""
+        totals: Counter[str] = Counter()
+        for each in self.peers:
+            totals[each.host] += each.held
+        host = max(totals, key=totals.__getitem__)
+        return max((each for each in self.peers if each.host == host), key=attrgetter("held"))
 
 
 class Peer(asyncio.Protocol):
@@ -67,8 +112,8 @@ class Peer(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_jobs", "_late", "_left", "_left_since", "_queued", "active", "clock", "ended", "name", "paused",
-        "port", "transport", "until",
+        "_jobs", "_late", "_left", "_left_since", "_queued", "active", "clock", "ended", "held", "host",
+        "name", "paused", "port", "transport", "until",
     )  # fmt: skip
 
     def __init__(self, port: Port, clock: Callable[[], float]) -> None:
@@ -76,7 +121,10 @@ class Peer(asyncio.Protocol):
         self.clock = clock
         """The loop's."""
         self.transport = cast("asyncio.Transport", None)
-        self.name = ""
+        self.name = self.host = ""
+        """`host` is empty for a unix socket."""
+        self.held = 0
+        """About how many bytes it makes us keep."""
         self.active = clock()
         """When the peer last asked for something."""
         self.paused = False
@@ -93,10 +141,17 @@ class Peer(asyncio.Protocol):
         self._left_since = 0.0
 
     def adopt(self, transport: asyncio.Transport, name: str) -> None:
-        """Take the connection over."""
+        """Take the connection over; `name`: `host:port`, or `unix:`."""
         self.transport = transport
         self.name = name
-        self.port.peers.add(self)
+        self.host = "" if name == "unix:" else name.rpartition(":")[0]
+
+    def recharge(self) -> None:
+        """Have what the peer makes us keep counted anew."""
+        if self.ended is None and not self.transport.is_closing():
+            held = self.measure()
+            if held != self.held:
+                self.port.charge(self, held)
 
     def write(self, output: bytes) -> None:
         """Give `output` to the transport, which may pause us at once. Nothing goes out once half-closed."""
@@ -192,6 +247,8 @@ class Peer(asyncio.Protocol):
             # Also once half-closed: what was written last is still to be read.
             if self._unread(now):
                 self.transport.abort()
+            else:
+                self.recharge()
         elif self.transport.is_closing():
             return
         elif self.ended is None:
@@ -207,6 +264,14 @@ class Peer(asyncio.Protocol):
             return False
         patience = limits.body_seconds if left > limits.write_buffer_bytes else limits.idle_seconds
         return now - self._left_since > patience
+
+    @abstractmethod
+    def measure(self) -> int:
+        """About how many bytes the peer makes us keep."""
+
+    @abstractmethod
+    def refuse(self) -> None:
+        """End the connection, which holds too much, and keep nothing of it."""
 
     @abstractmethod
     def resumed(self) -> None:

@@ -135,6 +135,7 @@ class Line(Generic[PeerT]):
         self.peer = kind(self.port, lambda: self.now)
         self.pipe.peer = self.peer
         self.peer.adopt(self.pipe, "127.0.0.1:5")
+        self.port.enter(self.peer)
 
     def _stopwatch(self) -> float:
         # To read it takes time, too: whoever waits for something else is to get its turn.

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluator.http.h2 import streams
 from evaluator.http.h2.connection import Connection
 from evaluator.http.h2.events import ConnectionClosed, Event, HeadersReceived, StreamClosed
 from evaluator.http.h2.frames import (
@@ -252,14 +251,6 @@ def test_a_discarded_body_over_the_window_ends_its_stream() -> None:
     events = connection.receive(OPEN + data_frame(1, bytes(16_384), 0) * 17)
     assert events[1:] == [StreamClosed(1, FLOW)]
     assert errors(connection) == [("RST_STREAM", 1, FLOW)]
-
-
-def test_unfinished_bodies_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "BODIES_BYTES", 20_000)
-    connection = connected(Limits(body_bytes=15_000))
-    connection.receive(headers_frame(1) + headers_frame(3) + data_frame(1, bytes(15_000), 0))
-    assert connection.receive(data_frame(3, bytes(5_001), 0)) == [StreamClosed(3, CALM)]
-    assert len(connection.receive(data_frame(1) + whole(5, bytes(15_000)))) == 2
 
 
 def test_a_second_begins_all_counts_anew() -> None:

@@ -200,17 +200,6 @@ def test_a_request_that_was_reset_while_it_waited_is_not_served() -> None:
     assert {stream_id for _, _, stream_id, _ in wire.parsed(output)} <= {0, 1, 3}
 
 
-def test_requests_that_wait_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluator.http.h2.waiting.BODIES_BYTES", 5_000)
-    line = plain(write_buffer_bytes=50_000)
-    line.feed(ask(1, "/large") + ask(3, "/large"))
-    calls = [call(number, "/t.T/Echo", bytes(1_000)) for number in range(5, 25, 2)]
-    refused = [
-        stream_id for kind, _, stream_id, _ in wire.parsed(line.feed(*calls)) if kind == frames.RST_STREAM
-    ]
-    assert refused == [13, 15, 17, 19, 21, 23]
-
-
 def test_a_stream_says_its_headers_before_its_first_message() -> None:
     subscriptions = Subscriptions()
     output = subscriptions.line.feed(call(1, "/t.T/Watch", b""))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from evaluator.server.state_metrics import SourceState, StateMetrics
@@ -82,8 +83,8 @@ def test_swaps_are_counted_and_timed_and_the_same_again_is_none() -> None:
 
 def test_connections_and_streams_are_asked_for_when_read() -> None:
     state_metrics = StateMetrics(Store(), lambda: NOW)
-    open_ = [1]
-    state_metrics.connections("grpc", lambda: open_[0])
+    port = SimpleNamespace(connections=1, held_bytes=10, refused=2)
+    state_metrics.port("grpc", port)
     state_metrics.streams("events", Kept(2))
     state_metrics.streams("events", Kept(4))
     state_metrics.streams("sync", Kept(10))
@@ -92,7 +93,9 @@ def test_connections_and_streams_are_asked_for_when_read() -> None:
     assert found["flagstaff_streams", "events"] == 6
     assert found["feature_flag_flagd_sync_active_streams",] == 10
     assert found["http_server_active_requests",] == 16
-    open_[0] = 7
+    assert found["flagstaff_held_bytes", "grpc"] == 10
+    assert found["flagstaff_refused_connections_total", "grpc"] == 2
+    port.connections = 7
     assert read(state_metrics)["flagstaff_connections", "grpc"] == 7
 
 
