@@ -13,11 +13,13 @@ import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from cachetools import LRUCache
+from cachetools import LRUCache, TTLCache
 
 from controller.proxy.access.answers import RETRY_SECONDS, Answer, Answers
 from controller.proxy.access.tokens import bearer, seconds_left
 from controller.proxy.access.users import NOBODY, Caller, User
+from controller.proxy.streams.limits import host_of
+from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +39,11 @@ KNOWN_REFUSED: Final = 60.0
 OUTAGE_SECONDS: Final = 3600.0
 """For how long what was allowed stays so while the API server does not answer."""
 MOST_KEPT: Final = 50_000
+MOST_REFUSED: Final = 600
+"""Tokens of one address that the cluster refuses; then no new one of its is reviewed until it has sent none
+for REFUSED_WINDOW seconds.
+"""
+REFUSED_WINDOW: Final = 60.0
 REVIEWS: Final = 32
 """Reviews at a time; more wait."""
 
@@ -62,6 +69,8 @@ class Access:
         self._verdicts: Answers[bool] = Answers(clock, turns, most)
         self._readers: LRUCache[str, User] = LRUCache(most)
         """One user of each reader."""
+        self._refused: TTLCache[str, int] = TTLCache(most, REFUSED_WINDOW, clock)
+        """Tokens that were refused, by address."""
 
     def known(self, call: Call) -> User | None:
         """The user of the call's token, if it was reviewed and the review is fresh."""
@@ -76,7 +85,7 @@ class Access:
         token = bearer(call)
         if token is None:
             return NOBODY
-        self._users.ask_without_waiting(self._hash(token), partial(self.user, token))
+        self._users.ask_without_waiting(self._hash(token), partial(self.user, token, host_of(call.peer)))
         user = self.last_known(call)
         return NOBODY if user is None else user.caller
 
@@ -110,13 +119,19 @@ class Access:
         verdict = self._verdicts.fresh(about) or self._verdicts.good(about)
         return None if verdict is None else verdict.value
 
-    async def user(self, token: str) -> User | None:
-        """The token's user; None: the cluster does not know the token. Raises Failed where nobody can say."""
+    async def user(self, token: str, host: str) -> User | None:
+        """The token's user; None: the cluster does not know the token. Raises Failed where nobody can say, and
+        for a token that is new from a `host` that has sent too many wrong ones.
+        """
 
         async def review() -> Answer[User | None]:
+            refused = self._refused.get(host, 0)
+            if refused >= MOST_REFUSED:
+                raise Failed("TooManyTokens", f"{host} sends too many tokens that the cluster does not know")
             found = await self._reviews.user(token)
             now = self._clock()
             if found is None:
+                self._refused[host] = refused + 1
                 return Answer(None, now + REFUSED_SECONDS, now, now + KNOWN_REFUSED)
             left = seconds_left(token, self._unix_time(), unlimited=OUTAGE_SECONDS)
             return Answer(found, now + min(TOKEN_SECONDS, left), now + min(OUTAGE_SECONDS, left))

@@ -35,19 +35,22 @@ class Answer(Generic[T]):
 
 
 class Answers(Generic[T]):
-    """The answers to one kind of question; the least recently used are dropped."""
+    """The answers to one kind of question; the least recently used are dropped. Refusals are kept apart, so
+    that no number of them drops an answer that is good while the API server is away.
+    """
 
     def __init__(self, clock: Callable[[], float], turns: asyncio.Semaphore, most: int) -> None:
         """`clock` is monotonic seconds; `turns` bounds the questions at a time; `most` answers are kept."""
         self._clock = clock
         self._turns = turns
         self._answers: LRUCache[object, Answer[T]] = LRUCache(most)
+        self._refusals: LRUCache[object, Answer[T]] = LRUCache(most)
         self._asking: dict[object, asyncio.Task[Answer[T]]] = {}
         self._unawaited: set[asyncio.Future[T]] = set()
 
     def fresh(self, key: object) -> Answer[T] | None:
         """The answer, if it is fresh."""
-        found = self._answers.get(key)
+        found = self._known(key)
         return found if found is not None and found.fresh_until > self._clock() else None
 
     def good(self, key: object) -> Answer[T] | None:
@@ -57,7 +60,7 @@ class Answers(Generic[T]):
 
     def decided(self, key: object) -> bool:
         """Whether there is any answer, be it a refusal of up to a minute ago."""
-        found = self._answers.get(key)
+        found = self._known(key)
         if found is None:
             return False
         return max(found.fresh_until, found.good_until, found.refused_until) > self._clock()
@@ -89,6 +92,9 @@ class Answers(Generic[T]):
         for task in self._asking.values():
             task.cancel()
 
+    def _known(self, key: object) -> Answer[T] | None:
+        return self._answers.get(key) or self._refusals.get(key)
+
     def _ended(self, asked: asyncio.Future[T]) -> None:
         self._unawaited.discard(asked)
         if not asked.cancelled():
@@ -108,5 +114,7 @@ class Answers(Generic[T]):
             answer = replace(known, fresh_until=soon)
         finally:
             del self._asking[key]
-        self._answers[key] = answer
+        good = answer.good_until > self._clock()
+        (self._refusals if good else self._answers).pop(key, None)
+        (self._answers if good else self._refusals)[key] = answer
         return answer

@@ -181,7 +181,7 @@ class Authorizer:
         if token is None:
             return NO_TOKEN, ""
         try:
-            user = await self._access.user(token)
+            user = await self._access.user(token, host_of(call.peer))
             if user is None:
                 return INVALID_TOKEN, ""
             allowed = await self._may(user, topic)

@@ -8,7 +8,9 @@ from collections import Counter
 
 import pytest
 
+from controller.proxy.access.access import MOST_REFUSED, REFUSED_WINDOW
 from controller.proxy.access.users import User
+from controller.runtime.setbacks import Failed
 from evaluator.http.messages import Call, Code
 from evaluator.wire.messages import GET_METADATA
 
@@ -194,10 +196,29 @@ async def test_what_is_remembered_of_tokens_is_bounded() -> None:
     made = scene()
     made.access = type(made.access)(made.reviews, clock=lambda: 0.0, unix_time=lambda: 0.0, most=10)
     for number in range(100):
-        assert await made.access.user(f"ann#{number}") is not None
+        assert await made.access.user(f"ann#{number}", "10.0.0.1") is not None
     call = Call(SYNC, (("authorization", "Bearer ann#0"),), "")
     newest = Call(SYNC, (("authorization", "Bearer ann#99"),), "")
     assert (made.access.known(call), made.access.known(newest)) == (None, User("ann"))
+
+
+async def test_a_flood_of_wrong_tokens_drops_no_good_one_and_is_reviewed_no_further() -> None:
+    made = scene()
+    made.access = type(made.access)(
+        made.reviews, clock=lambda: made.now, unix_time=lambda: made.now, most=500
+    )
+    good = Call(SYNC, (("authorization", "Bearer ann"),), "")
+    assert await made.access.user("ann", "10.0.0.1") is not None
+    for number in range(MOST_REFUSED):
+        assert await made.access.user(f"wrong-{number}", "10.0.0.9") is None
+    asked = len(made.reviews.asked)
+    with pytest.raises(Failed, match=r"10\.0\.0\.9 sends too many tokens"):
+        await made.access.user("wrong-again", "10.0.0.9")
+    assert len(made.reviews.asked) == asked
+    assert made.access.known(good) == User("ann")
+    assert await made.access.user("bob", "10.0.0.2") is not None
+    made.now += REFUSED_WINDOW + 1
+    assert await made.access.user("bob#new", "10.0.0.9") is not None
 
 
 async def test_metadata_is_for_whoever_has_a_token() -> None:

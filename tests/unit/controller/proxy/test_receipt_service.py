@@ -138,7 +138,7 @@ async def test_a_token_that_says_nothing_makes_a_claim(auth: str, token: str) ->
     scene = Scene(auth)
     scene.learn("shop/flags", flags("one"))
     scene.open("shop/flags")
-    await scene.access.user("nobodys")
+    await scene.access.user("nobodys", "10.0.0.1")
     report(scene, digest(scene), token)
     assert fleet(receipts(scene))["flagSets"][0]["members"][0]["verified"] is False
 
@@ -206,7 +206,7 @@ async def test_a_token_that_was_refused_is_reviewed_again_beside_the_report(
 ) -> None:
     scene = Scene("warn")
     scene.learn("shop/flags", flags("one"))
-    await scene.access.user("nobodys")
+    await scene.access.user("nobodys", "10.0.0.1")
     scene.now += later
     with contextlib.nullcontext() if taken else pytest.raises(RpcError):
         report(scene, "sha256:another", "nobodys")
