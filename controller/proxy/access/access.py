@@ -120,7 +120,7 @@ class Access:
         return None if verdict is None else verdict.value
 
     async def user(self, token: str, host: str) -> User | None:
-        """The token's user; None: the cluster does not know the token. Raises Failed where nobody can say, and
+        """The token's user; None: the cluster does not know it. Raises Failed where nobody can say, and
         for a token that is new from a `host` that has sent too many wrong ones.
         """
 
