@@ -18,7 +18,7 @@ from controller.api.meta import NOTHING, Resource
 from controller.kube.answers import Answer, causes, conflict_told, editor, expected, require_good
 from controller.kube.paths import path_of, paths_of_all, service_account_user
 from controller.kube.requests import JSON, Requests
-from controller.runtime.setbacks import Stalled
+from controller.runtime.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COMPONENT: Final = "flagstaff-controller"
+_GRANT: Final = (
+    "kubectl create rolebinding flagstaff-secrets -n {} --clusterrole=flagstaff-secrets "
+    "--serviceaccount=flagstaff-system:flagstaff-controller"
+)
+"""The right to read the Secrets of a namespace, as deploy/rbac.yaml prepares it."""
 _APPLY: Final = "application/apply-patch+yaml"
 _JSON_PATCH: Final = "application/json-patch+json"
 _MERGE: Final = "application/merge-patch+json"
@@ -178,8 +183,15 @@ class Cluster:
         expected(answer, key.kind, key.name)
 
     async def secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
-        """A Secret's content by key, or None. Never kept."""
-        body = await self.get("v1", "Secret", namespace, name)
+        """A Secret's content by key, or None. Never kept. Raises Failed, which says how to grant the right
+        where that is what lacks.
+        """
+        try:
+            body = await self.get("v1", "Secret", namespace, name)
+        except Failed as failed:
+            if failed.reason != "AccessDenied":
+                raise
+            raise Failed(failed.reason, f"{failed.message}; {_GRANT.format(namespace)}") from failed
         if body is None:
             return None
         try:

@@ -81,7 +81,7 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
     "no interval": ("FlagSource", {"git": GIT}, r"spec\.interval: Required value"),
     "a day": ("FlagSource", {**SOURCE, "interval": "1d"}, r"spec\.interval.*should match"),
     "hours to wait": ("FlagSource", {**SOURCE, "timeout": "1h"}, r"spec\.timeout.*should match"),
-    "no git": ("FlagSource", {"interval": "1m"}, r"spec\.git: Required value"),
+    "no provider": ("FlagSource", {"interval": "1m"}, r"spec: .*set exactly one of"),
     "scp's spelling": ("FlagSource", {**SOURCE, "git": {"url": "git@host:x"}}, r"spec\.git\.url.*write ssh://"),
     "a password": ("FlagSource", {**SOURCE, "git": {"url": "https://me:secret@host/x"}}, r"must not hold a password"),
     "no full name": ("FlagSource", {**SOURCE, "git": {**GIT, "ref": {"name": "main"}}}, r"spec\.git\.ref\.name.*should match"),

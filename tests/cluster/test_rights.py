@@ -1,0 +1,78 @@
+"""Rights that are given by namespace or by pod, on a real API server: with them it works, without them it is
+refused with what to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controller.kube.client import Cluster
+from controller.runtime.setbacks import Failed
+from tests.cluster.controllers import SYSTEM
+
+if TYPE_CHECKING:
+    from tests.cluster.plane import Plane
+
+
+async def test_secrets_are_read_where_the_right_was_given_by_the_command_that_the_refusal_names(
+    cluster: Plane, namespace: str
+) -> None:
+    kubectl = cluster.kubectl
+    kubectl("create", "secret", "generic", "git", "-n", namespace, "--from-literal=password=x")
+    kubectl("create", "serviceaccount", "reader", "-n", namespace)
+    token = kubectl("create", "token", "reader", "-n", namespace).strip()
+    client = await Cluster.connect(str(cluster.config_for(token, namespace)))
+    try:
+        with pytest.raises(Failed, match="kubectl create rolebinding") as refused:
+            await client.secret(namespace, "git")
+        assert refused.value.reason == "AccessDenied"
+        command = shlex.split(refused.value.message.rpartition("; kubectl ")[2])
+        assert command[-1] == f"--serviceaccount={SYSTEM}:flagstaff-controller"
+        kubectl(*command[:-1], f"--serviceaccount={namespace}:reader")
+        async with asyncio.timeout(20):
+            while not (found := await read(client, namespace)):  # noqa: ASYNC110 - the API server tells nobody
+                await asyncio.sleep(0.1)
+        assert found == {"password": b"x"}
+        with pytest.raises(Failed, match="forbidden"):
+            await client.secret(SYSTEM, "git")
+    finally:
+        await client.close()
+
+
+async def read(client: Cluster, namespace: str) -> object:
+    try:
+        return await client.secret(namespace, "git")
+    except Failed:
+        # The authorizer learns of a new binding by a watch.
+        return None
+
+
+def test_a_proxy_changes_no_lease_but_its_own(cluster: Plane, namespace: str) -> None:
+    proxy = ["--as=system:serviceaccount:flagstaff-system:flagstaff-proxy"]
+    pod = ["--as-user-extra=authentication.kubernetes.io/pod-name=proxy-a"]
+
+    def apply(name: str, *who: str) -> str:
+        lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": name, "namespace": SYSTEM, "labels": {"test": namespace}},
+        }
+        words = ("apply", "--server-side", "--force-conflicts", "-f", "-", *who)
+        return cluster.kubectl(*words, given=json.dumps(lease), check=False)
+
+    own = f"flagstaff-proxy-proxy-a-{namespace}"
+    assert "serverside-applied" in apply(own, *proxy, *pod)
+    for name, who in (
+        ("flagstaff-controller", [*proxy, *pod]),
+        ("flagstaff-proxy-proxy-b-1", [*proxy, *pod]),
+        (own, proxy),
+    ):
+        assert "may change only its own Lease" in apply(name, *who)
+    delete = ("delete", "lease", own, "-n", SYSTEM)
+    assert "may change only" in cluster.kubectl(*delete, *proxy, check=False)
+    assert "deleted" in cluster.kubectl(*delete, *proxy, *pod, check=False)
