@@ -9,10 +9,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from controller.flagsets.provenance import ProvenanceDetail
+from controller.sources.hosts import DENIED, require_entries
 
 NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE: Final = "flagstaff-system"
@@ -64,6 +65,7 @@ def _pod() -> str:
 
 
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
+Hosts = Annotated[Names, AfterValidator(require_entries)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Count = Annotated[int, Field(ge=0, le=10_000_000)]
 Namespace = Annotated[str, BeforeValidator(_own_namespace)]
@@ -123,6 +125,16 @@ class ControllerSettings(BaseSettings):
         ge=1,
         le=256,
         description="reconciles at the same time, for each kind and namespace; for each kind, twice as many",
+    )
+    source_hosts: Hosts = Field(
+        default=(),
+        description="hosts that sources may be on, separated by commas: names, globs such as *.example.com, "
+        "addresses, networks such as 10.0.0.0/8 (default: all that are not denied)",
+    )
+    denied_source_hosts: Hosts = Field(
+        default=DENIED,
+        description="hosts that no source may be on; wins over --source-hosts (default: this machine and "
+        "link-local addresses)",
     )
     allow_local: bool = Field(
         default=False, description="allow file:// URLs in FlagSources; unsafe where tenants share a cluster"

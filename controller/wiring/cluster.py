@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import random
 import signal
 import socket
@@ -46,6 +47,7 @@ from controller.runtime.queue import KeyedQueue
 from controller.runtime.watch_health import WatchHealth
 from controller.runtime.watches import indexes_of
 from controller.sources.git.factory import GitFactory
+from controller.sources.hosts import Hosts
 from controller.sources.leftovers import Leftovers
 from controller.sources.pending import PendingPushes
 from controller.sources.reconciler import SourceReconciler
@@ -188,11 +190,16 @@ async def _listen(
 
 def _providers(settings: ControllerSettings, cluster: Cluster) -> dict[str, ProviderFactory[Any]]:
     """By the field of a FlagSource's spec that configures them."""
+    # The API server answers nobody's Git, but may tell what is asked of it.
+    server = os.environ.get("KUBERNETES_SERVICE_HOST")
+    denied = (*settings.denied_source_hosts, *((server,) if server else ()))
+    hosts = Hosts(settings.source_hosts, denied)
     git = GitFactory(
         cluster.secret,
         settings.storage_path / "mirrors",
         allow_local=settings.allow_local,
         authors=settings.provenance is ProvenanceDetail.FULL,
+        hosts=hosts,
     )
     return {"git": git}
 

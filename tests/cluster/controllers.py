@@ -43,7 +43,8 @@ class ControllerProcess(Replica):
             FLAGSTAFF, "controller", "--kubeconfig", str(config),
             "--storage-path", str(folder / "data"), "--host", "127.0.0.1", "--artifact-port", "0",
             "--receiver-port", "0", "--management-port", "0", "--namespace", SYSTEM, "--identity", name,
-            "--artifact-hosts", ".svc,.svc.cluster.local,127.0.0.1", *arguments,
+            "--artifact-hosts", ".svc,.svc.cluster.local,127.0.0.1",
+            "--denied-source-hosts", "169.254.0.0/16", *arguments,
         ]  # fmt: skip
         self.artifacts = self.receiver = 0
 
@@ -71,7 +72,7 @@ class KopfProcess(ControllerProcess):
         settings = {
             "KUBECONFIG": config, "FLAGSTAFF_KUBECONFIG": config, "FLAGSTAFF_STORAGE_PATH": str(folder / "data"),
             "FLAGSTAFF_HOST": "127.0.0.1", "FLAGSTAFF_ARTIFACT_PORT": "0", "FLAGSTAFF_RECEIVER_PORT": "0",
-            "FLAGSTAFF_MANAGEMENT_PORT": "0", "FLAGSTAFF_NAMESPACE": SYSTEM, "POD_NAME": "",
+            "FLAGSTAFF_MANAGEMENT_PORT": "0", "FLAGSTAFF_DENIED_SOURCE_HOSTS": "169.254.0.0/16", "FLAGSTAFF_NAMESPACE": SYSTEM, "POD_NAME": "",
         }  # fmt: skip
         named = [f"{name}={value}" for name, value in settings.items()]
         kopf = str(Path(FLAGSTAFF).with_name("kopf"))

@@ -35,6 +35,7 @@ _REASONS: Final = (
         r"repository '.*' not found|does not appear to be a git repository|no such file or directory"
         r"|returned error: 404|repository not found|project .* could not be found|does not exist",
     ),
+    ("Redirected", r"returned error: 30[12378]"),
     (UNADVERTISED, r"unadvertised object"),
     ("RevisionGone", r"couldn't find remote ref|not our ref"),
 )

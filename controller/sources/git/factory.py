@@ -11,6 +11,7 @@ from controller.runtime.helpers import Helpers
 from controller.runtime.setbacks import Stalled
 from controller.sources.git.deadline import Deadline
 from controller.sources.git.git_url import Transport, parse_location
+from controller.sources.git.http_listing import HttpListing
 from controller.sources.git.limited import HELPERS, MODULE, LimitedReader
 from controller.sources.git.ls_remote_cache import LsRemoteCache
 from controller.sources.git.mirror import remove_mirror, sweep_mirrors
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from controller.api.flagsource import GitSpec
     from controller.api.meta import ObjectKey
     from controller.sources.git.git_url import Credentials
+    from controller.sources.hosts import Hosts
     from controller.sources.provider import Look, Revision
 
 GIT_AT_ONCE: Final = 16
@@ -41,6 +43,8 @@ ADVICE: Final = {
     "put its key there",
     "CertificateRefused": "if the server is the right one, put its CA's certificate into the Secret, "
     "as ca.crt",
+    "Redirected": "redirects are not followed; write the URL that it redirects to into spec.git.url "
+    "(GitLab: with .git at its end)",
     "RepositoryNotFound": "check spec.git.url, and that the user of the Secret may read it",
 }
 """What to do, by the reason of a failure."""
@@ -56,20 +60,22 @@ class GitFactory:
         *,
         allow_local: bool = False,
         authors: bool = True,
+        hosts: Hosts | None = None,
     ) -> None:
         """`secret`: (namespace, name) -> a Secret's content, None if there is none; raises Failed.
 
         `allow_local`: a `file://` URL may name a folder of this machine; whoever writes it reads with our
-        rights. `authors`: whether status and Events name authors of commits.
+        rights. `authors`: whether status and Events name authors of commits. `hosts`: where remotes may be.
         """
         self.mirror_root = mirror_root
         self.places = Places(GIT_AT_ONCE)
-        self.listings = LsRemoteCache(self.places)
+        self.listings = LsRemoteCache(self.places, HttpListing(hosts))
         self.helpers = Helpers(HELPERS, (MODULE,))
         self._reading = Places(HELPERS)
         self._secrets = Secrets(secret)
         self._allow_local = allow_local
         self._authors = authors
+        self._hosts = hosts
         self._mirrors: dict[ObjectKey, Path] = {}
         """The mirror that each source uses."""
         self._refused: dict[Path, tuple[Revision, str]] = {}
@@ -96,6 +102,7 @@ class GitFactory:
             refused=self._refused,
             advice=ADVICE,
             authors=self._authors,
+            hosts=self._hosts,
         )
         self._uses(look.key, source.mirror.path if location.path is None else None)
         return source

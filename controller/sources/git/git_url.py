@@ -104,7 +104,16 @@ class Location:
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc}"
 
+    @property
+    def server(self) -> tuple[str, int]:
+        """(host, port) of a remote."""
+        if "://" not in self.url:
+            return self.url.partition(":")[0].rpartition("@")[2], _PORTS[Transport.SSH]
+        parts = urlsplit(self.url)
+        return parts.hostname or "", parts.port or _PORTS[self.transport]
 
+
+_PORTS = {Transport.HTTP: 80, Transport.HTTPS: 443, Transport.SSH: 22}
 # `host:path` and `user@host:path`: as in Git, a colon before any slash.
 _SCP = re.compile(r"(?:(?P<user>[^@:/\s]+)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:/\[\]\s]+):(?P<path>.+)")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")

@@ -18,11 +18,13 @@ import aiohttp
 from controller.sources.git.git_url import Transport
 from controller.sources.git.ls_remote import References
 from controller.sources.git.reference import HEADS, TAGS
+from controller.sources.resolver import JudgedResolver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from controller.sources.git.program import GitProgram
+    from controller.sources.hosts import Hosts
 
 _MAX_BYTES: Final = 1024 * 1024
 """Of an answer. Larger remotes are asked by git, which has the server leave out what is not followed."""
@@ -37,7 +39,9 @@ _PROXIES: Final = frozenset({"http_proxy", "https_proxy", "all_proxy"})
 class HttpListing:
     """Asks remotes over connections that are kept for a while. Belongs to one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, hosts: Hosts | None = None) -> None:
+        """`hosts`: where remotes may be; None: anywhere."""
+        self._hosts = hosts
         self._session: aiohttp.ClientSession | None = None
         self._large: set[str] = set()
         """URLs of remotes whose answer was too long."""
@@ -46,7 +50,7 @@ class HttpListing:
     async def references(self, program: GitProgram, *, narrowed: bool) -> References | None:
         """The remote's references, of branches and tags alone if `narrowed`; None: git is to be asked.
 
-        Raises Failed (Timeout).
+        Raises Failed (Timeout), Stalled (HostDenied).
         """
         if not self._direct or not _is_plain(program) or program.location.url in self._large:
             return None
@@ -72,8 +76,15 @@ class HttpListing:
     async def _get(self, program: GitProgram) -> bytes | None:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(None), auto_decompress=True
+                connector=None
+                if self._hosts is None
+                else aiohttp.TCPConnector(resolver=JudgedResolver(self._hosts)),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(None),
+                auto_decompress=True,
             )
+        if self._hosts is not None:
+            await self._hosts.require_literal(*program.location.server)
         credentials = program.credentials
         headers = {"User-Agent": _AGENT}
         if credentials is not None and credentials.bearer:

@@ -12,7 +12,7 @@ from controller.sources.git.git_url import Credentials, Location, Transport
 from controller.sources.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping
     from pathlib import Path
 
 # Asked by git for one origin only, so a redirect to another host is given nothing; the secret stays in the
@@ -28,10 +28,15 @@ _SSH_USER = "git"
 
 
 def environment(
-    location: Location, credentials: Credentials | None, folder: Path | None, protocol: int = 2
+    location: Location,
+    credentials: Credentials | None,
+    folder: Path | None,
+    protocol: int = 2,
+    more: Iterable[tuple[str, str]] = (),
 ) -> dict[str, str]:
-    """All of git's environment; `folder` is that of `secret_files`."""
+    """All of git's environment; `folder` is that of `secret_files`, `more` is configuration beside ours."""
     configuration = [
+        *more,
         ("protocol.version", str(protocol)),
         # A few small limits keep git's address space near to what a repository of flags needs.
         ("pack.threads", "1"),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from urllib.request import getproxies, proxy_bypass
 
 from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.git import complaints
+from controller.sources.git.git_url import Transport
 from controller.sources.git.isolation import environment, secret_files
 from controller.sources.git.process import NOT_FOUND, ProcessLimits, TooMuchOutputError, run
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from controller.sources.git.deadline import Deadline
     from controller.sources.git.git_url import Credentials, Location
     from controller.sources.git.process import Ended
+    from controller.sources.hosts import Hosts
 
 
 class BrokenMirrorError(Exception):
@@ -31,6 +34,8 @@ class GitProgram:
     deadline: Deadline = field(compare=False)
     """Of the look that the program runs for."""
     limits: ProcessLimits = field(default_factory=ProcessLimits, compare=False)
+    hosts: Hosts | None = field(default=None, compare=False)
+    """Where remotes may be; None: anywhere."""
 
     async def list_references(self, *patterns: str, protocol: int = 2) -> str:
         """What `git ls-remote --symref` prints; options such as `--heads` narrow it. Raises `Setback`.
@@ -58,7 +63,8 @@ class GitProgram:
         where = self.location.shown
         try:
             async with secret_files(self.credentials) as folder, self.deadline.running():
-                variables = environment(self.location, self.credentials, folder, protocol)
+                more = await self._confined()
+                variables = environment(self.location, self.credentials, folder, protocol, more)
                 ended = await run(("git", *arguments), variables, self.limits, self.deadline.left)
         except TooMuchOutputError as error:
             message = f"{where}: more than {self.limits.output_bytes} bytes of references"
@@ -69,6 +75,29 @@ class GitProgram:
         if ended.status == 0:
             return ended.output
         raise self._failure(ended)
+
+    async def _confined(self) -> list[tuple[str, str]]:
+        """Configuration that keeps git to the addresses that were judged. Raises Setback for a host that no
+        source may be on.
+        """
+        if self.hosts is None or self.location.path is not None:
+            return []
+        host, port = self.location.server
+        # A redirect would lead to a host that nobody judged.
+        confined = [("http.followRedirects", "false")]
+        if self._is_proxied(host):
+            self.hosts.require_name(host)
+            return confined
+        addresses = await self.hosts.addresses(host, port)
+        return [*confined, ("http.curloptResolve", f"{host}:{port}:{','.join(addresses)}")]
+
+    def _is_proxied(self, host: str) -> bool:
+        """Whether a proxy looks the name up."""
+        if self.location.transport is Transport.SSH:
+            return False
+        if self.credentials is not None and self.credentials.proxy:
+            return True
+        return self.location.transport.value in getproxies() and not proxy_bypass(host)
 
     def _failure(self, ended: Ended) -> Exception:
         where, complaint = self.location.shown, ended.complaint

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.sources.git.tree import TreeReader
+    from controller.sources.hosts import Hosts
     from controller.sources.provider import Fetched, LineAuthor, Revision, Verifier
 
 TIMEOUT: Final = 60.0
@@ -61,6 +62,8 @@ class GitProvider:
     """Entered for as long as a fetch takes."""
     reader: TreeReader = read_in_thread
     """Reads the files of a commit."""
+    hosts: Hosts | None = None
+    """Where remotes may be; None: anywhere."""
     authors: bool = True
     """Whether what is fetched names the commit's author."""
     refused: dict[Path, tuple[Revision, str]] = field(default_factory=dict, compare=False)
@@ -178,7 +181,7 @@ class GitProvider:
     def _program(self) -> GitProgram:
         credentials = self.credentials or self.location.credentials
         deadline = self.deadline or Deadline(self.timeout, self.location.shown)
-        return GitProgram(self.location, credentials, deadline)
+        return GitProgram(self.location, credentials, deadline, hosts=self.hosts)
 
     def _unreadable(self, error: Exception, revision: Revision | None = None) -> Failed:
         what = f"{revision} cannot be read" if revision else "its references cannot be read"

@@ -15,6 +15,7 @@ from controller.artifacts.storages import Storages
 from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.sources.freshness import SHARED, Freshness
 from controller.sources.git.factory import GitFactory
+from controller.sources.hosts import DENIED, Hosts
 from controller.sources.pending import PendingPushes
 from controller.sources.provider import Look
 from controller.sources.reconciler import SourceReconciler
@@ -226,6 +227,39 @@ async def test_a_folder_of_this_machine_is_read_where_that_is_allowed(
     world.sources = GitFactory(world.secret, world.sources.mirror_root, allow_local=True)
     world.reconciler = SourceReconciler({"git": world.sources}, world.storages, PendingPushes(), lambda: 0.5)
     assert await world.look(url=f"file://{repository.path}") == b"1"
+
+
+def confined(world: World, denied: tuple[str, ...] = ()) -> None:
+    """Sources on hosts that are not denied; `git.test` is this machine."""
+
+    async def resolve(host: str, port: int) -> tuple[str, ...]:
+        return ("127.0.0.1",) if host in {"git.test", "127.0.0.1"} else ()
+
+    hosts = Hosts((), denied, resolve)
+    world.sources = GitFactory(world.secret, world.sources.mirror_root, hosts=hosts)
+    world.opened.append(world.sources)
+    world.reconciler = SourceReconciler({"git": world.sources}, world.storages, PendingPushes(), lambda: 0.5)
+
+
+async def test_a_host_that_is_denied_is_not_asked(world: World, server: GitServer) -> None:
+    confined(world, DENIED)
+    setback = await world.fails()
+    assert (type(setback), setback.reason) == (Stalled, "HostDenied")
+    assert not server.paths
+
+
+async def test_git_connects_to_the_address_that_was_judged(world: World) -> None:
+    confined(world)
+    # Nobody but our resolver knows the name.
+    assert await world.look(url=world.url.replace("127.0.0.1", "git.test")) == b"1"
+
+
+async def test_a_redirect_is_not_followed_where_hosts_are_judged(world: World, server: GitServer) -> None:
+    confined(world)
+    server.redirect_to = "http://elsewhere.test"
+    setback = await world.fails()
+    assert setback.reason == "Redirected"
+    assert "write the URL that it redirects to" in setback.message
 
 
 async def test_the_spec_says_how_long_git_may_take(world: World) -> None:

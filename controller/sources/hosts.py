@@ -1,0 +1,138 @@
+"""Which hosts sources may be on: judged by name, and by each address that the name has."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from controller.runtime.setbacks import Failed, Stalled
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+DENIED: Final = (
+    "0.0.0.0/8",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "224.0.0.0/4",
+    "::/128",
+    "::1/128",
+    "fd00:ec2::254/128",
+    "fe80::/10",
+    "ff00::/8",
+)
+"""This machine, and link-local addresses, by which clouds tell a machine's secrets."""
+REASON: Final = "HostDenied"
+_EMBEDDING: Final = ipaddress.IPv6Network("64:ff9b::/96")
+"""Addresses that a gateway turns into the IPv4 address of their last 32 bits (RFC 6052)."""
+
+
+async def resolve(host: str, port: int) -> tuple[str, ...]:
+    """The addresses of a name. Raises OSError."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """A list entry is a name, a glob over names (`*.example.com`), an address or a network (`10.0.0.0/8`)."""
+
+    allowed: tuple[str, ...] = ()
+    """Empty: all that are not denied."""
+    denied: tuple[str, ...] = DENIED
+    """Wins over `allowed`."""
+    resolve: Callable[[str, int], Awaitable[tuple[str, ...]]] = resolve
+
+    def require_name(self, host: str) -> None:
+        """For a host whose name a proxy looks up: only the name is judged. Raises Stalled (HostDenied)."""
+        name = _normal(host)
+        literal = _literal(name)
+        if _named(name, self.denied) or (literal and _within(name, _networks(self.denied))):
+            raise Stalled(REASON, f"host {name} is denied by --denied-source-hosts")
+        if self.allowed and not _named(name, self.allowed):
+            if literal and _within(name, _networks(self.allowed)):
+                return
+            raise Stalled(REASON, f"host {name} is not one of --source-hosts")
+
+    async def require_literal(self, host: str, port: int) -> None:
+        """Judge a host that is an address itself. Raises Stalled (HostDenied)."""
+        if _literal(_normal(host)):
+            await self.addresses(host, port)
+
+    async def addresses(self, host: str, port: int) -> tuple[str, ...]:
+        """The addresses of a host that sources may be on; whoever connects to just these connects to what was
+        judged. Raises Stalled (HostDenied) for any other, Failed where the name has no address.
+        """
+        name = _normal(host)
+        if _named(name, self.denied):
+            raise Stalled(REASON, f"host {name} is denied by --denied-source-hosts")
+        try:
+            found = await self.resolve(name, port)
+        except OSError as error:
+            raise Failed("NameResolutionFailed", f"host {name}: {error.strerror or error}") from error
+        networks = _networks(self.denied)
+        for each in found:
+            if _within(each, networks):
+                raise Stalled(REASON, f"host {name} has the address {each}, denied by --denied-source-hosts")
+        if self.allowed and not _named(name, self.allowed):
+            networks = _networks(self.allowed)
+            if not all(_within(each, networks) for each in found):
+                raise Stalled(REASON, f"host {name} is not one of --source-hosts")
+        return found
+
+
+def require_entries(entries: tuple[str, ...]) -> tuple[str, ...]:
+    """The same. Raises ValueError for an entry that is neither a name nor a network."""
+    for each in entries:
+        if "/" in each:
+            ipaddress.ip_network(each)
+    return entries
+
+
+def _normal(host: str) -> str:
+    return host.strip("[]").lower().rstrip(".")
+
+
+def _literal(name: str) -> bool:
+    """Whether a host is an address itself."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _named(name: str, entries: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, each.lower()) for each in entries if "/" not in each)
+
+
+def _networks(entries: tuple[str, ...]) -> list[Network]:
+    found: list[Network] = []
+    for each in entries:
+        try:
+            found.append(ipaddress.ip_network(each))
+        except ValueError:
+            # A name.
+            continue
+    return found
+
+
+def _within(address: str, networks: list[Network]) -> bool:
+    found = _effective(ipaddress.ip_address(address.partition("%")[0]))
+    return any(found in each for each in networks if each.version == found.version)
+
+
+def _effective(address: Address) -> Address:
+    """The IPv4 address that an IPv6 address stands for, if it does."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _EMBEDDING:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or address
