@@ -17,6 +17,7 @@ from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import BinaryIO
 
 _CHUNK: Final = 64 * 1024
 _LEVEL: Final = 6
@@ -24,7 +25,8 @@ _FREE_OF_RATIO: Final = 4 * 1024 * 1024
 """Bytes below which a high ratio harms nobody; small repetitive files compress very well."""
 
 
-_PLAIN_TYPES: Final = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE})
+PLAIN_TYPES: Final = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE})
+"""Files and folders."""
 _MAX_EXTENSION: Final = 64 * 1024
 """Bytes of a long name or of pax records, which tarfile reads whole and parses slowly."""
 
@@ -77,7 +79,7 @@ def pack(directory: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> bytes:
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(content), 0o644
             tar.addfile(member, io.BytesIO(content))
-    _Plain(archive.getvalue(), limits).drain()
+    _plain(archive.getvalue(), limits).drain()
     return archive.getvalue()
 
 
@@ -110,9 +112,9 @@ def unpack(archive: bytes, limits: ArchiveLimits = DEFAULT_LIMITS) -> dict[str, 
     Nothing is written anywhere. Reads piecewise, so an archive that grows too large is refused long
     before it is in memory. Raises ArchiveRefused.
     """
-    plain = _Plain(archive, limits)
+    plain = _plain(archive, limits)
     try:
-        with tarfile.open(fileobj=plain, mode="r|", tarinfo=_Member) as tar:
+        with tarfile.open(fileobj=plain, mode="r|", tarinfo=SoundMember) as tar:
             files = _members(tar, limits)
         plain.drain()
     except (tarfile.TarError, ValueError, EOFError) as error:
@@ -144,7 +146,7 @@ def _members(tar: tarfile.TarFile, limits: ArchiveLimits) -> dict[str, bytes]:
 
 def _check_member(member: tarfile.TarInfo, limits: ArchiveLimits) -> str:
     name = member.name.removeprefix("./").rstrip("/")
-    if member.issparse() or member.type not in _PLAIN_TYPES:
+    if member.issparse() or member.type not in PLAIN_TYPES:
         kind = "a link" if member.islnk() or member.issym() else "neither a file nor a folder"
         raise ArchiveRefused(f"{member.name!r}: is {kind}")
     if member.size < 0 or member.size > limits.bytes:
@@ -168,7 +170,13 @@ def _check_name(name: str, limits: ArchiveLimits) -> None:
         raise ArchiveRefused(f"{name!r}: the name leaves the archive, or is not a plain path")
 
 
-class _Member(tarfile.TarInfo):
+def _plain(archive: bytes, limits: ArchiveLimits) -> Decompressed:
+    if len(archive) > limits.compressed_bytes:
+        raise ArchiveRefused(f"the archive is over {limits.compressed_bytes} bytes")
+    return Decompressed(io.BytesIO(archive), limits)
+
+
+class SoundMember(tarfile.TarInfo):
     """tarfile takes a broken header after the first member for the archive's end; here it is an error."""
 
     @classmethod
@@ -180,20 +188,19 @@ class _Member(tarfile.TarInfo):
             if len(buf) == tarfile.BLOCKSIZE and not any(buf):
                 raise
             raise ArchiveRefused(f"the archive is damaged: {error}") from error
-        if member.type not in _PLAIN_TYPES and member.size > _MAX_EXTENSION:
+        if member.type not in PLAIN_TYPES and member.size > _MAX_EXTENSION:
             raise ArchiveRefused(f"{member.name!r}: has a header over {_MAX_EXTENSION} bytes")
         return member
 
 
-class _Plain(io.RawIOBase):
+class Decompressed(io.RawIOBase):
     """The decompressed archive as a stream that refuses to give more than the limits allow."""
 
-    def __init__(self, archive: bytes, limits: ArchiveLimits) -> None:
+    def __init__(self, archive: BinaryIO, limits: ArchiveLimits) -> None:
+        """`archive` is read from where it stands, and no longer than `limits` allow."""
         super().__init__()
-        if len(archive) > limits.compressed_bytes:
-            raise ArchiveRefused(f"the archive is over {limits.compressed_bytes} bytes")
         self._limits = limits
-        self._compressed = io.BytesIO(archive)
+        self._compressed = archive
         self._zlib = zlib.decompressobj(zlib.MAX_WBITS | 16)
         self._given = 0
 

@@ -6,7 +6,7 @@ No message repeats a value: what is wrong is told by the Secret's name and its k
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from controller.runtime.setbacks import Stalled
@@ -19,6 +19,17 @@ _LONGEST: Final = 64 * 1024
 """Bytes of one value: a bundle of certificates has less, and it is written to a file for each run of git."""
 _LONGEST_PROXY: Final = 2048
 """As with Flux."""
+
+
+class Tls(NamedTuple):
+    """Certificates in PEM; empty where there is none."""
+
+    authority: str = ""
+    """Whom to believe about the server."""
+    certificate: str = ""
+    """The client's own, with any intermediates."""
+    key: str = ""
+    """The private key of `certificate`."""
 
 
 class SecretTexts:
@@ -65,6 +76,16 @@ class SecretTexts:
         if text and not any(kind in block[1] for block in PEM.finditer(text)):
             raise self.invalid(f"{key!r} contains no {kind.lower()} in PEM format")
         return text
+
+    def tls(self) -> Tls:
+        """`ca.crt` (or `caFile`), and `tls.crt` with `tls.key`."""
+        certificate = self.pem("tls.crt", "CERTIFICATE")
+        key = self.pem("tls.key", "PRIVATE KEY")
+        if bool(certificate) != bool(key):
+            has, lacks = ("tls.crt", "tls.key") if certificate else ("tls.key", "tls.crt")
+            raise self.invalid(f"has {has!r} without {lacks!r}")
+        authority = self.pem("ca.crt", "CERTIFICATE") or self.pem("caFile", "CERTIFICATE")
+        return Tls(authority, certificate, key)
 
 
 def proxy_url(secret: SecretTexts, schemes: Sequence[str]) -> str:

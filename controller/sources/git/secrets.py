@@ -59,18 +59,14 @@ def _http(secret: SecretTexts) -> Credentials:
     if bool(username) != bool(password):
         has, lacks = ("username", "password") if username else ("password", "username")
         raise secret.invalid(f"has {has!r} without {lacks!r}")
-    certificate = secret.pem("tls.crt", "CERTIFICATE")
-    key = secret.pem("tls.key", "PRIVATE KEY")
-    if bool(certificate) != bool(key):
-        has, lacks = ("tls.crt", "tls.key") if certificate else ("tls.key", "tls.crt")
-        raise secret.invalid(f"has {has!r} without {lacks!r}")
+    tls = secret.tls()
     return Credentials(
         username=username,
         password=password,
         bearer=bearer,
-        authority=secret.pem("ca.crt", "CERTIFICATE") or secret.pem("caFile", "CERTIFICATE"),
-        certificate=certificate,
-        certificate_key=key,
+        authority=tls.authority,
+        certificate=tls.certificate,
+        certificate_key=tls.key,
     )
 
 
