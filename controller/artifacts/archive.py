@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Self
 from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from typing import BinaryIO
 
@@ -58,8 +59,13 @@ class ArchiveRefused(Stalled):
         super().__init__("ArchiveRefused", message)
 
 
-def pack(directory: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> bytes:
-    """All regular files below `directory` as tar.gz. Times, owners and modes are left out.
+def pack(
+    directory: Path,
+    limits: ArchiveLimits = DEFAULT_LIMITS,
+    ignored: Callable[[str], bool] = lambda _: False,
+) -> bytes:
+    """All regular files below `directory` as tar.gz, but those whose name is `ignored`. Times, owners and
+    modes are left out.
 
     Raises ArchiveRefused for links, devices, odd names, and whatever else `unpack` would refuse;
     OSError when a file cannot be read.
@@ -70,7 +76,7 @@ def pack(directory: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> bytes:
         gzip.GzipFile("", "wb", _LEVEL, archive, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
-        for name in _names(directory, limits):
+        for name in _names(directory, limits, ignored):
             file = directory / name
             total += file.stat().st_size
             if total > limits.bytes:
@@ -83,12 +89,14 @@ def pack(directory: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> bytes:
     return archive.getvalue()
 
 
-def _names(directory: Path, limits: ArchiveLimits) -> list[str]:
+def _names(directory: Path, limits: ArchiveLimits, ignored: Callable[[str], bool]) -> list[str]:
     names: list[str] = []
     for folder, folders, files in os.walk(directory, onerror=_raise):
         below = os.path.relpath(folder, directory)
         for entry in (*folders, *files):
             name = entry if below == os.curdir else f"{below}/{entry}"
+            if ignored(name):
+                continue
             _check_name(name, limits)
             mode = os.lstat(os.path.join(folder, entry)).st_mode
             if stat.S_ISREG(mode):

@@ -169,8 +169,11 @@ class Pusher:
 
     def tag(self, repository: str, old: str, new: str) -> None:
         """Have `new`, too, point at what `old`, a tag or a digest, points at."""
-        answer = self._ask("GET", f"/v2/{repository}/manifests/{old}")
-        self._ask("PUT", f"/v2/{repository}/manifests/{new}", answer.content, MANIFEST)
+        self._ask("PUT", f"/v2/{repository}/manifests/{new}", self.manifest(repository, old), MANIFEST)
+
+    def manifest(self, repository: str, reference: str) -> bytes:
+        """Of a tag or digest."""
+        return self._ask("GET", f"/v2/{repository}/manifests/{reference}").content
 
     def delete(self, repository: str, reference: str) -> None:
         """A tag, or by its digest a manifest."""
