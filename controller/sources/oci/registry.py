@@ -246,7 +246,7 @@ class Registry:
         """The setback for an answer that is no success."""
         status = answer.status
         said = ""
-        with contextlib.suppress(Setback, ValueError):
+        with contextlib.suppress(Setback, ValueError, LookupError, TypeError):
             content = json.loads(await self._read(answer, _ERROR_BYTES, "the error"))
             first = content["errors"][0]
             said = self._clean(f"{first['code']} {first.get('message', '')}")
