@@ -12,7 +12,7 @@ import re2
 from controller.api.provenance import AUTHOR
 from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused
 from controller.artifacts.durable import as_failed
-from controller.runtime.setbacks import Failed, Stalled
+from controller.runtime.setbacks import Failed, Stalled, Waiting
 from controller.sources.deadline import Deadline
 from controller.sources.limits import TreeLimits
 from controller.sources.listed import listed, near
@@ -74,8 +74,12 @@ class OciProvider:
     async def fetch(self, revision: Revision, into: Path, verifier: Verifier | None = None) -> Fetched:
         """Write the files of `revision` below the empty folder `into`. Raises Setback."""
         async with self.place():
-            async with self._running():
-                content = await self.registry.manifest(revision.digest)
+            try:
+                async with self._running():
+                    content = await self.registry.manifest(revision.digest)
+            except Gone as gone:
+                message = f"{revision} is not, or no longer, in the registry: {gone.message}"
+                raise Failed("RevisionGone", message) from gone
             if verifier is not None:
                 await verifier.verify(revision, content)
             manifest = read_manifest(content, self.selector.media_type)
@@ -126,7 +130,7 @@ class OciProvider:
     async def _highest(self, semver: str) -> str:
         """The tag of the highest version."""
         parse_range(semver)
-        tags = await self.registry.tags()
+        tags = await self._tags()
         counted = (
             tags if self.reference.semver_filter is None else _filtered(tags, self.reference.semver_filter)
         )
@@ -136,12 +140,19 @@ class OciProvider:
             raise Failed("ReferenceNotFound", f"{self.registry.address}: {message}")
         return tag
 
-    async def _no_tag(self, tag: str, gone: Gone) -> Failed:
-        """What there is in place of a tag."""
+    async def _tags(self) -> list[str]:
+        """Those that there are, one at least."""
         try:
             tags = await self.registry.tags()
-        except Gone as nothing:
-            return Failed("RepositoryNotFound", nothing.message)
+        except Gone as gone:
+            raise Failed("RepositoryNotFound", gone.message) from gone
+        if not tags:
+            raise Waiting("EmptyRepository", f"{self.registry.address}: the repository has no tag yet")
+        return tags
+
+    async def _no_tag(self, tag: str, gone: Gone) -> Failed:
+        """What there is in place of a tag."""
+        tags = await self._tags()
         message = f"{self.registry.address}: no tag {tag!r}; {near(tag, tags, 'tags')}"
         return Failed("ReferenceNotFound", message) if tag not in tags else gone
 
