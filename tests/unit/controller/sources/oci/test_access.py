@@ -13,6 +13,7 @@ import trustme
 from controller.runtime.setbacks import Failed, Setback, Stalled
 from tests.registry.artifacts import Pusher, flux
 from tests.registry.front import before
+from tests.registry.htpasswd import LOGIN, guarded_registry
 from tests.registry.program import running
 from tests.registry.tokens import token_service
 from tests.unit.controller.sources.oci.opening import Opener, opener, written
@@ -25,10 +26,7 @@ if TYPE_CHECKING:
     from tests.registry.tokens import Tokens
 
 FILES: dict[str, str | bytes] = {"flags.json": "{}"}
-USER, PASSWORD = "ada", "correct horse"
-# Made by bcrypt of PASSWORD; cheap, since it protects nothing.
-HTPASSWD = f"{USER}:$2b$04$abcdefghijklmnopqrstuujydOTSfIH/d5oUHpsygqV5X9xJLQc6e\n"
-BASIC = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+USER, PASSWORD = LOGIN.username, LOGIN.password
 
 
 def docker_config(host: str, password: str = PASSWORD, user: str = USER) -> dict[str, bytes]:
@@ -41,11 +39,10 @@ def docker_config(host: str, password: str = PASSWORD, user: str = USER) -> dict
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """A registry that wants a login, with team/flags:latest."""
-    folder = tmp_path_factory.mktemp("guarded")
-    (folder / "htpasswd").write_text(HTPASSWD)
-    known = {"realm": "tests", "path": str(folder / "htpasswd")}
-    with running(folder, auth={"htpasswd": known}) as port:
-        Pusher(f"http://127.0.0.1:{port}", {"Authorization": BASIC}).push("team/flags", "latest", flux(FILES))
+    with guarded_registry(tmp_path_factory.mktemp("guarded")) as port:
+        Pusher(f"http://127.0.0.1:{port}", {"Authorization": LOGIN.basic}).push(
+            "team/flags", "latest", flux(FILES)
+        )
         yield port
 
 
@@ -61,16 +58,16 @@ async def refused(sources: Opener, host: str, **oci: Any) -> Setback:
     return raised.value
 
 
-LOGIN = {"secretRef": {"name": "login"}}
+BY_SECRET = {"secretRef": {"name": "login"}}
 
 
 async def test_a_login_lets_in_and_is_asked_for_once(front: Front, tmp_path: Path) -> None:
     async with opener(login=docker_config(front.host)) as sources:
-        source = await sources.open(f"oci://{front.host}/team/flags", **LOGIN)
+        source = await sources.open(f"oci://{front.host}/team/flags", **BY_SECRET)
         await source.fetch(await source.resolve(), tmp_path)
-        assert front.authorizations[:2] == [None, BASIC]
+        assert front.authorizations[:2] == [None, LOGIN.basic]
         front.asked.clear()
-        await (await sources.open(f"oci://{front.host}/team/flags", **LOGIN)).resolve()
+        await (await sources.open(f"oci://{front.host}/team/flags", **BY_SECRET)).resolve()
     assert written(tmp_path) == FILES
     assert len(front.asked) == 1
 
@@ -78,7 +75,7 @@ async def test_a_login_lets_in_and_is_asked_for_once(front: Front, tmp_path: Pat
 async def test_nobody_and_a_wrong_password_are_told_so(front: Front) -> None:
     async with opener(login=docker_config(front.host, "wrong")) as sources:
         nobody = await refused(sources, front.host)
-        wrong = await refused(sources, front.host, **LOGIN)
+        wrong = await refused(sources, front.host, **BY_SECRET)
     assert (nobody.reason, wrong.reason) == ("AuthenticationFailed", "AuthenticationFailed")
     assert isinstance(wrong, Failed)
     assert "wrong" not in wrong.message
@@ -86,16 +83,16 @@ async def test_nobody_and_a_wrong_password_are_told_so(front: Front) -> None:
 
 async def test_a_new_password_counts_from_the_next_look(front: Front) -> None:
     async with opener(login=docker_config(front.host)) as sources:
-        await (await sources.open(f"oci://{front.host}/team/flags", **LOGIN)).resolve()
+        await (await sources.open(f"oci://{front.host}/team/flags", **BY_SECRET)).resolve()
         sources.secrets["login"] = docker_config(front.host, "revoked")
-        assert (await refused(sources, front.host, **LOGIN)).reason == "AuthenticationFailed"
+        assert (await refused(sources, front.host, **BY_SECRET)).reason == "AuthenticationFailed"
         sources.secrets["login"] = docker_config(front.host)
-        await (await sources.open(f"oci://{front.host}/team/flags", **LOGIN)).resolve()
+        await (await sources.open(f"oci://{front.host}/team/flags", **BY_SECRET)).resolve()
 
 
 async def test_a_secret_that_is_not_there_or_has_no_login_for_the_host_is_told(front: Front) -> None:
     async with opener(other=docker_config("registry.example.com"), empty={}) as sources:
-        missing = await refused(sources, front.host, **LOGIN)
+        missing = await refused(sources, front.host, **BY_SECRET)
         other = await refused(sources, front.host, secretRef={"name": "other"})
         empty = await refused(sources, front.host, secretRef={"name": "empty"})
     assert "Secret shop/login does not exist" in missing.message
@@ -122,7 +119,7 @@ async def test_a_blob_elsewhere_is_fetched_without_the_login(
 
         front.instead, storage.instead = sends_on, keeps
         async with opener(login=docker_config(front.host)) as sources:
-            source = await sources.open(f"oci://{front.host}/team/flags", **LOGIN)
+            source = await sources.open(f"oci://{front.host}/team/flags", **BY_SECRET)
             await source.fetch(await source.resolve(), tmp_path)
         assert storage.authorizations == [None]
     assert written(tmp_path) == FILES
@@ -145,13 +142,13 @@ async def test_a_token_is_asked_for_once_and_again_when_it_ends(tokens: Tokens, 
         async with opener(
             login=docker_config(front.host), wrong=docker_config(front.host, "wrong")
         ) as sources:
-            source = await sources.open(f"oci://{front.host}/team/flags", **LOGIN)
+            source = await sources.open(f"oci://{front.host}/team/flags", **BY_SECRET)
             await source.fetch(await source.resolve(), into)
             assert written(into) == FILES
             assert len(tokens.asked) == 1
             assert "scope=repository:team/flags:pull" in tokens.asked[0]
             front.asked.clear()
-            await (await sources.open(f"oci://{front.host}/team/flags", **LOGIN)).resolve()
+            await (await sources.open(f"oci://{front.host}/team/flags", **BY_SECRET)).resolve()
             assert (len(front.asked), len(tokens.asked)) == (1, 1)
 
             def expired(asked: str, answer: Any) -> Any:
@@ -160,7 +157,7 @@ async def test_a_token_is_asked_for_once_and_again_when_it_ends(tokens: Tokens, 
                 return type(answer)(401, {"WWW-Authenticate": challenge})
 
             front.instead = expired
-            await (await sources.open(f"oci://{front.host}/team/flags", **LOGIN)).resolve()
+            await (await sources.open(f"oci://{front.host}/team/flags", **BY_SECRET)).resolve()
             assert len(tokens.asked) == 2
             told = await refused(sources, front.host, secretRef={"name": "wrong"})
             assert told.reason == "AuthenticationFailed"
@@ -238,6 +235,6 @@ async def test_certificates_that_do_not_fit_are_told(private: int, authority: tr
 
 async def test_plain_http_is_never_taken_unless_it_is_asked_for(front: Front) -> None:
     async with opener(login=docker_config(front.host)) as sources:
-        told = await refused(sources, front.host, insecure=False, **LOGIN)
+        told = await refused(sources, front.host, insecure=False, **BY_SECRET)
     assert isinstance(told, Failed)
     assert front.authorizations == []
