@@ -6,16 +6,18 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from yarl import URL
+
 from controller.runtime.setbacks import Stalled
 
 SCHEME: Final = "oci://"
 DEFAULT_TAG: Final = "latest"
 
-_HOST: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
+_HOST: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 # As the distribution's specification has them.
 _PART: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _REPOSITORY: Final = re.compile(rf"{_PART}(?:/{_PART})*")
-_TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _LONGEST: Final = 255
 
@@ -76,7 +78,12 @@ def parse_address(text: str, *, insecure: bool = False) -> Address:
         raise _invalid(
             "its repository is missing or malformed: it has lower-case letters, digits and . _ - /"
         )
-    return Address(host.lower(), repository, insecure)
+    address = Address(host.lower(), repository, insecure)
+    try:
+        URL(address.origin)
+    except ValueError:
+        raise _invalid("its host name or port is malformed") from None
+    return address
 
 
 def parse_target(text: str, *, insecure: bool = False) -> tuple[Address, Target]:
@@ -95,7 +102,7 @@ def parse_target(text: str, *, insecure: bool = False) -> tuple[Address, Target]
 
 def check_tag(tag: str) -> None:
     """Raises Stalled (InvalidReference) for what can be no tag."""
-    if not _TAG.fullmatch(tag):
+    if not TAG.fullmatch(tag):
         message = f"{tag!r} is not a tag: it has at most 128 letters, digits and . _ -"
         raise Stalled("InvalidReference", message)
 

@@ -52,17 +52,20 @@ class Connections:
     def request(
         self, method: str, url: URL, *, headers: dict[str, str], access: Access, **more: Any
     ) -> Any:  # aiohttp's own context manager
-        """One request, which follows no redirect. Raises Stalled (InvalidSecret) for certificates that cannot
-        be read.
+        """One request, which follows no redirect. Raises Stalled (InvalidSecret, InvalidProxy) for
+        certificates and a proxy that cannot be used.
         """
         if self._session is None:
             # Blobs are compressed by whoever made them, and their digest is that of the bytes as they come.
             self._session = aiohttp.ClientSession(
+                # Registries that never answer must not keep the others waiting.
+                connector=aiohttp.TCPConnector(limit=0),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(None),
                 auto_decompress=False,
             )
-        context = _context(access) if access.authority or access.certificate else True
+        tls = (access.authority, access.certificate, access.certificate_key)
+        context = _context(*tls) if any(tls) else True
         headers = {"User-Agent": _AGENT, "Accept-Encoding": "identity", **headers}
         return self._session.request(
             method,
@@ -78,7 +81,11 @@ class Connections:
         """The environment's proxy for a URL."""
         if proxy_bypass(url.host or "", self._proxies):
             return None
-        return self._proxies.get(url.scheme)
+        proxy = self._proxies.get(url.scheme)
+        if proxy is not None and not proxy.startswith(("http://", "https://")):
+            message = f"the proxy that the environment names for {url.scheme} is no http proxy"
+            raise Stalled("InvalidProxy", message)
+        return proxy
 
     async def close(self) -> None:
         """Close the connections."""
@@ -87,29 +94,28 @@ class Connections:
 
 
 @lru_cache(maxsize=64)
-def _context(access: Access) -> ssl.SSLContext:
-    """The system's authorities and that of `access`, and its certificate."""
+def _context(authority: str, certificate: str, key: str) -> ssl.SSLContext:
+    """The system's authorities and `authority`, and our own certificate; PEM, or empty."""
     try:
         context = ssl.create_default_context()
-        if access.authority:
-            context.load_verify_locations(cadata=access.authority)
-        if access.certificate:
-            _load_certificate(context, access)
+        if authority:
+            context.load_verify_locations(cadata=authority)
+        if certificate:
+            _load_certificate(context, certificate, key)
     except (ssl.SSLError, OSError) as error:
         reason = getattr(error, "reason", None) or "they do not fit together"
-        raise Stalled(
-            "InvalidSecret", f"the certificates of certSecretRef cannot be used: {reason}"
-        ) from error
+        message = f"the certificates of certSecretRef cannot be used: {reason}"
+        raise Stalled("InvalidSecret", message) from error
     return context
 
 
-def _load_certificate(context: ssl.SSLContext, access: Access) -> None:
+def _load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
     # The ssl module takes a client's certificate from files alone.
     folder = TemporaryFolder.make()
     try:
-        certificate, key = folder.path / "tls.crt", folder.path / "tls.key"
-        certificate.write_text(access.certificate, encoding="utf-8")
-        key.write_text(access.certificate_key, encoding="utf-8")
-        context.load_cert_chain(certificate, key)
+        own, private = folder.path / "tls.crt", folder.path / "tls.key"
+        own.write_text(certificate, encoding="utf-8")
+        private.write_text(key, encoding="utf-8")
+        context.load_cert_chain(own, private)
     finally:
         folder.remove()

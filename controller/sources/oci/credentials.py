@@ -45,6 +45,11 @@ class Access:
     """PEM, with any intermediates: the client's own."""
     certificate_key: str = field(default="", repr=False)
 
+    @property
+    def elsewhere(self) -> Access:
+        """What is left of it for a host that is not the registry's own."""
+        return Access(authority=self.authority)
+
 
 def login_from(name: str, content: bytes, address: Address) -> Login | None:
     """The login for `address` of the Docker configuration called `name`; None: it has none. Raises Stalled

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,8 +27,6 @@ AUTHORS: Final = f"{_IMAGE}.authors"
 FLUX_CONFIG: Final = "application/vnd.cncf.flux.config.v1+json"
 FLUX_CONTENT: Final = "application/vnd.cncf.flux.content.v1.tar+gzip"
 
-_TOLD: Final = MappingProxyType({AUTHORS: AUTHOR, CREATED: COMMITTED_AT})
-"""Our names for what annotations tell."""
 _KEPT: Final = (SOURCE, REVISION, SUBJECT)
 """Annotations that keep their names."""
 _LONGEST: Final = 500
@@ -57,7 +56,9 @@ class Manifest:
     @property
     def metadata(self) -> dict[str, str]:
         """For `status.artifact.metadata`."""
-        told = {_TOLD.get(key, key): self.annotations.get(key, "") for key in (*_TOLD, *_KEPT)}
+        told = {key: self.annotations.get(key, "") for key in _KEPT}
+        told[AUTHOR] = self.annotations.get(AUTHORS, "")
+        told[COMMITTED_AT] = _moment(self.annotations.get(CREATED, ""))
         return {key: _printable(text) for key, text in told.items() if text}
 
     @property
@@ -106,6 +107,14 @@ def _layer(layer: Mapping[str, Any]) -> Layer:
     annotations = layer.get("annotations") or {}
     title = annotations.get(TITLE, "") if isinstance(annotations, dict) else ""
     return Layer(str(layer.get("mediaType", "")), digest, size, str(title))
+
+
+def _moment(text: str) -> str:
+    """In UTC; empty for what is no moment."""
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC).isoformat()
+    except (ValueError, OverflowError):
+        return ""
 
 
 def _invalid(why: str) -> Stalled:

@@ -18,7 +18,7 @@ import aiohttp
 from yarl import URL
 
 from controller.runtime.setbacks import Failed, Setback, Stalled
-from controller.sources.oci.address import DIGEST
+from controller.sources.oci.address import DIGEST, TAG
 from controller.sources.oci.challenge import bearer_of, challenges_of
 
 if TYPE_CHECKING:
@@ -87,7 +87,8 @@ class Registry:
                 page = self._json(await self._read(answer, _ANSWER_BYTES, "a page of tags"))
                 following = _NEXT.search(answer.headers.get("Link", ""))
             tags = page.get("tags") or []
-            found += [str(tag) for tag in tags] if isinstance(tags, list) else []
+            # What can be no tag is not shown to anybody.
+            found += [tag for tag in tags if TAG.fullmatch(str(tag))] if isinstance(tags, list) else []
             if len(found) > _TAGS:
                 raise Stalled("LimitExceeded", f"{self.address} has more than {_TAGS} tags")
             url = self._next(url, following[1]) if following and tags else None
@@ -152,7 +153,7 @@ class Registry:
                 login = {"Authorization": known} if own and known else {}
                 more: dict[str, Any] = {"data": data} if data else {}
                 async with self.connections.request(
-                    method, url, headers={**headers, **login}, access=self.access, **more
+                    method, url, headers={**headers, **login}, access=self._access(url), **more
                 ) as answer:
                     if answer.status == 401 and own and logins == 0:
                         self.connections.drop(key)
@@ -172,6 +173,10 @@ class Registry:
                         yield answer
                         return
                 self.connections.keep(key, *await self._login(challenges))
+
+    def _access(self, url: URL) -> Access:
+        """The certificate of a client is for the registry alone, as its login is."""
+        return self.access if url.origin() == URL(self.address.origin) else self.access.elsewhere
 
     async def _login(self, challenges: list[str]) -> tuple[str, float]:
         """The header that answers a challenge, and for how many seconds."""
@@ -194,7 +199,7 @@ class Registry:
         login = self.access.login
         headers = {"Authorization": login.basic} if login is not None else {}
         async with self.connections.request(
-            "GET", realm.update_query(query), headers=headers, access=self.access
+            "GET", realm.update_query(query), headers=headers, access=self._access(realm)
         ) as answer:
             if answer.status != 200:
                 raise await self._refused(answer)

@@ -48,7 +48,7 @@ async def test_what_flux_pushes_is_its_files_and_its_story(shelf: Shelf, tmp_pat
     assert fetched.manifest == artifact.manifest
     assert fetched.metadata == {
         AUTHOR: "Ada <ada@example.com>",
-        COMMITTED_AT: "2026-11-23T02:00:00Z",
+        COMMITTED_AT: "2026-11-23T02:00:00+00:00",
         "org.opencontainers.image.source": "https://git.example.com/shop/flags.git",
         "org.opencontainers.image.revision": "main@sha1:46ead10f53b751a66b035e6b4c6ff198ee57e522",
     }
