@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,9 @@ import pytest
 from controller.cli import main
 from tests.clients.up import banner
 from tests.registry.fixtures import Shelf, registry, shelf
+from tests.registry.htpasswd import LOGIN, guarded_registry
+from tests.registry.program import running
+from tests.registry.tokens import token_service
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
@@ -21,11 +25,13 @@ __all__ = ["registry", "shelf"]
 class Cli:
     """The script, in this process."""
 
-    def __init__(self, said: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, said: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self._said = said
+        self._monkeypatch = monkeypatch
 
-    def __call__(self, *words: object, status: int = 0) -> str:
-        """What it prints; where it fails, what it says of that."""
+    def __call__(self, *words: object, status: int = 0, given: str = "") -> str:
+        """What it prints, with `given` to read; where it fails, what it says of that."""
+        self._monkeypatch.setattr("sys.stdin", io.StringIO(given))
         code = main([str(word) for word in words])
         out, error = self._said.readouterr()
         assert code == status, error
@@ -41,7 +47,7 @@ class Cli:
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
-    return Cli(capsys)
+    return Cli(capsys, monkeypatch)
 
 
 @pytest.fixture
@@ -98,3 +104,29 @@ def test_what_cannot_be_reached_or_pushed_is_told(cli: Cli, shelf: Shelf, tmp_pa
     (tmp_path / "link").symlink_to("elsewhere")
     said = cli("push", f"{shelf.url}:prod", "--path", tmp_path, "--insecure", status=2)
     assert "'link'" in said
+
+
+def test_a_login_is_that_of_an_option_and_a_variable_or_standard_input(
+    cli: Cli, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with guarded_registry(tmp_path) as port:
+        target = f"oci://127.0.0.1:{port}/team/flags:prod"
+        words = ("push", target, "--path", repository.path, "--insecure")
+        assert "answers 401" in cli(*words, "--username", LOGIN.username, status=3, given="wrong\n")
+        pushed = cli(*words, "--username", LOGIN.username, given=f"{LOGIN.password}\n")
+        monkeypatch.setenv("FLAGSTAFF_REGISTRY_PASSWORD", LOGIN.password)
+        assert cli(*words, "--username", LOGIN.username) == pushed
+        monkeypatch.delenv("FLAGSTAFF_REGISTRY_PASSWORD")
+        assert "asks for a login" in cli(*words, status=3)
+        assert "needs a password" in cli(*words, "--username", LOGIN.username, status=2)
+
+
+def test_a_token_lets_push(cli: Cli, repository: Repository, tmp_path: Path) -> None:
+    with (
+        token_service(f"{LOGIN.username}:{LOGIN.password}", tmp_path) as tokens,
+        running(tmp_path, **tokens.configuration) as port,
+    ):
+        words = ("--path", repository.path, "--insecure", "--username", LOGIN.username)
+        cli("push", f"oci://127.0.0.1:{port}/team/flags:prod", *words, given=LOGIN.password)
+        assert [each for each in tokens.asked if "pull,push" in each] == tokens.asked
+        assert len(tokens.asked) == 1
