@@ -7,7 +7,7 @@ UV := $(BIN)/uv pip install -q --python $(BIN)/python
 AGAIN := $(if $(CI),--reruns 1 --reruns-delay 1 --rerun-show-tracebacks -rR)
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup dev demo test test-clients test-faults test-cluster-slow check unit oracles engine plane kwok dev-cluster fuzz bench messages lock clean
+.PHONY: setup dev demo test test-clients test-faults test-cluster-slow check unit oracles engine registry plane kwok dev-cluster fuzz bench messages lock clean
 
 setup: .venv/.ready ## what running needs, in .venv
 
@@ -41,7 +41,7 @@ check: dev
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
-unit: dev oracles engine plane
+unit: dev oracles engine registry plane
 	$(BIN)/python -m pytest -n 2 $(AGAIN) --cov --cov-report=term --cov-report=xml
 
 test-clients: dev ## the published providers of other languages, fetched once
@@ -61,6 +61,9 @@ oracles: .oracles/v2/.ready .oracles/v3/.ready ## the published Python cores, ea
 
 engine: dev ## the evaluator of flagd's own core, a Go module, for the tests, built once (a minute)
 	@$(BIN)/python -m tests.contract.flagd_core >/dev/null
+
+registry: dev ## a container registry for the tests, a Go module, built once (minutes)
+	@$(BIN)/python -m tests.registry.program >/dev/null
 
 plane: dev ## etcd, kube-apiserver and kubectl for the tests, built once (minutes)
 	@$(BIN)/python -m tests.cluster.assets >/dev/null

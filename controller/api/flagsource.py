@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -13,7 +13,7 @@ from controller.api.fields import Interval, LocalReference, Model, Timeout
 KIND: Final = "FlagSource"
 PLURAL: Final = "flagsources"
 DEFAULT_BRANCH: Final = "main"
-PROVIDERS: Final = ("git",)
+PROVIDERS: Final = ("git", "oci")
 """Fields of the spec of which each configures one provider."""
 
 _Short = Annotated[str, Field(min_length=1, max_length=255)]
@@ -50,6 +50,33 @@ class GitSpec(Model):
     proxy_secret_ref: LocalReference | None = None
 
 
+class OciReference(Model):
+    """What to follow; the most exact of several wins, as with Flux: digest, semver, tag. None is `latest`."""
+
+    tag: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$")] | None = None
+    semver: _Short | None = None
+    semver_filter: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")] | None = None
+
+
+class LayerSelector(Model):
+    """Which layer holds the files, and how."""
+
+    media_type: _Short | None = None
+    operation: Literal["extract", "copy"] = "extract"
+
+
+class OciSpec(Model):
+    """An artifact in a container registry."""
+
+    url: Annotated[str, Field(max_length=2048, pattern=r"^oci://.+$")]
+    ref: OciReference = OciReference()
+    layer_selector: LayerSelector = LayerSelector()
+    secret_ref: LocalReference | None = None
+    cert_secret_ref: LocalReference | None = None
+    insecure: bool = False
+
+
 class FlagSourceSpec(Model):
     """What the user asks for."""
 
@@ -58,6 +85,7 @@ class FlagSourceSpec(Model):
     suspend: bool = False
     ignore: Annotated[str, Field(max_length=65536)] | None = None
     git: GitSpec | None = None
+    oci: OciSpec | None = None
 
     @model_validator(mode="after")
     def _has_one_provider(self) -> Self:
@@ -70,6 +98,13 @@ class FlagSourceSpec(Model):
         """The field that is set of `PROVIDERS`."""
         return next(name for name in PROVIDERS if getattr(self, name) is not None)
 
+    @property
+    def selection(self) -> dict[str, str]:
+        """What decides, beside `ignore`, which files of a revision are in its artifact."""
+        if self.oci is None:
+            return {}
+        return self.oci.layer_selector.model_dump(by_alias=True, exclude_defaults=True)
+
 
 class FlagSourceStatus(Model):
     """What was found."""
@@ -77,5 +112,6 @@ class FlagSourceStatus(Model):
     observed_generation: int = -1
     last_handled_reconcile_at: str | None = None
     observed_ignore: str | None = None
+    observed_layer_selector: LayerSelector | None = None
     artifact: ArtifactStatus | None = None
     conditions: tuple[dict[str, Any], ...] = ()

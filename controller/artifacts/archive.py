@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Final, Self
 from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+    from typing import BinaryIO
 
 _CHUNK: Final = 64 * 1024
 _LEVEL: Final = 6
@@ -24,7 +26,8 @@ _FREE_OF_RATIO: Final = 4 * 1024 * 1024
 """Bytes below which a high ratio harms nobody; small repetitive files compress very well."""
 
 
-_PLAIN_TYPES: Final = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE})
+PLAIN_TYPES: Final = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE})
+"""Files and folders."""
 _MAX_EXTENSION: Final = 64 * 1024
 """Bytes of a long name or of pax records, which tarfile reads whole and parses slowly."""
 
@@ -56,8 +59,13 @@ class ArchiveRefused(Stalled):
         super().__init__("ArchiveRefused", message)
 
 
-def pack(directory: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> bytes:
-    """All regular files below `directory` as tar.gz. Times, owners and modes are left out.
+def pack(
+    directory: Path,
+    limits: ArchiveLimits = DEFAULT_LIMITS,
+    ignored: Callable[[str], bool] = lambda _: False,
+) -> bytes:
+    """All regular files below `directory` as tar.gz, but those whose name is `ignored`. Times, owners and
+    modes are left out.
 
     Raises ArchiveRefused for links, devices, odd names, and whatever else `unpack` would refuse;
     OSError when a file cannot be read.
@@ -68,7 +76,7 @@ def pack(directory: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> bytes:
         gzip.GzipFile("", "wb", _LEVEL, archive, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
-        for name in _names(directory, limits):
+        for name in _names(directory, limits, ignored):
             file = directory / name
             total += file.stat().st_size
             if total > limits.bytes:
@@ -77,16 +85,18 @@ def pack(directory: Path, limits: ArchiveLimits = DEFAULT_LIMITS) -> bytes:
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(content), 0o644
             tar.addfile(member, io.BytesIO(content))
-    _Plain(archive.getvalue(), limits).drain()
+    _plain(archive.getvalue(), limits).drain()
     return archive.getvalue()
 
 
-def _names(directory: Path, limits: ArchiveLimits) -> list[str]:
+def _names(directory: Path, limits: ArchiveLimits, ignored: Callable[[str], bool]) -> list[str]:
     names: list[str] = []
     for folder, folders, files in os.walk(directory, onerror=_raise):
         below = os.path.relpath(folder, directory)
         for entry in (*folders, *files):
             name = entry if below == os.curdir else f"{below}/{entry}"
+            if ignored(name):
+                continue
             _check_name(name, limits)
             mode = os.lstat(os.path.join(folder, entry)).st_mode
             if stat.S_ISREG(mode):
@@ -110,9 +120,9 @@ def unpack(archive: bytes, limits: ArchiveLimits = DEFAULT_LIMITS) -> dict[str, 
     Nothing is written anywhere. Reads piecewise, so an archive that grows too large is refused long
     before it is in memory. Raises ArchiveRefused.
     """
-    plain = _Plain(archive, limits)
+    plain = _plain(archive, limits)
     try:
-        with tarfile.open(fileobj=plain, mode="r|", tarinfo=_Member) as tar:
+        with tarfile.open(fileobj=plain, mode="r|", tarinfo=SoundMember) as tar:
             files = _members(tar, limits)
         plain.drain()
     except (tarfile.TarError, ValueError, EOFError) as error:
@@ -144,7 +154,7 @@ def _members(tar: tarfile.TarFile, limits: ArchiveLimits) -> dict[str, bytes]:
 
 def _check_member(member: tarfile.TarInfo, limits: ArchiveLimits) -> str:
     name = member.name.removeprefix("./").rstrip("/")
-    if member.issparse() or member.type not in _PLAIN_TYPES:
+    if member.issparse() or member.type not in PLAIN_TYPES:
         kind = "a link" if member.islnk() or member.issym() else "neither a file nor a folder"
         raise ArchiveRefused(f"{member.name!r}: is {kind}")
     if member.size < 0 or member.size > limits.bytes:
@@ -168,7 +178,13 @@ def _check_name(name: str, limits: ArchiveLimits) -> None:
         raise ArchiveRefused(f"{name!r}: the name leaves the archive, or is not a plain path")
 
 
-class _Member(tarfile.TarInfo):
+def _plain(archive: bytes, limits: ArchiveLimits) -> Decompressed:
+    if len(archive) > limits.compressed_bytes:
+        raise ArchiveRefused(f"the archive is over {limits.compressed_bytes} bytes")
+    return Decompressed(io.BytesIO(archive), limits)
+
+
+class SoundMember(tarfile.TarInfo):
     """tarfile takes a broken header after the first member for the archive's end; here it is an error."""
 
     @classmethod
@@ -180,20 +196,19 @@ class _Member(tarfile.TarInfo):
             if len(buf) == tarfile.BLOCKSIZE and not any(buf):
                 raise
             raise ArchiveRefused(f"the archive is damaged: {error}") from error
-        if member.type not in _PLAIN_TYPES and member.size > _MAX_EXTENSION:
+        if member.type not in PLAIN_TYPES and member.size > _MAX_EXTENSION:
             raise ArchiveRefused(f"{member.name!r}: has a header over {_MAX_EXTENSION} bytes")
         return member
 
 
-class _Plain(io.RawIOBase):
+class Decompressed(io.RawIOBase):
     """The decompressed archive as a stream that refuses to give more than the limits allow."""
 
-    def __init__(self, archive: bytes, limits: ArchiveLimits) -> None:
+    def __init__(self, archive: BinaryIO, limits: ArchiveLimits) -> None:
+        """`archive` is read from where it stands, and no longer than `limits` allow."""
         super().__init__()
-        if len(archive) > limits.compressed_bytes:
-            raise ArchiveRefused(f"the archive is over {limits.compressed_bytes} bytes")
         self._limits = limits
-        self._compressed = io.BytesIO(archive)
+        self._compressed = archive
         self._zlib = zlib.decompressobj(zlib.MAX_WBITS | 16)
         self._given = 0
 

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERBS: Final = {
-    "up": "serve the flags of a Git repository on this machine",
+    "up": "serve the flags of a Git repository or an artifact on this machine",
     "lint": "check flag definitions",
     "eval": "evaluate one flag of a folder or repository, and say why",
+    "push": "push a folder of definitions to a container registry",
+    "pull": "write the files of an artifact in a container registry",
     "evaluator": "serve flags from files, HTTP, gRPC or object stores; takes flagd's options",
     "controller": "run the Kubernetes controller",
     "proxy": "serve a cluster's flag sets to evaluators; takes the place of flagd-proxy",

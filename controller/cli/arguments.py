@@ -21,6 +21,7 @@ def add_build_arguments(parser: argparse.ArgumentParser, *, source: str, referen
     """SOURCE and what decides the flag set that is built from it; `source` and `reference` are help texts."""
     parser.add_argument("source", metavar="SOURCE", help=source)
     parser.add_argument("--ref", metavar="REF", help=reference)
+    add_insecure_argument(parser)
     parser.add_argument(
         "--path", action="append", default=[], metavar="P", dest="paths",
         help="a file, folder or glob of definitions; repeat for layers, base first "
@@ -37,6 +38,13 @@ def add_build_arguments(parser: argparse.ArgumentParser, *, source: str, referen
     )  # fmt: skip
 
 
+def add_insecure_argument(parser: argparse.ArgumentParser) -> None:
+    """--insecure."""
+    parser.add_argument(
+        "--insecure", action="store_true", help="speak plain HTTP with the registry of oci://"
+    )
+
+
 def add_lenient_argument(parser: argparse.ArgumentParser) -> None:
     """--lenient."""
     parser.add_argument("--lenient", action="store_true", help="do not treat warnings as errors")
@@ -49,6 +57,7 @@ def local_options(arguments: argparse.Namespace) -> LocalOptions:
         source=arguments.source,
         reference=committed_reference(arguments.ref),
         paths=tuple(arguments.paths) or (".",),
+        insecure=arguments.insecure,
         interval=getattr(arguments, "interval", 10.0),
         lenient=arguments.lenient,
         policy=FailurePolicy(arguments.failure_policy),

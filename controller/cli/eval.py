@@ -13,6 +13,7 @@ from controller.cli.problems import failures
 from controller.cli.revisions import announce
 from controller.runtime.clock import now
 from controller.runtime.setbacks import Setback
+from controller.wiring.commits import is_artifact
 from controller.wiring.local_stages import build_once
 from controller.wiring.worktree import compose_working_tree, working_tree_of
 from evaluator.explain import answer, explain
@@ -29,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add_build_arguments(
         parser,
-        source="a folder, whose files are read as they are on disk, or a Git URL",
+        source="a folder, whose files are read as they are on disk, a Git URL, or oci://HOST/REPOSITORY:TAG",
         reference="read a commit instead: a branch, tag:NAME, semver:RANGE, name:refs/…, commit:SHA, or HEAD "
         "(default: the files on disk; of a URL, the repository's own branch)",
     )
@@ -70,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _composed(options: LocalOptions, reference: str | None) -> Composition:
     """The working tree's flag set where no reference is asked for, else a commit's. Raises Setback."""
-    folder = working_tree_of(options.source)
+    folder = None if is_artifact(options.source) else working_tree_of(options.source)
     if folder is not None and reference is None:
         return compose_working_tree(folder, options)
     built = asyncio.run(build_once(options))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from controller.api.provenance import SUBJECT
-from controller.cli.arguments import add_lenient_argument, committed_reference
+from controller.cli.arguments import add_insecure_argument, add_lenient_argument, committed_reference
 from controller.cli.problems import as_json, as_sarif, failures, summary
 from controller.cli.revisions import announce
 from controller.flagsets.layers import PathRefused, fixed_prefix, select
@@ -62,6 +62,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="check a commit of the repository in this folder instead of the files as they are on disk: a "
         "branch, tag:NAME, commit:SHA, or HEAD",
     )  # fmt: skip
+    parser.add_argument(
+        "--source", metavar="SOURCE",
+        help="check what a Git URL or oci://HOST/REPOSITORY:TAG holds instead of files on disk",
+    )  # fmt: skip
+    add_insecure_argument(parser)
     add_lenient_argument(parser)
     parser.add_argument(
         "--output", choices=["text", "json", "sarif"], default="text", help="how to print (default text)"
@@ -75,8 +80,9 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if bool(arguments.documents) == bool(arguments.layers):
         return _usage("give files to check each on its own, or --path for each layer of one flag set")
-    if arguments.ref is not None and STDIN in arguments.documents:
-        return _usage("--ref reads a commit, so it cannot be combined with standard input")
+    committed = arguments.ref is not None or arguments.source is not None
+    if committed and STDIN in arguments.documents:
+        return _usage("--ref and --source read a commit, so they cannot be combined with standard input")
     try:
         files = _files(arguments)
         layers: list[str] = arguments.layers
@@ -162,10 +168,12 @@ class Committed:
 
 
 def _files(arguments: argparse.Namespace) -> Files:
-    if arguments.ref is None:
+    if arguments.ref is None and arguments.source is None:
         return OnDisk()
     paths = tuple(arguments.layers or arguments.documents)
-    return asyncio.run(_committed(LocalOptions(".", committed_reference(arguments.ref), paths)))
+    reference = committed_reference(arguments.ref)
+    options = LocalOptions(arguments.source or ".", reference, paths, insecure=arguments.insecure)
+    return asyncio.run(_committed(options))
 
 
 async def _committed(options: LocalOptions) -> Committed:

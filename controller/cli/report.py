@@ -132,7 +132,8 @@ class TextReport:
     def revision(self, built: RevisionBuilt) -> None:
         """Say the commit, what it changed, and what is wrong with it."""
         made = built.composition
-        self._say(f"{short(built.revision)}  {built.author}  {built.subject!r}")
+        told = (short(built.revision), built.author, repr(built.subject) if built.subject else "")
+        self._say("  ".join(each for each in told if each))
         for sign, keys in (
             ("+", made.changed.added),
             ("~", sorted(made.changed.changed)),

@@ -33,9 +33,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add_build_arguments(
         parser,
-        source="a Git repository: a path, or a file, https or ssh URL",
+        source="a Git repository: a path, or a file, https or ssh URL; or oci://HOST/REPOSITORY:TAG",
         reference="branch (default: the repository's own), or tag:NAME, semver:RANGE, name:refs/…, "
-        "commit:SHA",
+        "commit:SHA; of an artifact tag:NAME, semver:RANGE, digest:SHA",
     )
     parser.add_argument(
         "--interval", type=seconds, default=10.0, metavar="TIME",

@@ -15,7 +15,7 @@ from pathspec import GitIgnoreSpec
 from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 ALWAYS: Final = (".git/", ".gitignore", ".gitmodules", ".gitattributes")
@@ -26,6 +26,13 @@ DEFAULT: Final = (
     "**/.goreleaser.yml", "**/.sops.yaml", "**/.flux.yaml",
 )  # fmt: skip
 """In force where the source has no patterns of its own."""
+
+
+def matcher(patterns: str | None, place: str) -> Callable[[str], bool]:
+    """Whether a name is to be ignored, by `patterns`, or the default ones. Raises Stalled InvalidSpec, which
+    names `place`.
+    """
+    return _compiled(patterns, place).match_file
 
 
 def remove_ignored(folder: Path, patterns: str | None) -> None:
@@ -51,11 +58,11 @@ def not_ignored(skipped: Iterable[str], patterns: str | None) -> tuple[str, ...]
 
 
 @lru_cache(maxsize=128)
-def _compiled(patterns: str | None) -> GitIgnoreSpec:
+def _compiled(patterns: str | None, place: str = "spec.ignore") -> GitIgnoreSpec:
     lines = DEFAULT if patterns is None else patterns.splitlines()
     # Python's own expressions take exponential time for `*a*a*a*a*b`, and let no other thread run meanwhile.
     try:
         return GitIgnoreSpec.from_lines((*ALWAYS, *lines), backend="re2")
     except (ValueError, re.error, re2.error) as error:
         why = str(error)[:200]
-        raise Stalled("InvalidSpec", f"spec.ignore: cannot be read as patterns: {why}") from error
+        raise Stalled("InvalidSpec", f"{place}: cannot be read as patterns: {why}") from error

@@ -145,7 +145,10 @@ class SourceReconciler:
     ) -> _Stored:
         """The artifact of `revision`: the one that is kept, or a new one."""
         storage, kept = store
-        same_files = resource.status.get("observedIgnore") == spec.ignore
+        same_files = (
+            resource.status.get("observedIgnore") == spec.ignore
+            and resource.status.get("observedLayerSelector", {}) == spec.selection
+        )
         if kept is not None and kept.revision == str(revision) and same_files:
             return _Stored(kept)
         verifier = None if self.verifier is None else await self.verifier(spec, resource.key)
@@ -182,6 +185,8 @@ class SourceReconciler:
         }
         if spec.ignore is not None:
             status["observedIgnore"] = spec.ignore
+        if spec.selection:
+            status["observedLayerSelector"] = spec.selection
         events = () if before.get("digest") == artifact.digest else (_new_artifact(stored),)
         return Result(
             Done(_in_storage(artifact)),

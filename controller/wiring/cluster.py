@@ -49,6 +49,7 @@ from controller.runtime.watches import indexes_of
 from controller.sources.git.factory import GitFactory
 from controller.sources.hosts import Hosts
 from controller.sources.leftovers import Leftovers
+from controller.sources.oci.factory import OciFactory
 from controller.sources.pending import PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import BY_SECRET as SOURCE_BY_SECRET
@@ -201,7 +202,8 @@ def _providers(settings: ControllerSettings, cluster: Cluster) -> dict[str, Prov
         authors=settings.provenance is ProvenanceDetail.FULL,
         hosts=hosts,
     )
-    return {"git": git}
+    oci = OciFactory(cluster.secret, authors=settings.provenance is ProvenanceDetail.FULL)
+    return {"git": git, "oci": oci}
 
 
 def _secret_watches(cluster: Cluster, objects: Cache, health: WatchHealth) -> SecretWatches:

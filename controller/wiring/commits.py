@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.artifacts.archive import pack, unpack
 from controller.artifacts.durable import as_failed
 from controller.sources.git.provider import open_source
+from controller.sources.oci.address import SCHEME
 from controller.sources.temporary import TemporaryFolder
 from controller.wiring.state import Identity, state_folder
 
@@ -25,24 +27,38 @@ async def opened(options: LocalOptions) -> AsyncIterator[tuple[LocalProvider, Pa
     """The source, and the folder for what is kept of it, which is removed afterwards where none was named.
     Raises Setback.
     """
-    source = _source(options)
-    identity = Identity(source.address, options.reference, options.paths)
-    held = contextlib.ExitStack()
-    folder = await asyncio.to_thread(held.enter_context, state_folder(options.state_dir, identity))
-    try:
-        yield source.kept_in(folder), folder
-    finally:
-        await asyncio.to_thread(held.close)
+    async with _source(options) as source:
+        identity = Identity(source.address, options.reference, options.paths)
+        held = contextlib.ExitStack()
+        folder = await asyncio.to_thread(held.enter_context, state_folder(options.state_dir, identity))
+        try:
+            yield source.kept_in(folder), folder
+        finally:
+            await asyncio.to_thread(held.close)
 
 
-def _source(options: LocalOptions) -> LocalProvider:
-    return open_source(
-        options.source,
-        reference=options.reference,
-        mirror_root=Path(),
-        interval=options.interval,
-        paths=options.paths,
-    )
+@contextlib.asynccontextmanager
+async def _source(options: LocalOptions) -> AsyncIterator[LocalProvider]:
+    if not is_artifact(options.source):
+        yield open_source(
+            options.source,
+            reference=options.reference,
+            mirror_root=Path(),
+            interval=options.interval,
+            paths=options.paths,
+        )
+        return
+    # The HTTP client takes long to load, and a Git repository never needs it.
+    module = await asyncio.to_thread(import_module, "controller.wiring.registries")
+    async with module.artifact_source(
+        options.source, reference=options.reference, interval=options.interval, insecure=options.insecure
+    ) as source:
+        yield source
+
+
+def is_artifact(source: str) -> bool:
+    """Whether it names an artifact in a registry."""
+    return source.startswith(SCHEME)
 
 
 async def read_commit(options: LocalOptions) -> tuple[Fetched, Mapping[str, bytes]]:

@@ -20,6 +20,8 @@ class LocalOptions:
     source: str
     reference: str | None = None
     paths: tuple[str, ...] = (".",)
+    insecure: bool = False
+    """Speak plain HTTP with a registry."""
     interval: float = 10.0
     """Seconds between looks at a remote."""
     lenient: bool = False

@@ -13,7 +13,7 @@ from controller.flagsets.compose import Composition, Provenance, compose
 from controller.flagsets.layers import PathRefused, fixed_prefix, normalise, select
 from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.git.git_url import parse_location
-from controller.sources.git.tree import TreeLimits
+from controller.sources.limits import TreeLimits
 from controller.wiring.advice import with_advice
 
 if TYPE_CHECKING:

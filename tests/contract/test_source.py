@@ -1,28 +1,41 @@
-"""What every source promises, on the fake and on Git: in place, through a mirror of a folder, and
-over HTTP.
+"""What every source promises, on the fake, on Git (in place, through a mirror of a folder, and over HTTP) and
+on a container registry.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
+from controller.api.flagsource import LayerSelector, OciReference
 from controller.api.provenance import AUTHOR, SUBJECT
 from controller.runtime.setbacks import Failed, Waiting
 from controller.sources.git.provider import open_source
 from controller.sources.git.reference import Reference
+from controller.sources.oci.address import parse_address
+from controller.sources.oci.connections import Connections
+from controller.sources.oci.credentials import Access
+from controller.sources.oci.provider import OciProvider
+from controller.sources.oci.registry import Registry
 from tests.fakes import FakeRepository, FakeSource
 from tests.git_http import git_server
+from tests.registry.artifacts import flux
+from tests.registry.fixtures import Shelf, registry, shelf
+from tests.registry.front import Answer
 from tests.repositories import Repository
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from controller.sources.provider import Fetched, Provider, Revision, Verifier
+
+
+__all__ = ["registry", "shelf"]
 
 
 class Source(Protocol):
@@ -38,6 +51,9 @@ class Source(Protocol):
 class Place(Protocol):
     """A repository under test; it starts empty."""
 
+    algorithm: str
+    """Of the digests of its revisions, which `commit` returns without it."""
+
     def commit(self, subject: str, branch: str = "main", **files: str) -> str: ...
     def tag(self, name: str) -> None: ...
     def point(self, name: str, oid: str | None) -> None: ...
@@ -46,6 +62,8 @@ class Place(Protocol):
 
 
 class FakePlace:
+    algorithm = "sha1"
+
     def __init__(self) -> None:
         self.repository = FakeRepository()
         self.commit = self.repository.commit
@@ -61,6 +79,8 @@ class FakePlace:
 
 class GitPlace:
     """A real repository; `location` says how it is reached."""
+
+    algorithm = "sha1"
 
     def __init__(self, root: Path, location: str) -> None:
         self.root = root
@@ -92,11 +112,63 @@ class GitPlace:
         )
 
 
-@pytest.fixture(params=["fake", "in place", "mirrored", "http"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    with contextlib.ExitStack() as stack:
+class OciPlace:
+    """A repository of a real registry, whose tags are branches and tags alike."""
+
+    algorithm = "sha256"
+
+    def __init__(self, shelf: Shelf, connections: Connections) -> None:
+        self.shelf = shelf
+        self.connections = connections
+        self.files: dict[str, dict[str, str | bytes]] = {}
+        # It is there, and has no tag.
+        self.commit("nothing", branch="gone")
+        self.point("refs/heads/gone", None)
+
+    def commit(self, subject: str, branch: str = "main", **files: str) -> str:
+        held = self.files.setdefault(branch, dict(self.files.get("main", {})))
+        held |= {name.replace("__", "."): text for name, text in files.items()}
+        artifact = flux(held, authors="Ada <ada@example.com>", title=subject)
+        manifest = artifact.manifest.replace(b"org.opencontainers.image.title", SUBJECT.encode())
+        digest = self.shelf.pusher.push(self.shelf.repository, branch, replace(artifact, manifest=manifest))
+        return digest.removeprefix("sha256:")
+
+    def tag(self, name: str) -> None:
+        self.shelf.pusher.tag(self.shelf.repository, "main", name)
+
+    def point(self, name: str, oid: str | None) -> None:
+        tag = name.rpartition("/")[2]
+        if oid is None:
+            self.shelf.pusher.delete(self.shelf.repository, tag)
+        else:
+            self.shelf.pusher.tag(self.shelf.repository, f"sha256:{oid}", tag)
+
+    def present(self, there: bool) -> None:
+        unknown = Answer(404, body=b'{"errors": [{"code": "NAME_UNKNOWN"}]}')
+        self.shelf.front.instead = lambda asked, answer: None if there else unknown
+
+    def source(self, reference: str | None = None) -> Source:
+        kind, _, value = (reference or "main").rpartition(":")
+        if kind == "semver":
+            ref = OciReference(semver=value)
+        elif kind == "commit":
+            ref = OciReference(digest=f"sha256:{value}")
+        else:
+            ref = OciReference(tag=value.rpartition("/")[2])
+        registry = Registry(parse_address(self.shelf.url, insecure=True), Access(), self.connections)
+        return OciProvider(registry, ref, LayerSelector(), 60.0, interval=0.2)
+
+
+@pytest.fixture(params=["fake", "in place", "mirrored", "http", "registry"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    async with contextlib.AsyncExitStack() as stack:
         if request.param == "fake":
             yield FakePlace()
+            return
+        if request.param == "registry":
+            connections = Connections()
+            stack.push_async_callback(connections.close)
+            yield OciPlace(request.getfixturevalue("shelf"), connections)
             return
         location = str(tmp_path / "repository")
         if request.param == "http":
@@ -128,7 +200,7 @@ def written(folder: Path) -> dict[str, str]:
 
 async def test_the_default_is_the_head_branch_at_its_tip(place: Place) -> None:
     oid = place.commit("first", a__json="1")
-    assert str(await place.source().resolve()) == f"main@sha1:{oid}"
+    assert str(await place.source().resolve()) == f"main@{place.algorithm}:{oid}"
 
 
 async def test_a_fetched_revision_is_its_files_and_its_story(place: Place, tmp_path: Path) -> None:
@@ -148,7 +220,7 @@ async def test_a_branch_is_followed(place: Place, tmp_path: Path) -> None:
     assert await files(source, await source.resolve(), tmp_path / "1") == {"a.json": "side"}
     oid = place.commit("more on the side", branch="dev", a__json="more")
     revision = await source.resolve()
-    assert str(revision) == f"dev@sha1:{oid}"
+    assert str(revision) == f"dev@{place.algorithm}:{oid}"
     assert await files(source, revision, tmp_path / "2") == {"a.json": "more"}
 
 
@@ -160,7 +232,7 @@ async def test_a_tag_is_the_commit_that_it_marks(place: Place, tmp_path: Path, r
     place.tag("v2.0.0")
     source = place.source(reference)
     revision = await source.resolve()
-    assert revision.digest == f"sha1:{oid}"
+    assert revision.digest == f"{place.algorithm}:{oid}"
     assert await files(source, revision, tmp_path / "into") == {"a.json": "1"}
 
 
@@ -169,13 +241,13 @@ async def test_a_pinned_commit_is_fetched_though_nothing_points_at_it(place: Pla
     place.commit("second", a__json="2")
     source = place.source(f"commit:{oid}")
     revision = await source.resolve()
-    assert str(revision) == f"sha1:{oid}"
+    assert str(revision) == f"{place.algorithm}:{oid}"
     assert await files(source, revision, tmp_path / "into") == {"a.json": "1"}
 
 
 async def test_a_commit_that_never_was_is_gone(place: Place, tmp_path: Path) -> None:
-    place.commit("first")
-    source = place.source("commit:" + "0123456789" * 4)
+    digits = len(place.commit("first"))
+    source = place.source("commit:" + ("0123456789" * 7)[:digits])
     with pytest.raises(Failed, match="0123456789") as setback:
         await files(source, await source.resolve(), tmp_path / "into")
     assert setback.value.reason == "RevisionGone"
@@ -197,7 +269,7 @@ async def test_a_deleted_branch_fails_and_says_which_there_are(place: Place) -> 
     source = place.source("dev")
     await source.resolve()
     place.point("refs/heads/dev", None)
-    with pytest.raises(Failed, match="no branch 'dev'; branches: main") as setback:
+    with pytest.raises(Failed, match=r"no (branch|tag) 'dev'; (branches|tags): main") as setback:
         await source.resolve()
     assert setback.value.reason == "ReferenceNotFound"
 
@@ -220,7 +292,7 @@ async def test_a_repository_that_vanishes_fails_and_may_come_back(place: Place) 
         await source.resolve()
     assert setback.value.reason == "RepositoryNotFound"
     place.present(True)
-    assert (await source.resolve()).digest == f"sha1:{oid}"
+    assert (await source.resolve()).digest == f"{place.algorithm}:{oid}"
 
 
 async def test_changes_begins_at_once_and_tells_of_a_commit(place: Place) -> None:
@@ -230,7 +302,7 @@ async def test_changes_begins_at_once_and_tells_of_a_commit(place: Place) -> Non
         changes = source.changes()
         await anext(changes)
         oid = place.commit("second")
-        while (await source.resolve()).digest != f"sha1:{oid}":
+        while (await source.resolve()).digest != f"{place.algorithm}:{oid}":
             await anext(changes)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from controller.cli import VERBS, module_of
+from controller.cli.logins import PASSWORD
 from controller.settings import ControllerSettings, ProxySettings
 from evaluator.http.server.limits import Limits
 from evaluator.server import context, metrics, requests, rpcs, state_metrics
@@ -35,6 +36,7 @@ NO_CODES: Final = {"e-0", "utf-8"}
 """Constants that look like a problem's code and are none."""
 OF_BENCHMARKS: Final = {"FLAGD_BINARY", "FLAGD_PROXY_BINARY"}
 OF_TESTS: Final = {"FLAGSTAFF_REWRITE"}
+OF_VERBS: Final = {PASSWORD}
 OF_OTHERS: Final = {"--server-side"}
 """Options of other people's commands that a page names."""
 MOST_LINES: Final = {"README.md": 200, "docs/architecture.md": 120}
@@ -130,7 +132,7 @@ def test_every_environment_variable_on_a_page_is_read() -> None:
         for settings in (ControllerSettings, ProxySettings)
         for name in settings.model_fields
     }
-    known = {option.variable for option in OPTIONS} | of_processes | OF_BENCHMARKS | OF_TESTS
+    known = {option.variable for option in OPTIONS} | of_processes | OF_BENCHMARKS | OF_TESTS | OF_VERBS
     assert found - known == set()
 
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final
 from controller.api.flagsource import DEFAULT_BRANCH
 from controller.runtime.helpers import Helpers
 from controller.runtime.setbacks import Stalled
-from controller.sources.git.deadline import Deadline
+from controller.sources.deadline import Deadline
 from controller.sources.git.git_url import Transport, parse_location
 from controller.sources.git.http_listing import HttpListing
 from controller.sources.git.limited import HELPERS, MODULE, LimitedReader
 from controller.sources.git.ls_remote_cache import LsRemoteCache
 from controller.sources.git.mirror import remove_mirror, sweep_mirrors
-from controller.sources.git.places import Places
 from controller.sources.git.provider import GitProvider
 from controller.sources.git.reference import Reference
 from controller.sources.git.secrets import credentials_from, with_proxy
+from controller.sources.places import Places
 from controller.sources.secrets import Secrets
 from controller.sources.temporary import sweep_temporary
 

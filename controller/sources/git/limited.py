@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.runtime.helpers import Helpers
-    from controller.sources.git.deadline import Deadline
-    from controller.sources.git.places import Places
-    from controller.sources.git.tree import TreeLimits
+    from controller.sources.deadline import Deadline
+    from controller.sources.limits import TreeLimits
+    from controller.sources.places import Places
     from controller.sources.provider import Fetched, Revision
 
 HELPERS: Final = 2

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from controller.sources.freshness import Freshness
     from controller.sources.git.ls_remote import References
-    from controller.sources.git.places import Places
     from controller.sources.git.program import GitProgram
+    from controller.sources.places import Places
 
 _Question: TypeAlias = "tuple[GitProgram, tuple[str, ...]]"
 

@@ -20,12 +20,13 @@ from controller.sources.git.complaints import LIMIT, UNADVERTISED
 from controller.sources.git.program import BrokenMirrorError, GitProgram
 from controller.sources.git.reference import HEADS, TAGS, Reference
 from controller.sources.git.repository import open_mirror
-from controller.sources.git.tree import DAMAGE, TreeLimits, TreeReader, read_in_thread
+from controller.sources.git.tree import DAMAGE, TreeReader, read_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
     from pathlib import Path
 
+    from controller.sources.limits import TreeLimits
     from controller.sources.provider import Fetched, Revision
 
 UNUSED: Final = 7 * 86_400.0

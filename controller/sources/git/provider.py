@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pygit2
 
 from controller.runtime.setbacks import Failed
-from controller.sources.git.deadline import Deadline
+from controller.sources.deadline import Deadline
 from controller.sources.git.git_url import Credentials, Location, parse_location
 from controller.sources.git.ls_remote import References, choose_among, narrowed, parse
 from controller.sources.git.mirror import Mirror
@@ -23,8 +23,10 @@ from controller.sources.git.repository import (
     list_references,
     open_repository,
 )
-from controller.sources.git.tree import DAMAGE, TreeLimits, read_in_thread, without_author
-from controller.sources.git.watch import polled, watched
+from controller.sources.git.tree import DAMAGE, read_in_thread, without_author
+from controller.sources.git.watch import watched
+from controller.sources.limits import TreeLimits
+from controller.sources.polled import polled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping

@@ -4,15 +4,14 @@ references.
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import semantic_version
-
 from controller.runtime.setbacks import Failed, Stalled, Waiting
+from controller.sources.listed import listed, near
 from controller.sources.provider import Revision
+from controller.sources.versions import highest, parse_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,7 +23,6 @@ KINDS = ("branch", "tag", "semver", "name", "commit")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 # What `git check-ref-format` refuses, and a leading dash, which a program could take for an option.
 _BAD_NAME = re.compile(r"""^-|^/|/$|//|\.\.|@\{|\.$|(^|/)\.|\.lock(/|$)|^@$|[\x00-\x20\x7f~^:?*\[\\]""")
-_LISTED_NAMES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class Reference:
             message = f"{self.commit!r} is not a commit id; write all 40 hexadecimal digits"
             raise Stalled("InvalidReference", message)
         if self.semver is not None:
-            _range(self.semver)
+            parse_range(self.semver)
 
     @classmethod
     def parse(cls, text: str | None) -> Reference:
@@ -128,7 +126,7 @@ def _revision(name: str, oid: str) -> Revision:
 def _by_name(refs: Mapping[str, str], name: str) -> Revision:
     if name in refs:
         return _revision(name, refs[name])
-    raise Failed("ReferenceNotFound", f"no reference {name!r}; {_near(name, refs, 'references')}")
+    raise Failed("ReferenceNotFound", f"no reference {name!r}; {near(name, refs, 'references')}")
 
 
 def _short(refs: Mapping[str, str], prefix: str, name: str) -> Revision:
@@ -137,7 +135,7 @@ def _short(refs: Mapping[str, str], prefix: str, name: str) -> Revision:
     (kind, kinds), (other, other_prefix) = (
         (("branch", "branches"), ("tag", TAGS)) if prefix == HEADS else (("tag", "tags"), ("branch", HEADS))
     )
-    message = f"no {kind} {name!r}; {_near(name, _under(refs, prefix), kinds)}"
+    message = f"no {kind} {name!r}; {near(name, _under(refs, prefix), kinds)}"
     if other_prefix + name in refs:
         message += f"; there is a {other} of that name: write {other}:{name}"
     elif _COMMIT.fullmatch(name):
@@ -151,61 +149,19 @@ def _default(refs: Mapping[str, str], head: str | None) -> Revision:
         return _revision(name, refs[head])
     if head is None and "HEAD" in refs:
         return _revision("", refs["HEAD"])
-    branches = _listed(_under(refs, HEADS), "branches")
+    branches = listed(_under(refs, HEADS), "branches")
     why = f"HEAD points to {head!r}, which does not exist" if head else "HEAD points to no branch"
     raise Failed("ReferenceNotFound", f"{why}; name a branch; {branches}")
 
 
 def _highest(refs: Mapping[str, str], text: str) -> Revision:
-    wanted = _range(text)
     tags = _under(refs, TAGS)
-    found = [
-        (version.precedence_key, tag)
-        for tag in tags
-        if (version := _version(tag)) is not None and wanted.match(version)
-    ]
-    if not found:
-        message = f"no tag matches the version range {text!r}; {_listed(tags, 'tags')}"
+    tag = highest(tags, text)
+    if tag is None:
+        message = f"no tag matches the version range {text!r}; {listed(tags, 'tags')}"
         raise Failed("ReferenceNotFound", message)
-    _, tag = max(found)
     return _revision(tag, refs[TAGS + tag])
-
-
-def _version(tag: str) -> semantic_version.Version | None:
-    try:
-        return semantic_version.Version(tag.removeprefix("v"))
-    except ValueError:
-        return None
-
-
-def _range(text: str) -> semantic_version.NpmSpec:
-    """Also what Flux's users write: commas for "and", a space after an operator, a `v` before a number, `-0`
-    at an end.
-    """
-    plain = re.sub(r"([<>=~^])\s+(?=[\dv])", r"\1", text.replace(",", " "))
-    plain = re.sub(r"(?<![\w.+-])v(?=\d)", "", plain)
-    # The library finds nothing between two prereleases; `<1.1.0-0` and `<1.1.0` leave out the same versions.
-    plain = re.sub(r"<(\d+\.\d+\.\d+)-0(?=\s|$)", r"<\1", " ".join(plain.split()))
-    try:
-        return semantic_version.NpmSpec(plain)
-    except ValueError:
-        message = f"{text!r} is not a version range; write for example '>=1.0 <2', '1.x' or '^2.1'"
-        raise Stalled("InvalidReference", message) from None
 
 
 def _under(refs: Iterable[str], prefix: str) -> list[str]:
     return sorted(name.removeprefix(prefix) for name in refs if name.startswith(prefix))
-
-
-def _near(wanted: str, names: Iterable[str], kinds: str) -> str:
-    known = sorted(names)
-    near = difflib.get_close_matches(wanted, known[:1000], n=1)
-    question = f"did you mean {near[0]!r}? " if near else ""
-    return question + _listed(known, kinds)
-
-
-def _listed(names: list[str], kinds: str) -> str:
-    if not names:
-        return f"there are no {kinds}"
-    more = f" and {len(names) - _LISTED_NAMES} more" if len(names) > _LISTED_NAMES else ""
-    return f"{kinds}: {', '.join(names[:_LISTED_NAMES])}{more}"

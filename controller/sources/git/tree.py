@@ -23,27 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
+    from controller.sources.limits import TreeLimits
+
 DAMAGE = (pygit2.GitError, KeyError, ValueError, OSError)
 """What libgit2 raises where an object is missing or broken, or its file cannot be read."""
 _LAST_SECOND = 253_402_300_799  # of the year 9999, the last a datetime can hold
 _SHOWN_SUBJECT: Final = 50
 """Characters."""
-
-
-@dataclass(frozen=True, slots=True)
-class TreeLimits:
-    """How much of a tree is read."""
-
-    entries: int = 10_000
-    """Files, folders and whatever else a tree lists."""
-    file_bytes: int = 16 * 1024**2
-    """A larger file is skipped; all other limits refuse the whole tree."""
-    total_bytes: int = 128 * 1024**2
-    """Of all files, those that are skipped for their size too: they are in the copy of a remote."""
-    depth: int = 64
-    """Folders within folders."""
-    listing_bytes: int = 16 * 1024**2
-    """Of the commit, and of any one folder's own listing."""
 
 
 class TreeReader(Protocol):

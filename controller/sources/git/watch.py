@@ -23,15 +23,6 @@ _WATCHED_FILES = {"HEAD", "packed-refs"}
 _random = secrets.SystemRandom()
 
 
-async def polled(interval: float) -> AsyncIterator[None]:
-    """At once, then every `interval` seconds, up to a tenth sooner or later, so that many do not
-    ask in step.
-    """
-    while True:
-        yield
-        await asyncio.sleep(interval * _random.uniform(0.9, 1.1))
-
-
 async def watched(path: Path, interval: float) -> AsyncIterator[None]:
     """At once, then within some 50 ms of a change to the references of the repository at `path`, and every
     interval.

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.runtime.setbacks import Failed
+from controller.sources.deadline import Deadline
 from controller.sources.git import http_listing
-from controller.sources.git.deadline import Deadline
 from controller.sources.git.git_url import Credentials, parse_location
 from controller.sources.git.http_listing import HttpListing, parse_advertisement
 from controller.sources.git.ls_remote import References, parse

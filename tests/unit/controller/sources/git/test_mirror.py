@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from controller.runtime.setbacks import Failed, Stalled
-from controller.sources.git.deadline import Deadline
+from controller.sources.deadline import Deadline
 from controller.sources.git.git_url import Credentials, parse_location
 from controller.sources.git.mirror import UNUSED, Mirror, sweep_mirrors
 from controller.sources.git.process import ProcessLimits
 from controller.sources.git.program import GitProgram
 from controller.sources.git.reference import Reference
-from controller.sources.git.tree import TreeLimits
+from controller.sources.limits import TreeLimits
 from controller.sources.provider import Revision
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository

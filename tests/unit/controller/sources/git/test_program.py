@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.runtime.setbacks import Failed, Stalled
+from controller.sources.deadline import Deadline
 from controller.sources.git.complaints import is_damage, limit_of, reason_of, shown
-from controller.sources.git.deadline import Deadline
 from controller.sources.git.git_url import Credentials, parse_location
 from controller.sources.git.process import MAX_COMPLAINT, ProcessLimits, run
 from controller.sources.git.program import BrokenMirrorError, GitProgram

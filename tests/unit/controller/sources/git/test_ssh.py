@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.runtime.setbacks import Failed
-from controller.sources.git.deadline import Deadline
+from controller.sources.deadline import Deadline
 from controller.sources.git.git_url import Credentials, Transport, parse_location
 from controller.sources.git.program import GitProgram
 from controller.sources.git.secrets import credentials_from

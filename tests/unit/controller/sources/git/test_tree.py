@@ -10,7 +10,8 @@ from pygit2.enums import FileMode, ObjectType
 
 from controller.api.provenance import COMMITTED_AT, SUBJECT
 from controller.runtime.setbacks import Failed, Stalled
-from controller.sources.git.tree import DAMAGE, TreeLimits, fixed_prefixes, write_commit
+from controller.sources.git.tree import DAMAGE, fixed_prefixes, write_commit
+from controller.sources.limits import TreeLimits
 from controller.sources.provider import Fetched, Revision
 from tests.repositories import Repository
 

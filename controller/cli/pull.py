@@ -1,0 +1,47 @@
+"""`flagstaff pull`: the files of an artifact in a container registry."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controller.cli.arguments import add_insecure_argument
+from controller.cli.logins import add_login_arguments, login_of
+from controller.runtime.setbacks import Setback
+from controller.wiring.publishing import pull
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("target", metavar="SOURCE", help="oci://HOST/REPOSITORY:TAG, or …@sha256:DIGEST")
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="DIR", help="an empty folder, or one that is made"
+    )
+    add_insecure_argument(parser)
+    add_login_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the revision that was pulled; exit 0, 2 for wrong usage or a folder that cannot be written, 3
+    where the registry refuses or the artifact cannot be read.
+    """
+    try:
+        login = login_of(arguments)
+        target, output = arguments.target, arguments.output
+        fetched = asyncio.run(pull(target, output, insecure=arguments.insecure, login=login))
+    except ValueError as error:
+        print(f"flagstaff pull: {error}", file=sys.stderr)
+        return 2
+    except Setback as setback:
+        print(f"flagstaff pull: {setback.message}", file=sys.stderr)
+        return 3
+    for each in fetched.skipped:
+        print(f"flagstaff pull: left out {each}", file=sys.stderr)
+    print(fetched.revision)
+    return 0

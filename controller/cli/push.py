@@ -1,0 +1,64 @@
+"""`flagstaff push`: a folder of definitions as an artifact in a container registry."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controller.cli.arguments import add_insecure_argument
+from controller.cli.logins import add_login_arguments, login_of
+from controller.runtime.setbacks import Setback
+from controller.wiring.publishing import PushOptions, push
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("target", metavar="TARGET", help="oci://HOST/REPOSITORY:TAG")
+    parser.add_argument(
+        "--path", type=Path, default=Path(), metavar="DIR",
+        help="the folder that is pushed, without what its .sourceignore names (default: this one)",
+    )  # fmt: skip
+    for name, what in (
+        ("--source", "URL of the repository that the folder is of"),
+        ("--revision", "the revision of it, such as main@sha1:COMMIT"),
+        ("--author", "who made that, as 'Name <mail>'"),
+    ):
+        parser.add_argument(
+            name, metavar="TEXT", help=f"{what} (default: what the folder's Git repository says)"
+        )
+    add_insecure_argument(parser)
+    add_login_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what was pushed, with its digest; exit 0, 2 for wrong usage or a folder that cannot be pushed, 3
+    where the registry refuses.
+    """
+    try:
+        options = PushOptions(
+            arguments.target,
+            arguments.path,
+            arguments.insecure,
+            login_of(arguments),
+            arguments.source,
+            arguments.revision,
+            arguments.author,
+        )
+        pushed = asyncio.run(push(options))
+    except ValueError as error:
+        print(f"flagstaff push: {error}", file=sys.stderr)
+        return 2
+    except Setback as setback:
+        print(f"flagstaff push: {setback.message}", file=sys.stderr)
+        return 3
+    if pushed.changed:
+        text = f"{arguments.path} has changes that are not committed: its revision is told as -dirty"
+        print(f"flagstaff push: {text}", file=sys.stderr)
+    print(pushed.reference)
+    return 0

@@ -1,0 +1,1 @@
+"""Artifacts in a container registry, as a source."""

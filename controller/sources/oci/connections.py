@@ -1,0 +1,121 @@
+"""Connections to registries, and what they let us in with: shared by all looks. One event loop's."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from cachetools import TLRUCache
+
+from controller.runtime.setbacks import Stalled
+from controller.sources.temporary import TemporaryFolder
+
+if TYPE_CHECKING:
+    from yarl import URL
+
+    from controller.sources.oci.credentials import Access
+
+_AGENT: Final = "flagstaff"
+_MOST_KEPT: Final = 4096
+_USED: Final = 0.8
+"""Of a token's life."""
+
+
+class Connections:
+    """Kept open for a while; tokens are kept for most of the time that they are good for."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+        self._proxies = getproxies()
+        clock = asyncio.get_running_loop().time
+        self._kept: TLRUCache[tuple[object, ...], tuple[str, float]] = TLRUCache(
+            _MOST_KEPT, ttu=lambda _, value, now: now + value[1] * _USED, timer=clock
+        )
+
+    def kept(self, key: tuple[object, ...]) -> str | None:
+        """The value of the header Authorization that let `key` in before."""
+        found = self._kept.get(key)
+        return None if found is None else found[0]
+
+    def keep(self, key: tuple[object, ...], authorization: str, seconds: float) -> None:
+        """It lets `key` in for so long."""
+        self._kept[key] = (authorization, seconds)
+
+    def drop(self, key: tuple[object, ...]) -> None:
+        """It lets `key` in no more."""
+        self._kept.pop(key, None)
+
+    def request(
+        self, method: str, url: URL, *, headers: dict[str, str], access: Access, **more: Any
+    ) -> Any:  # aiohttp's own context manager
+        """One request, which follows no redirect. Raises Stalled (InvalidSecret, InvalidProxy) for
+        certificates and a proxy that cannot be used.
+        """
+        if self._session is None:
+            # Blobs are compressed by whoever made them, and their digest is that of the bytes as they come.
+            self._session = aiohttp.ClientSession(
+                # Registries that never answer must not keep the others waiting.
+                connector=aiohttp.TCPConnector(limit=0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(None),
+                auto_decompress=False,
+            )
+        tls = (access.authority, access.certificate, access.certificate_key)
+        context = _context(*tls) if any(tls) else True
+        headers = {"User-Agent": _AGENT, "Accept-Encoding": "identity", **headers}
+        return self._session.request(
+            method,
+            url,
+            headers=headers,
+            ssl=context,
+            proxy=self._proxy(url),
+            allow_redirects=False,
+            **more,
+        )
+
+    def _proxy(self, url: URL) -> str | None:
+        """The environment's proxy for a URL."""
+        if proxy_bypass(url.host or "", self._proxies):
+            return None
+        proxy = self._proxies.get(url.scheme)
+        if proxy is not None and not proxy.startswith(("http://", "https://")):
+            message = f"the proxy that the environment names for {url.scheme} is no http proxy"
+            raise Stalled("InvalidProxy", message)
+        return proxy
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+
+@lru_cache(maxsize=64)
+def _context(authority: str, certificate: str, key: str) -> ssl.SSLContext:
+    """The system's authorities and `authority`, and our own certificate; PEM, or empty."""
+    try:
+        context = ssl.create_default_context()
+        if authority:
+            context.load_verify_locations(cadata=authority)
+        if certificate:
+            _load_certificate(context, certificate, key)
+    except (ssl.SSLError, OSError) as error:
+        reason = getattr(error, "reason", None) or "they do not fit together"
+        message = f"the certificates of certSecretRef cannot be used: {reason}"
+        raise Stalled("InvalidSecret", message) from error
+    return context
+
+
+def _load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    # The ssl module takes a client's certificate from files alone.
+    folder = TemporaryFolder.make()
+    try:
+        own, private = folder.path / "tls.crt", folder.path / "tls.key"
+        own.write_text(certificate, encoding="utf-8")
+        private.write_text(key, encoding="utf-8")
+        context.load_cert_chain(own, private)
+    finally:
+        folder.remove()

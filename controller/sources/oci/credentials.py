@@ -1,0 +1,96 @@
+"""Docker's configuration (`~/.docker/config.json`, and Secrets of type kubernetes.io/dockerconfigjson) as a
+login. Pure.
+
+No message repeats a value.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from controller.runtime.setbacks import Stalled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.sources.oci.address import Address
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A name and a password or token; neither is ever printed."""
+
+    username: str = field(repr=False)
+    password: str = field(repr=False)
+
+    @property
+    def basic(self) -> str:
+        """The value of the header Authorization."""
+        pair = f"{self.username}:{self.password}"
+        return f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What to prove oneself with, and whom to believe."""
+
+    login: Login | None = None
+    authority: str = field(default="", repr=False)
+    """PEM: whom to believe about the server's certificate, beside the system's authorities."""
+    certificate: str = field(default="", repr=False)
+    """PEM, with any intermediates: the client's own."""
+    certificate_key: str = field(default="", repr=False)
+
+    @property
+    def elsewhere(self) -> Access:
+        """What is left of it for a host that is not the registry's own."""
+        return Access(authority=self.authority)
+
+
+def login_from(name: str, content: bytes, address: Address) -> Login | None:
+    """The login for `address` of the Docker configuration called `name`; None: it has none. Raises Stalled
+    (InvalidSecret).
+    """
+    try:
+        configuration = json.loads(content)
+    except (ValueError, RecursionError):
+        raise _invalid(name, "is not JSON") from None
+    if not isinstance(configuration, dict):
+        raise _invalid(name, "is not an object")
+    logins = configuration.get("auths") or {}
+    if not isinstance(logins, dict):
+        raise _invalid(name, "'auths' is not an object")
+    known = {_plain(str(key)): entry for key, entry in logins.items()}
+    for wanted in address.logins:
+        if isinstance(entry := known.get(wanted), dict) and entry:
+            return _login(name, wanted, entry)
+    return None
+
+
+def _login(name: str, host: str, entry: Mapping[str, Any]) -> Login:
+    username, password = str(entry.get("username", "")), str(entry.get("password", ""))
+    if not username:
+        try:
+            pair = base64.b64decode(str(entry.get("auth", "")), validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            raise _invalid(name, f"'auth' of {host} is not Base64") from None
+        username, _, password = pair.partition(":")
+    if not username or not password:
+        raise _invalid(name, f"{host} has no username and password, and no 'auth' with both")
+    if not (username + password).isprintable():
+        raise _invalid(name, f"the login of {host} contains a line break or a control character")
+    return Login(username, password)
+
+
+def _plain(key: str) -> str:
+    """`https://index.docker.io/v1/` and the like as a host, and what may follow it."""
+    bare = key.partition("://")[2] or key
+    return bare.strip("/").removesuffix("/v1").removesuffix("/v2")
+
+
+def _invalid(name: str, why: str) -> Stalled:
+    return Stalled("InvalidSecret", f"{name}: {why}")

@@ -1,0 +1,84 @@
+"""A FlagSource's `spec.oci` and Secrets as a source that can be read."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from controller.sources.deadline import Deadline
+from controller.sources.oci.address import parse_address
+from controller.sources.oci.connections import Connections
+from controller.sources.oci.credentials import Access, login_from
+from controller.sources.oci.provider import OciProvider
+from controller.sources.oci.registry import Registry
+from controller.sources.places import Places
+from controller.sources.secret_texts import SecretTexts, Tls
+from controller.sources.secrets import Secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from datetime import datetime
+
+    from controller.api.flagsource import OciSpec
+    from controller.api.meta import ObjectKey
+    from controller.sources.oci.address import Address
+    from controller.sources.oci.credentials import Login
+    from controller.sources.provider import Look
+
+FETCHES_AT_ONCE: Final = 8
+"""Each takes some 17 MB at most: the largest file that is read, and buffers."""
+_DOCKER_CONFIG: Final = ".dockerconfigjson"
+
+
+class OciFactory:
+    """Opens artifacts; all share connections and the tokens that were given to them."""
+
+    def __init__(
+        self, secret: Callable[[str, str], Awaitable[Mapping[str, bytes] | None]], *, authors: bool = True
+    ) -> None:
+        """`secret`: (namespace, name) -> a Secret's content, None if there is none; raises Failed. `authors`:
+        whether status and Events name authors.
+        """
+        self.connections = Connections()
+        self._secrets = Secrets(secret)
+        self._places = Places(FETCHES_AT_ONCE)
+        self._authors = authors
+
+    async def open(self, spec: OciSpec, look: Look) -> OciProvider:
+        """The source that `spec` and its Secrets describe. Raises Setback."""
+        address, namespace = parse_address(spec.url, insecure=spec.insecure), look.key.namespace
+        tls = Tls("", "", "")
+        if spec.cert_secret_ref is not None:
+            field = "spec.oci.certSecretRef"
+            tls = SecretTexts(*await self._secrets.content(spec.cert_secret_ref, namespace, field)).tls()
+        access = Access(await self._login(spec, address, namespace), *tls)
+        return OciProvider(
+            Registry(address, access, self.connections),
+            spec.ref,
+            spec.layer_selector,
+            look.timeout,
+            Deadline(look.timeout, str(address)),
+            partial(self._places.place, namespace),
+            authors=self._authors,
+        )
+
+    def forget(self, key: ObjectKey) -> None:
+        """Nothing is kept of one source."""
+
+    async def sweep(self, now: datetime) -> None:
+        """Nothing is kept."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.connections.close()
+
+    async def _login(self, spec: OciSpec, address: Address, namespace: str) -> Login | None:
+        if spec.secret_ref is None:
+            return None
+        name, content = await self._secrets.content(spec.secret_ref, namespace, "spec.oci.secretRef")
+        secret = SecretTexts(name, content)
+        secret.required(_DOCKER_CONFIG, "for a registry")
+        login = login_from(f"Secret {name}", content[_DOCKER_CONFIG], address)
+        if login is None:
+            raise secret.invalid(f"{_DOCKER_CONFIG!r} has no login for {address.host}")
+        return login

@@ -1,0 +1,126 @@
+"""The manifest of an artifact (github.com/opencontainers/image-spec): which of its layers holds the files,
+and what it says about them. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
+from controller.runtime.setbacks import Stalled
+from controller.sources.oci.address import DIGEST
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_IMAGE: Final = "org.opencontainers.image"
+TITLE: Final = f"{_IMAGE}.title"
+"""The name of a file that is a layer, as `oras push` writes it."""
+SOURCE: Final = f"{_IMAGE}.source"
+REVISION: Final = f"{_IMAGE}.revision"
+CREATED: Final = f"{_IMAGE}.created"
+AUTHORS: Final = f"{_IMAGE}.authors"
+FLUX_CONFIG: Final = "application/vnd.cncf.flux.config.v1+json"
+FLUX_CONTENT: Final = "application/vnd.cncf.flux.content.v1.tar+gzip"
+
+_KEPT: Final = (SOURCE, REVISION, SUBJECT)
+"""Annotations that keep their names."""
+_LONGEST: Final = 500
+_LISTED: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The layer that holds the files."""
+
+    media_type: str
+    digest: str
+    """`sha256:<64 hexadecimal digits>`."""
+    size: int
+    """Bytes."""
+    title: str = ""
+    """The name of the file that it is, where somebody gave it one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What an artifact consists of."""
+
+    layer: Layer
+    annotations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """For `status.artifact.metadata`."""
+        told = {key: self.annotations.get(key, "") for key in _KEPT}
+        told[AUTHOR] = self.annotations.get(AUTHORS, "")
+        told[COMMITTED_AT] = _moment(self.annotations.get(CREATED, ""))
+        return {key: _printable(text) for key, text in told.items() if text}
+
+    @property
+    def summary(self) -> str:
+        """What it was made of, in words: `artifact of main@sha1:… of https://…`; empty: it does not say."""
+        told = (self.annotations.get(REVISION, ""), self.annotations.get(SOURCE, ""))
+        words = " of ".join(_printable(each) for each in told if each)
+        return f"artifact of {words}" if words else ""
+
+
+def read_manifest(content: bytes, media_type: str | None = None) -> Manifest:
+    """The manifest, with its first layer, or the first of `media_type`. Raises Stalled (InvalidArtifact)."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        raise _invalid("its manifest is not JSON") from None
+    if not isinstance(found, dict):
+        raise _invalid("its manifest is not an object")
+    if "manifests" in found:
+        raise _invalid("it is an index of several images, of which none is chosen")
+    layers = found.get("layers")
+    if not isinstance(layers, list) or not layers:
+        raise _invalid("its manifest has no layers")
+    annotations = found.get("annotations") or {}
+    texts = (
+        {str(key): str(text) for key, text in annotations.items()} if isinstance(annotations, dict) else {}
+    )
+    return Manifest(_chosen(layers, media_type), texts)
+
+
+def _chosen(layers: list[Any], media_type: str | None) -> Layer:
+    known = [layer for layer in layers if isinstance(layer, dict)]
+    for layer in known:
+        if media_type is None or layer.get("mediaType") == media_type:
+            return _layer(layer)
+    types = ", ".join(_printable(str(layer.get("mediaType")))[:100] for layer in known[:_LISTED])
+    raise _invalid(f"no layer has the media type {media_type!r} of layerSelector; its layers have {types}")
+
+
+def _layer(layer: Mapping[str, Any]) -> Layer:
+    digest, size = layer.get("digest"), layer.get("size")
+    if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+        raise _invalid("its layer has no sha256 digest")
+    if not isinstance(size, int) or size < 0:
+        raise _invalid("its layer has no size")
+    annotations = layer.get("annotations") or {}
+    title = annotations.get(TITLE, "") if isinstance(annotations, dict) else ""
+    return Layer(str(layer.get("mediaType", "")), digest, size, str(title))
+
+
+def _moment(text: str) -> str:
+    """In UTC; empty for what is no moment."""
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC).isoformat()
+    except (ValueError, OverflowError):
+        return ""
+
+
+def _invalid(why: str) -> Stalled:
+    return Stalled("InvalidArtifact", why)
+
+
+def _printable(text: str) -> str:
+    # Shown on terminals: an annotation must not be able to send escape codes there.
+    return "".join(character if character.isprintable() else " " for character in text)[:_LONGEST]

@@ -1,0 +1,189 @@
+"""An artifact in a container registry as a source."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import re2
+
+from controller.api.provenance import AUTHOR
+from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused
+from controller.artifacts.durable import as_failed
+from controller.runtime.setbacks import Failed, Stalled, Waiting
+from controller.sources.deadline import Deadline
+from controller.sources.limits import TreeLimits
+from controller.sources.listed import listed, near
+from controller.sources.oci.address import DEFAULT_TAG
+from controller.sources.oci.layer import copy, extract
+from controller.sources.oci.manifest import read_manifest
+from controller.sources.oci.registry import Gone
+from controller.sources.polled import polled
+from controller.sources.provider import Fetched, Revision
+from controller.sources.temporary import TemporaryFolder
+from controller.sources.versions import highest, parse_range
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from controller.api.flagsource import LayerSelector, OciReference
+    from controller.sources.oci.manifest import Layer
+    from controller.sources.oci.registry import Registry
+    from controller.sources.provider import LineAuthor, Verifier
+
+
+@dataclass(frozen=True, slots=True)
+class OciProvider:
+    """One repository of a registry at one reference. Implements `LocalProvider`."""
+
+    registry: Registry
+    reference: OciReference
+    selector: LayerSelector
+    timeout: float
+    """Seconds for all steps of a look, or for one where there is no deadline."""
+    deadline: Deadline | None = field(default=None, compare=False)
+    """For all steps together, where the provider is opened for one look."""
+    place: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
+    """Entered for as long as a fetch takes."""
+    interval: float = 10.0
+    """Seconds between two looks in local mode."""
+    limits: TreeLimits = field(default_factory=TreeLimits)
+    authors: bool = True
+    """Whether what is fetched names its author."""
+
+    @property
+    def shows_every_push(self) -> bool:
+        """A tag that was pushed may be no version of the range."""
+        return self.reference.digest is not None or self.reference.semver is None
+
+    async def resolve(self) -> Revision:
+        """Ask for the digest of a tag; a pinned digest needs no look. Raises Setback."""
+        ref = self.reference
+        if ref.digest is not None:
+            return Revision("", ref.digest)
+        async with self._running():
+            tag = await self._highest(ref.semver) if ref.semver is not None else ref.tag or DEFAULT_TAG
+            try:
+                return Revision(tag, await self.registry.digest_of(tag))
+            except Gone as gone:
+                raise await self._no_tag(tag, gone) from gone
+
+    async def fetch(self, revision: Revision, into: Path, verifier: Verifier | None = None) -> Fetched:
+        """Write the files of `revision` below the empty folder `into`. Raises Setback."""
+        async with self.place():
+            try:
+                async with self._running():
+                    content = await self.registry.manifest(revision.digest)
+            except Gone as gone:
+                message = f"{revision} is not, or no longer, in the registry: {gone.message}"
+                raise Failed("RevisionGone", message) from gone
+            if verifier is not None:
+                await verifier.verify(revision, content)
+            manifest = read_manifest(content, self.selector.media_type)
+            skipped = await self._write(manifest.layer, into)
+        metadata, summary = manifest.metadata, manifest.summary
+        if not self.authors:
+            metadata.pop(AUTHOR, None)
+        return Fetched(revision, metadata, summary, skipped, content)
+
+    @property
+    def address(self) -> str:
+        """What tells it from other sources."""
+        return self.shown
+
+    @property
+    def shown(self) -> str:
+        """The repository, and what of it is followed."""
+        ref = self.reference
+        if ref.digest is not None:
+            return f"{self.registry.address}@{ref.digest}"
+        return f"{self.registry.address}:{ref.semver or ref.tag or DEFAULT_TAG}"
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The part of a FlagSource that stands for it."""
+        address = self.registry.address
+        reference = self.reference.model_dump(by_alias=True, exclude_none=True)
+        return {"oci": {"url": str(address), "ref": reference, "insecure": address.insecure}}
+
+    def kept_in(self, folder: Path) -> OciProvider:
+        """Nothing is kept between two looks."""
+        del folder
+        return self
+
+    def whole(self) -> OciProvider:
+        """All files are read in any case."""
+        return self
+
+    def changes(self) -> AsyncIterator[None]:
+        """At once, then every interval."""
+        return polled(self.interval)
+
+    async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
+        """An artifact does not tell."""
+        del revision, file, line
+        return None
+
+    async def _highest(self, semver: str) -> str:
+        """The tag of the highest version."""
+        parse_range(semver)
+        tags = await self._tags()
+        counted = (
+            tags if self.reference.semver_filter is None else _filtered(tags, self.reference.semver_filter)
+        )
+        tag = highest(counted, semver)
+        if tag is None:
+            message = f"no tag matches the version range {semver!r}; {listed(sorted(counted), 'tags')}"
+            raise Failed("ReferenceNotFound", f"{self.registry.address}: {message}")
+        return tag
+
+    async def _tags(self) -> list[str]:
+        """Those that there are, one at least."""
+        try:
+            tags = await self.registry.tags()
+        except Gone as gone:
+            raise Failed("RepositoryNotFound", gone.message) from gone
+        if not tags:
+            raise Waiting("EmptyRepository", f"{self.registry.address}: the repository has no tag yet")
+        return tags
+
+    async def _no_tag(self, tag: str, gone: Gone) -> Failed:
+        """What there is in place of a tag."""
+        tags = await self._tags()
+        message = f"{self.registry.address}: no tag {tag!r}; {near(tag, tags, 'tags')}"
+        return Failed("ReferenceNotFound", message) if tag not in tags else gone
+
+    async def _write(self, layer: Layer, into: Path) -> tuple[str, ...]:
+        if layer.size > DEFAULT_LIMITS.compressed_bytes:
+            most = DEFAULT_LIMITS.compressed_bytes
+            raise ArchiveRefused(f"the layer has {layer.size} bytes of {most} that it may have")
+        folder = None
+        try:
+            folder = await asyncio.to_thread(TemporaryFolder.make)
+            with (folder.path / "layer").open("w+b") as file:
+                async with self._running():
+                    await self.registry.save_blob(layer.digest, layer.size, file)
+                file.seek(0)
+                if self.selector.operation == "copy":
+                    return await asyncio.to_thread(copy, file, layer.title, layer.size, into, self.limits)
+                return await asyncio.to_thread(extract, file, into, self.limits)
+        except OSError as error:
+            raise as_failed(error, f"the files of {self.registry.address}") from error
+        finally:
+            if folder is not None:
+                await asyncio.to_thread(folder.remove)
+
+    def _running(self) -> contextlib.AbstractAsyncContextManager[None]:
+        return (self.deadline or Deadline(self.timeout, str(self.registry.address))).running()
+
+
+def _filtered(tags: list[str], pattern: str) -> list[str]:
+    try:
+        compiled = re2.compile(pattern)
+    except re2.error:
+        message = f"spec.oci.ref.semverFilter: {pattern!r} is not a regular expression of RE2"
+        raise Stalled("InvalidReference", message) from None
+    return [tag for tag in tags if compiled.search(tag)]

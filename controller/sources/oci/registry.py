@@ -1,0 +1,313 @@
+"""A repository of a registry, over the distribution's HTTP API
+(github.com/opencontainers/distribution-spec).
+
+A login goes to the registry's own host, and to the token service that it names; nowhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import ssl
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+from yarl import URL
+
+from controller.runtime.setbacks import Failed, Setback, Stalled
+from controller.sources.oci.address import DIGEST, TAG
+from controller.sources.oci.challenge import bearer_of, challenges_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from typing import BinaryIO
+
+    from controller.sources.oci.address import Address
+    from controller.sources.oci.challenge import Bearer
+    from controller.sources.oci.connections import Connections
+    from controller.sources.oci.credentials import Access
+
+MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
+_DOCKER_MANIFEST: Final = "application/vnd.docker.distribution.manifest.v2+json"
+_ACCEPTED: Final = f"{MANIFEST}, {_DOCKER_MANIFEST}"
+MANIFEST_BYTES: Final = 4 * 1024**2
+"""As registries are to take at least, and many at most."""
+_ANSWER_BYTES: Final = 1024**2
+"""Of a token or a list of tags."""
+_ERROR_BYTES: Final = 16 * 1024
+_TAGS: Final = 100_000
+_PAGE: Final = 1000
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_MOST_REDIRECTS: Final = 5
+_BASIC_SECONDS: Final = 3600.0
+_TOKEN_SECONDS: Final = 60.0
+"""How long a token is good for that does not say so."""
+_LONGEST_DELAY: Final = 900.0
+_NEXT: Final = re.compile(r'<([^<>]+)>\s*;\s*rel="?next"?')
+
+
+class Gone(Failed):
+    """What was asked for is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """One repository, as one login sees it. Every method raises a Setback; none is bounded in time."""
+
+    address: Address
+    access: Access
+    connections: Connections = field(repr=False, compare=False)
+    actions: str = "pull"
+    """What a token is to allow: `pull`, or `pull,push`."""
+
+    async def digest_of(self, tag: str) -> str:
+        """The digest of the manifest that `tag` points at. Raises Gone."""
+        async with self._asked("HEAD", self._url("manifests", tag), accept=_ACCEPTED) as answer:
+            found = answer.headers.get("Docker-Content-Digest", "")
+        # Optional in the specification.
+        return found if DIGEST.fullmatch(found) else sha256(await self.manifest(tag))
+
+    async def manifest(self, reference: str) -> bytes:
+        """The manifest that a tag or digest names; one that a digest names has that digest. Raises Gone."""
+        async with self._asked("GET", self._url("manifests", reference), accept=_ACCEPTED) as answer:
+            content = await self._read(answer, MANIFEST_BYTES, "the manifest")
+        if DIGEST.fullmatch(reference) and sha256(content) != reference:
+            raise self._mismatch("the manifest", reference)
+        return content
+
+    async def tags(self) -> list[str]:
+        """All of them. Raises Gone for a repository that is not there, Stalled for too many."""
+        found: list[str] = []
+        url: URL | None = self._url("tags", "list").with_query(n=str(_PAGE))
+        while url is not None:
+            async with self._asked("GET", url) as answer:
+                page = self._json(await self._read(answer, _ANSWER_BYTES, "a page of tags"))
+                following = _NEXT.search(answer.headers.get("Link", ""))
+            tags = page.get("tags") or []
+            # What can be no tag is not shown to anybody.
+            found += [tag for tag in tags if TAG.fullmatch(str(tag))] if isinstance(tags, list) else []
+            if len(found) > _TAGS:
+                raise Stalled("LimitExceeded", f"{self.address} has more than {_TAGS} tags")
+            url = self._next(url, following[1]) if following and tags else None
+        return found
+
+    async def save_blob(self, digest: str, size: int, file: BinaryIO) -> None:
+        """Write the blob into a file, and compare its size and digest. Raises Gone."""
+        summed, got = hashlib.sha256(), 0
+        async with self._asked("GET", self._url("blobs", digest)) as answer:
+            async for chunk in answer.content.iter_chunked(256 * 1024):
+                got += len(chunk)
+                if got > size:
+                    break
+                summed.update(chunk)
+                file.write(chunk)
+        if got != size:
+            raise self._mismatch(
+                f"the layer has {'more' if got > size else 'less'} than {size} bytes:", digest
+            )
+        if f"sha256:{summed.hexdigest()}" != digest:
+            raise self._mismatch("the layer", digest)
+
+    async def push_blob(self, content: bytes) -> None:
+        """Upload a blob, unless it is there."""
+        digest = sha256(content)
+        with contextlib.suppress(Gone):
+            async with self._asked("HEAD", self._url("blobs", digest)):
+                return
+        async with self._asked("POST", self._url("blobs", "uploads", "")) as answer:
+            place = self._next(answer.url, answer.headers.get("Location", ""))
+        headers = {"Content-Type": "application/octet-stream"}
+        async with self._asked("PUT", place.update_query(digest=digest), headers=headers, data=content):
+            pass
+
+    async def push_manifest(self, tag: str, content: bytes) -> None:
+        """Have `tag` point at a manifest."""
+        headers = {"Content-Type": MANIFEST}
+        async with self._asked("PUT", self._url("manifests", tag), headers=headers, data=content):
+            pass
+
+    def _url(self, *parts: str) -> URL:
+        return URL(self.address.origin) / "v2" / self.address.repository / "/".join(parts)
+
+    @contextlib.asynccontextmanager
+    async def _asked(
+        self,
+        method: str,
+        url: URL,
+        *,
+        accept: str = "*/*",
+        headers: dict[str, str] | None = None,
+        data: bytes = b"",
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A good answer: after the login that is asked for, from where we are redirected to."""
+        headers = {"Accept": accept, **(headers or {})}
+        key = (self.address.origin, self.address.repository, self.actions, self.access)
+        logins, redirects = 0, 0
+        with self._failing():
+            while True:
+                known = self.connections.kept(key)
+                own = url.origin() == URL(self.address.origin)
+                login = {"Authorization": known} if own and known else {}
+                more: dict[str, Any] = {"data": data} if data else {}
+                async with self.connections.request(
+                    method, url, headers={**headers, **login}, access=self._access(url), **more
+                ) as answer:
+                    if answer.status == 401 and own and logins == 0:
+                        self.connections.drop(key)
+                        challenges = answer.headers.getall("WWW-Authenticate", [])
+                        logins += 1
+                    elif (
+                        answer.status in _REDIRECTS
+                        and method in {"GET", "HEAD"}
+                        and redirects < _MOST_REDIRECTS
+                    ):
+                        redirects += 1
+                        url = self._redirected(url, answer.headers.get("Location", ""))
+                        continue
+                    elif answer.status >= 300:
+                        raise await self._refused(answer)
+                    else:
+                        yield answer
+                        return
+                self.connections.keep(key, *await self._login(challenges))
+
+    def _access(self, url: URL) -> Access:
+        """The certificate of a client is for the registry alone, as its login is."""
+        return self.access if url.origin() == URL(self.address.origin) else self.access.elsewhere
+
+    async def _login(self, challenges: list[str]) -> tuple[str, float]:
+        """The header that answers a challenge, and for how many seconds."""
+        login = self.access.login
+        known = challenges_of(challenges)
+        if (bearer := bearer_of(known)) is not None:
+            return await self._token(bearer)
+        if login is None:
+            raise Failed("AuthenticationFailed", f"{self.address}: the registry asks for a login")
+        if "basic" not in known:
+            asked = ", ".join(sorted(known)) or "nothing that it names"
+            raise Failed("AuthenticationFailed", f"{self.address}: the registry asks for {asked[:100]}")
+        return login.basic, _BASIC_SECONDS
+
+    async def _token(self, bearer: Bearer) -> tuple[str, float]:
+        realm = self._realm(bearer.realm)
+        query = {"scope": f"repository:{self.address.repository}:{self.actions}"}
+        if bearer.service:
+            query["service"] = bearer.service
+        login = self.access.login
+        headers = {"Authorization": login.basic} if login is not None else {}
+        async with self.connections.request(
+            "GET", realm.update_query(query), headers=headers, access=self._access(realm)
+        ) as answer:
+            if answer.status != 200:
+                raise await self._refused(answer)
+            said = self._json(await self._read(answer, _ANSWER_BYTES, "the token"))
+        token = said.get("token") or said.get("access_token")
+        if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+            raise Failed("AuthenticationFailed", f"{self.address}: the token service gives no token")
+        seconds = said.get("expires_in")
+        return f"Bearer {token}", float(seconds) if isinstance(
+            seconds, int
+        ) and seconds > 0 else _TOKEN_SECONDS
+
+    def _realm(self, text: str) -> URL:
+        """The token service, which is given the login: over TLS, unless the registry is asked without."""
+        realm = _url_of(text)
+        if realm is None or not (
+            realm.scheme == "https" or (realm.scheme == "http" and self.address.insecure)
+        ):
+            raise Failed(
+                "AuthenticationFailed", f"{self.address}: the registry's token service has no https URL"
+            )
+        return realm
+
+    def _redirected(self, url: URL, location: str) -> URL:
+        """Where the content is; over TLS, unless the registry is to be asked without."""
+        found = _url_of(location, url)
+        if found is None or not (
+            found.scheme == "https" or (found.scheme == "http" and self.address.insecure)
+        ):
+            raise Failed("OCIArtifactPullFailed", f"{self.address}: it redirects to what is no https URL")
+        return found
+
+    def _next(self, url: URL, location: str) -> URL:
+        """What the registry names as its own: the next page, the place for an upload."""
+        found = _url_of(location, url)
+        if found is None or found.origin() != URL(self.address.origin):
+            raise Failed("OCIArtifactPullFailed", f"{self.address}: it names another host as its own")
+        return found
+
+    async def _read(self, answer: aiohttp.ClientResponse, most: int, what: str) -> bytes:
+        content = bytearray()
+        async for chunk in answer.content.iter_any():
+            content += chunk
+            if len(content) > most:
+                raise Stalled("LimitExceeded", f"{self.address}: {what} is over {most} bytes")
+        return bytes(content)
+
+    async def _refused(self, answer: aiohttp.ClientResponse) -> Setback:
+        """The setback for an answer that is no success."""
+        status = answer.status
+        said = ""
+        with contextlib.suppress(Setback, ValueError, LookupError, TypeError):
+            content = json.loads(await self._read(answer, _ERROR_BYTES, "the error"))
+            first = content["errors"][0]
+            said = self._clean(f"{first['code']} {first.get('message', '')}")
+        message = f"{self.address}: {answer.url.host} answers {status}{f' ({said})' if said else ''}"
+        if status in {401, 403}:
+            return Failed("AuthenticationFailed", message)
+        if status == 404:
+            return Gone("RepositoryNotFound" if "NAME_UNKNOWN" in said else "RevisionGone", message)
+        return Failed("OCIArtifactPullFailed", message, delay=_delay(answer))
+
+    def _json(self, content: bytes) -> dict[str, Any]:
+        try:
+            found = json.loads(content)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise Failed("OCIArtifactPullFailed", f"{self.address}: the answer is not that of a registry")
+        return found
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Setbacks for what goes wrong on the way."""
+        try:
+            yield
+        except (aiohttp.ClientSSLError, ssl.SSLError) as error:
+            raise Failed("CertificateRefused", f"{self.address}: {self._clean(str(error))}") from error
+        except (aiohttp.ClientError, ConnectionError) as error:
+            what = self._clean(str(error)) or type(error).__name__
+            raise Failed("OCIArtifactPullFailed", f"{self.address}: {what}") from error
+
+    def _clean(self, text: str) -> str:
+        """One line of another's text, without our password."""
+        login = self.access.login
+        if login is not None:
+            text = text.replace(login.password, "***")
+        return "".join(each if each.isprintable() else " " for each in text).strip()[:300]
+
+    def _mismatch(self, what: str, digest: str) -> Failed:
+        return Failed("DigestMismatch", f"{self.address}: {what} is not what {digest} stands for")
+
+
+def sha256(content: bytes) -> str:
+    """`sha256:<64 hexadecimal digits>`."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def _url_of(text: str, base: URL | None = None) -> URL | None:
+    """An http or https URL without a login; a relative one counts from `base`. None: it is none."""
+    try:
+        url = URL(text) if base is None else base.join(URL(text, encoded=True))
+    except ValueError:
+        return None
+    return url if text and url.host and url.user is None and url.scheme in {"http", "https"} else None
+
+
+def _delay(answer: aiohttp.ClientResponse) -> float | None:
+    """How long the server asks us to wait."""
+    asked = answer.headers.get("Retry-After", "")
+    return min(float(asked), _LONGEST_DELAY) if asked.isdecimal() else None

@@ -1,0 +1,48 @@
+"""Versions among tags, and ranges of them as npm and Flux's users write them. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import semantic_version
+
+from controller.runtime.setbacks import Stalled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def parse_range(text: str) -> semantic_version.NpmSpec:
+    """Also what Flux's users write: commas for "and", a space after an operator, a `v` before a number, `-0`
+    at an end. Raises Stalled (InvalidReference).
+    """
+    plain = re.sub(r"([<>=~^])\s+(?=[\dv])", r"\1", text.replace(",", " "))
+    plain = re.sub(r"(?<![\w.+-])v(?=\d)", "", plain)
+    # The library finds nothing between two prereleases; `<1.1.0-0` and `<1.1.0` leave out the same versions.
+    plain = re.sub(r"<(\d+\.\d+\.\d+)-0(?=\s|$)", r"<\1", " ".join(plain.split()))
+    try:
+        return semantic_version.NpmSpec(plain)
+    except ValueError:
+        message = f"{text!r} is not a version range; write for example '>=1.0 <2', '1.x' or '^2.1'"
+        raise Stalled("InvalidReference", message) from None
+
+
+def highest(tags: Iterable[str], text: str) -> str | None:
+    """The tag, with or without a leading `v`, of the highest version in the range `text`; None: there is
+    none. Raises Stalled (InvalidReference).
+    """
+    wanted = parse_range(text)
+    found = [
+        (version.precedence_key, tag)
+        for tag in tags
+        if (version := _version(tag)) is not None and wanted.match(version)
+    ]
+    return max(found)[1] if found else None
+
+
+def _version(tag: str) -> semantic_version.Version | None:
+    try:
+        return semantic_version.Version(tag.removeprefix("v"))
+    except ValueError:
+        return None

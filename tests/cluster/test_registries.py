@@ -1,0 +1,90 @@
+"""FlagSources of artifacts in a real registry, on a real API server."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cluster.objects import condition, flag_set, flags, manifest, secret
+from tests.cluster.patience import within
+from tests.registry.artifacts import ORAS_FILE, Pusher, flux, oras_files
+from tests.registry.fixtures import Shelf, registry, shelf
+from tests.registry.htpasswd import LOGIN, guarded_registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.cluster.objects import Namespace
+
+__all__ = ["registry", "shelf"]
+
+REVISION = "main@sha1:46ead10f53b751a66b035e6b4c6ff198ee57e522"
+
+
+def artifact_source(url: str, **oci: Any) -> dict[str, Any]:
+    return manifest("FlagSource", "flags", {"interval": "1h", "oci": {"url": url, "insecure": True, **oci}})
+
+
+def served(space: Namespace) -> dict[str, Any]:
+    found = space.get("featureflagconfiguration")["spec"]["flagSpec"]["flags"]
+    return {key: flag["defaultVariant"] for key, flag in found.items()}
+
+
+def test_a_push_to_a_registry_is_served_and_so_is_the_next(space: Namespace, shelf: Shelf) -> None:
+    made = flux({"flags.json": flags(banner="on")}, revision=REVISION, authors="Ada <ada@example.com>")
+    digest = shelf.pusher.push(shelf.repository, "latest", made)
+    space.apply(artifact_source(shelf.url), flag_set())
+    space.wait_ready("flagset")
+    artifact = space.get("flagsource")["status"]["artifact"]
+    assert artifact["revision"] == f"latest@{digest}"
+    assert artifact["metadata"]["flagstaff.dev/author"] == "Ada <ada@example.com>"
+    assert served(space) == {"banner": "on"}
+    shelf.pusher.push(shelf.repository, "latest", flux({"flags.json": flags(banner="off")}))
+    space.poke("flagsource")
+    within(lambda: served(space) == {"banner": "off"})
+
+
+def test_another_layer_of_the_same_revision_is_another_artifact(space: Namespace, shelf: Shelf) -> None:
+    shelf.pusher.push(shelf.repository, "latest", oras_files({"flags.json": flags(banner="on")}))
+    space.apply(artifact_source(shelf.url))
+    refused = space.wait_reason("flagsource", "ArchiveRefused")
+    assert "layerSelector" in condition(refused, "Ready")["message"]
+    space.apply(artifact_source(shelf.url, layerSelector={"operation": "copy", "mediaType": ORAS_FILE}))
+    found = space.wait_ready("flagsource")
+    assert found["status"]["observedLayerSelector"] == {"operation": "copy", "mediaType": ORAS_FILE}
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[int]:
+    with guarded_registry(tmp_path) as port:
+        yield port
+
+
+def test_a_docker_config_that_comes_or_is_wrong_is_noticed_at_once(space: Namespace, guarded: int) -> None:
+    host = f"127.0.0.1:{guarded}"
+    pusher = Pusher(f"http://{host}", {"Authorization": LOGIN.basic})
+    pusher.push("team/flags", "latest", flux({"flags.json": flags(banner="on")}))
+
+    def docker(password: str) -> dict[str, Any]:
+        entry = {"username": LOGIN.username, "password": password}
+        return secret("login", __dockerconfigjson=json.dumps({"auths": {host: entry}}))
+
+    space.apply(artifact_source(f"oci://{host}/team/flags", secretRef={"name": "login"}))
+    space.wait_reason("flagsource", "AuthenticationFailed")
+    space.apply(docker(LOGIN.password))
+    space.wait_ready("flagsource")
+    space.apply(docker("wrong-word"))
+    space.wait_reason("flagsource", "AuthenticationFailed")
+    told = str(space.get("flagsource")) + str(space.events())
+    assert not any(word in told for word in (LOGIN.password, "wrong-word"))
+
+
+def test_a_source_has_exactly_one_provider(space: Namespace) -> None:
+    both = artifact_source("oci://registry.example.com/team/flags")
+    both["spec"]["git"] = {"url": "https://git.example.com/flags.git"}
+    neither = manifest("FlagSource", "flags", {"interval": "1h"})
+    for each in (both, neither):
+        assert "set exactly one of" in space.kubectl("apply", "-f", "-", given=json.dumps(each), check=False)

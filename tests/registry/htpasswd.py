@@ -1,0 +1,25 @@
+"""A registry that wants a login."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from controller.sources.oci.credentials import Login
+from tests.registry.program import running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LOGIN = Login("ada", "correct horse")
+# Made by bcrypt of that password; cheap, since it protects nothing.
+_FILE = f"{LOGIN.username}:$2b$04$abcdefghijklmnopqrstuujydOTSfIH/d5oUHpsygqV5X9xJLQc6e\n"
+
+
+@contextlib.contextmanager
+def guarded_registry(folder: Path) -> Iterator[int]:
+    """Its port."""
+    (folder / "htpasswd").write_text(_FILE)
+    with running(folder, auth={"htpasswd": {"realm": "tests", "path": str(folder / "htpasswd")}}) as port:
+        yield port

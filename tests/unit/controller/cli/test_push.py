@@ -1,0 +1,132 @@
+"""`flagstaff push` and `pull`, and other verbs that take an artifact, over a real registry."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controller.cli import main
+from tests.clients.up import banner
+from tests.registry.fixtures import Shelf, registry, shelf
+from tests.registry.htpasswd import LOGIN, guarded_registry
+from tests.registry.program import running
+from tests.registry.tokens import token_service
+from tests.repositories import Repository
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["registry", "shelf"]
+
+
+class Cli:
+    """The script, in this process."""
+
+    def __init__(self, said: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._said = said
+        self._monkeypatch = monkeypatch
+
+    def __call__(self, *words: object, status: int = 0, given: str = "") -> str:
+        """What it prints, with `given` to read; where it fails, what it says of that."""
+        self._monkeypatch.setattr("sys.stdin", io.StringIO(given))
+        code = main([str(word) for word in words])
+        out, error = self._said.readouterr()
+        assert code == status, error
+        return (error if status else out).strip()
+
+    def push(self, shelf: Shelf, repository: Repository, *words: str) -> str:
+        """The digest of what was pushed."""
+        said = self("push", f"{shelf.url}:prod", "--path", repository.path, "--insecure", *words)
+        assert said.startswith(f"{shelf.url}:prod@sha256:")
+        return said.partition("@")[2]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
+    return Cli(capsys, monkeypatch)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    made = Repository(tmp_path / "repository")
+    made.git("remote", "add", "origin", "https://ada:secret@git.example.com/shop/flags.git")
+    made.commit("first", flags__json=banner("plain"))
+    return made
+
+
+def test_the_same_files_are_the_same_digest_and_leave_out_what_is_ignored(
+    cli: Cli, shelf: Shelf, repository: Repository, tmp_path: Path
+) -> None:
+    repository.commit("ignore", **{".sourceignore": "*.md\n", "README.md": "read me"})
+    digest = cli.push(shelf, repository)
+    clone = Repository(tmp_path / "clone")
+    clone.git("pull", "-q", str(repository.path), "main")
+    clone.git("remote", "add", "origin", "https://git.example.com/shop/flags.git")
+    assert cli.push(shelf, clone) == digest
+    output = tmp_path / "pulled"
+    assert cli("pull", f"{shelf.url}:prod", "--output", output, "--insecure") == f"prod@{digest}"
+    assert sorted(path.name for path in output.iterdir()) == [".sourceignore", "flags.json"]
+    refused = cli("pull", f"{shelf.url}@{digest}", "--output", output, "--insecure", status=2)
+    assert refused == f"flagstaff pull: {output} is not an empty folder"
+
+
+def test_uncommitted_changes_are_told_as_such(cli: Cli, shelf: Shelf, repository: Repository) -> None:
+    repository.write("flags.json", banner("party"))
+    cli.push(shelf, repository)
+    told = json.loads(shelf.pusher.manifest(shelf.repository, "prod"))["annotations"]
+    assert told["org.opencontainers.image.revision"].endswith("-dirty")
+    cli.push(shelf, repository, "--revision", "v1", "--source", "https://git.example.com", "--author", "Bob")
+    told = json.loads(shelf.pusher.manifest(shelf.repository, "prod"))["annotations"]
+    assert (told["org.opencontainers.image.revision"], told["org.opencontainers.image.authors"]) == (
+        "v1",
+        "Bob",
+    )
+
+
+def test_an_artifact_is_checked_and_evaluated(cli: Cli, shelf: Shelf, repository: Repository) -> None:
+    cli.push(shelf, repository)
+    answer = cli("eval", f"{shelf.url}:prod", "banner", "--insecure")
+    assert json.loads(answer)["value"] == "Welcome"
+    linted = cli("lint", "--source", f"{shelf.url}:prod", "--path", ".", "--insecure")
+    assert linted.endswith("1 valid flag")
+
+
+def test_what_cannot_be_reached_or_pushed_is_told(cli: Cli, shelf: Shelf, tmp_path: Path) -> None:
+    said = cli("eval", f"{shelf.url}:prod", "banner", "--insecure", status=3)
+    assert "NAME_UNKNOWN" in said
+    nowhere = tmp_path / "nowhere"
+    said = cli("push", f"{shelf.url}:prod", "--path", nowhere, "--insecure", status=2)
+    assert said == f"flagstaff push: {nowhere} does not exist"
+    (tmp_path / "link").symlink_to("elsewhere")
+    said = cli("push", f"{shelf.url}:prod", "--path", tmp_path, "--insecure", status=2)
+    assert "'link'" in said
+
+
+def test_a_login_is_that_of_an_option_and_a_variable_or_standard_input(
+    cli: Cli, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with guarded_registry(tmp_path) as port:
+        target = f"oci://127.0.0.1:{port}/team/flags:prod"
+        words = ("push", target, "--path", repository.path, "--insecure")
+        assert "answers 401" in cli(*words, "--username", LOGIN.username, status=3, given="wrong\n")
+        pushed = cli(*words, "--username", LOGIN.username, given=f"{LOGIN.password}\n")
+        monkeypatch.setenv("FLAGSTAFF_REGISTRY_PASSWORD", LOGIN.password)
+        assert cli(*words, "--username", LOGIN.username) == pushed
+        monkeypatch.delenv("FLAGSTAFF_REGISTRY_PASSWORD")
+        assert "asks for a login" in cli(*words, status=3)
+        assert "needs a password" in cli(*words, "--username", LOGIN.username, status=2)
+
+
+def test_a_token_lets_push(cli: Cli, repository: Repository, tmp_path: Path) -> None:
+    with (
+        token_service(f"{LOGIN.username}:{LOGIN.password}", tmp_path) as tokens,
+        running(tmp_path, **tokens.configuration) as port,
+    ):
+        words = ("--path", repository.path, "--insecure", "--username", LOGIN.username)
+        cli("push", f"oci://127.0.0.1:{port}/team/flags:prod", *words, given=LOGIN.password)
+        assert [each for each in tokens.asked if "pull,push" in each] == tokens.asked
+        assert len(tokens.asked) == 1

@@ -1,0 +1,3 @@
+from tests.registry.fixtures import registry, shelf
+
+__all__ = ["registry", "shelf"]

@@ -1,0 +1,56 @@
+"""Sources as a FlagSource's spec describes them."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from controller.api.fields import read
+from controller.api.flagsource import FlagSourceSpec
+from controller.api.meta import ObjectKey
+from controller.sources.freshness import Freshness
+from controller.sources.oci.factory import OciFactory
+from controller.sources.provider import Look
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from controller.sources.oci.provider import OciProvider
+
+NOW = datetime(2026, 11, 23, tzinfo=UTC)
+
+
+class Opener:
+    """Opens sources of one namespace, whose Secrets it has; as the controller does, one factory for all."""
+
+    def __init__(self, secrets: Mapping[str, dict[str, bytes]]) -> None:
+        self.secrets = dict(secrets)
+        self.factory = OciFactory(self._secret)
+
+    async def _secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
+        return self.secrets.get(name)
+
+    async def open(self, url: str, **oci: Any) -> OciProvider:
+        """`seconds` is how long a look may take; the rest is `spec.oci`."""
+        seconds = oci.pop("seconds", 60.0)
+        spec = read(FlagSourceSpec, {"interval": "1m", "oci": {"url": url, "insecure": True, **oci}})
+        assert spec.oci is not None
+        look = Look(ObjectKey("FlagSource", "shop", "flags"), seconds, Freshness(NOW, NOW))
+        return await self.factory.open(spec.oci, look)
+
+
+@contextlib.asynccontextmanager
+async def opener(**secrets: dict[str, bytes]) -> AsyncIterator[Opener]:
+    made = Opener(secrets)
+    try:
+        yield made
+    finally:
+        await made.factory.close()
+
+
+def written(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()
+    }
