@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from controller.sources.hosts import resolve
+
 if TYPE_CHECKING:
     from controller.sources.hosts import Hosts
 
@@ -15,15 +17,18 @@ if TYPE_CHECKING:
 class JudgedResolver(AbstractResolver):
     """Looks names up by way of `Hosts`. aiohttp asks it for no host that is an address: judge these first."""
 
-    def __init__(self, hosts: Hosts) -> None:
+    def __init__(self, hosts: Hosts, trusted: frozenset[str] = frozenset()) -> None:
+        """`trusted`: names that are not judged: those of proxies that the operator set."""
         self._hosts = hosts
+        self._trusted = trusted
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
         """The addresses that were judged. Raises Setback."""
         found = []
-        for each in await self._hosts.addresses(host, port):
+        look = resolve if host in self._trusted else self._hosts.addresses
+        for each in await look(host, port):
             version = ipaddress.ip_address(each.partition("%")[0]).version
             kind = socket.AF_INET if version == 4 else socket.AF_INET6
             if family in {socket.AF_UNSPEC, kind}:

@@ -202,7 +202,7 @@ def _providers(settings: ControllerSettings, cluster: Cluster) -> dict[str, Prov
         authors=settings.provenance is ProvenanceDetail.FULL,
         hosts=hosts,
     )
-    oci = OciFactory(cluster.secret, authors=settings.provenance is ProvenanceDetail.FULL)
+    oci = OciFactory(cluster.secret, authors=settings.provenance is ProvenanceDetail.FULL, hosts=hosts)
     return {"git": git, "oci": oci}
 
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from cachetools import TLRUCache
 
 from controller.runtime.setbacks import Stalled
+from controller.sources.resolver import JudgedResolver
 from controller.sources.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from yarl import URL
 
+    from controller.sources.hosts import Hosts
     from controller.sources.oci.credentials import Access
 
 _AGENT: Final = "flagstaff"
@@ -28,7 +34,9 @@ _USED: Final = 0.8
 class Connections:
     """Kept open for a while; tokens are kept for most of the time that they are good for."""
 
-    def __init__(self) -> None:
+    def __init__(self, hosts: Hosts | None = None) -> None:
+        """`hosts`: where registries, and what they redirect to, may be; None: anywhere."""
+        self._hosts = hosts
         self._session: aiohttp.ClientSession | None = None
         self._proxies = getproxies()
         clock = asyncio.get_running_loop().time
@@ -49,17 +57,27 @@ class Connections:
         """It lets `key` in no more."""
         self._kept.pop(key, None)
 
-    def request(
+    @contextlib.asynccontextmanager
+    async def request(
         self, method: str, url: URL, *, headers: dict[str, str], access: Access, **more: Any
-    ) -> Any:  # aiohttp's own context manager
-        """One request, which follows no redirect. Raises Stalled (InvalidSecret, InvalidProxy) for
-        certificates and a proxy that cannot be used.
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """One request, which follows no redirect. Raises Stalled (InvalidSecret, InvalidProxy, HostDenied)
+        for certificates and a proxy that cannot be used, and for a host that no source may be on.
         """
+        proxy = self._proxy(url)
+        if self._hosts is not None:
+            host = url.host or ""
+            if proxy is not None:
+                self._hosts.require_name(host)
+            else:
+                await self._hosts.require_literal(host, url.port or 0)
         if self._session is None:
             # Blobs are compressed by whoever made them, and their digest is that of the bytes as they come.
             self._session = aiohttp.ClientSession(
                 # Registries that never answer must not keep the others waiting.
-                connector=aiohttp.TCPConnector(limit=0),
+                connector=aiohttp.TCPConnector(
+                    limit=0, resolver=None if self._hosts is None else self._resolver(self._hosts)
+                ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(None),
                 auto_decompress=False,
@@ -67,15 +85,14 @@ class Connections:
         tls = (access.authority, access.certificate, access.certificate_key)
         context = _context(*tls) if any(tls) else True
         headers = {"User-Agent": _AGENT, "Accept-Encoding": "identity", **headers}
-        return self._session.request(
-            method,
-            url,
-            headers=headers,
-            ssl=context,
-            proxy=self._proxy(url),
-            allow_redirects=False,
-            **more,
-        )
+        async with self._session.request(
+            method, url, headers=headers, ssl=context, proxy=proxy, allow_redirects=False, **more
+        ) as answer:
+            yield answer
+
+    def _resolver(self, hosts: Hosts) -> JudgedResolver:
+        proxies = (urlsplit(each).hostname or "" for each in self._proxies.values())
+        return JudgedResolver(hosts, frozenset(proxies))
 
     def _proxy(self, url: URL) -> str | None:
         """The environment's proxy for a URL."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from controller.api.flagsource import OciSpec
     from controller.api.meta import ObjectKey
+    from controller.sources.hosts import Hosts
     from controller.sources.oci.address import Address
     from controller.sources.oci.credentials import Login
     from controller.sources.provider import Look
@@ -34,12 +35,16 @@ class OciFactory:
     """Opens artifacts; all share connections and the tokens that were given to them."""
 
     def __init__(
-        self, secret: Callable[[str, str], Awaitable[Mapping[str, bytes] | None]], *, authors: bool = True
+        self,
+        secret: Callable[[str, str], Awaitable[Mapping[str, bytes] | None]],
+        *,
+        authors: bool = True,
+        hosts: Hosts | None = None,
     ) -> None:
         """`secret`: (namespace, name) -> a Secret's content, None if there is none; raises Failed. `authors`:
-        whether status and Events name authors.
+        whether status and Events name authors. `hosts`: where registries may be; None: anywhere.
         """
-        self.connections = Connections()
+        self.connections = Connections(hosts)
         self._secrets = Secrets(secret)
         self._places = Places(FETCHES_AT_ONCE)
         self._authors = authors

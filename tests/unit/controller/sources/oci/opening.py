@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
+    from controller.sources.hosts import Hosts
     from controller.sources.oci.provider import OciProvider
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
@@ -25,9 +26,9 @@ NOW = datetime(2026, 11, 23, tzinfo=UTC)
 class Opener:
     """Opens sources of one namespace, whose Secrets it has; as the controller does, one factory for all."""
 
-    def __init__(self, secrets: Mapping[str, dict[str, bytes]]) -> None:
+    def __init__(self, secrets: Mapping[str, dict[str, bytes]], hosts: Hosts | None = None) -> None:
         self.secrets = dict(secrets)
-        self.factory = OciFactory(self._secret)
+        self.factory = OciFactory(self._secret, hosts=hosts)
 
     async def _secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
         return self.secrets.get(name)
@@ -39,6 +40,16 @@ class Opener:
         assert spec.oci is not None
         look = Look(ObjectKey("FlagSource", "shop", "flags"), seconds, Freshness(NOW, NOW))
         return await self.factory.open(spec.oci, look)
+
+
+@contextlib.asynccontextmanager
+async def confined(hosts: Hosts) -> AsyncIterator[Opener]:
+    """Of sources that may be on some hosts alone."""
+    made = Opener({}, hosts)
+    try:
+        yield made
+    finally:
+        await made.factory.close()
 
 
 @contextlib.asynccontextmanager

@@ -16,10 +16,11 @@ import pytest
 
 from controller.artifacts.archive import ArchiveRefused
 from controller.runtime.setbacks import Failed, Setback, Stalled
+from controller.sources.hosts import Hosts
 from controller.sources.limits import TreeLimits
 from tests.registry.artifacts import Artifact, flux, flux_of, oras_files, sha256, tar
 from tests.registry.front import Answer
-from tests.unit.controller.sources.oci.opening import opener, written
+from tests.unit.controller.sources.oci.opening import confined, opener, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +52,21 @@ def of_manifests(change: Callable[[Answer], Answer]) -> Callable[[str, Answer], 
     return lambda asked, answer: (
         change(answer) if asked.startswith("GET ") and "/manifests/" in asked else None
     )
+
+
+async def test_neither_a_registry_nor_what_it_redirects_to_may_be_on_a_host_that_is_denied(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    shelf.pusher.push(shelf.repository, "latest", flux(FILES))
+    async with confined(Hosts((), ("127.0.0.0/8",))) as sources:
+        with pytest.raises(Stalled, match="denied by"):
+            await (await sources.open(shelf.url)).resolve()
+    away = Answer(307, {"Location": "http://169.254.169.254/latest/meta-data"})
+    shelf.front.instead = of_blobs(lambda _: away)
+    async with confined(Hosts((), ("169.254.0.0/16",))) as sources:
+        source = await sources.open(shelf.url)
+        with pytest.raises(Stalled, match=r"169\.254\.169\.254 has the address .* denied"):
+            await source.fetch(await source.resolve(), tmp_path / "into")
 
 
 @pytest.mark.parametrize(
