@@ -6,6 +6,7 @@ A login goes to the registry's own host, and to the token service that it names;
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -81,15 +82,18 @@ class Registry:
     async def tags(self) -> list[str]:
         """All of them. Raises Gone for a repository that is not there, Stalled for too many."""
         found: list[str] = []
+        read = 0
         url: URL | None = self._url("tags", "list").with_query(n=str(_PAGE))
         while url is not None:
             async with self._asked("GET", url) as answer:
                 page = self._json(await self._read(answer, _ANSWER_BYTES, "a page of tags"))
                 following = _NEXT.search(answer.headers.get("Link", ""))
-            tags = page.get("tags") or []
+            tags = page.get("tags")
+            tags = tags if isinstance(tags, list) else []
             # What can be no tag is not shown to anybody.
-            found += [tag for tag in tags if TAG.fullmatch(str(tag))] if isinstance(tags, list) else []
-            if len(found) > _TAGS:
+            found += [tag for tag in map(str, tags) if TAG.fullmatch(tag)]
+            read += len(tags)
+            if read > _TAGS:
                 raise Stalled("LimitExceeded", f"{self.address} has more than {_TAGS} tags")
             url = self._next(url, following[1]) if following and tags else None
         return found
@@ -103,11 +107,10 @@ class Registry:
                 if got > size:
                     break
                 summed.update(chunk)
-                file.write(chunk)
+                await asyncio.to_thread(file.write, chunk)
         if got != size:
-            raise self._mismatch(
-                f"the layer has {'more' if got > size else 'less'} than {size} bytes:", digest
-            )
+            compared = "more" if got > size else "less"
+            raise self._mismatch(f"the layer has {compared} than {size} bytes:", digest)
         if f"sha256:{summed.hexdigest()}" != digest:
             raise self._mismatch("the layer", digest)
 
@@ -202,35 +205,37 @@ class Registry:
             "GET", realm.update_query(query), headers=headers, access=self._access(realm)
         ) as answer:
             if answer.status != 200:
-                raise await self._refused(answer)
+                refused = await self._refused(answer)
+                # The service is not there; the repository may be.
+                raise (
+                    Failed("AuthenticationFailed", refused.message) if isinstance(refused, Gone) else refused
+                )
             said = self._json(await self._read(answer, _ANSWER_BYTES, "the token"))
         token = said.get("token") or said.get("access_token")
         if not isinstance(token, str) or not token.isascii() or not token.isprintable():
             raise Failed("AuthenticationFailed", f"{self.address}: the token service gives no token")
         seconds = said.get("expires_in")
-        return f"Bearer {token}", float(seconds) if isinstance(
-            seconds, int
-        ) and seconds > 0 else _TOKEN_SECONDS
+        if not isinstance(seconds, int) or seconds <= 0:
+            seconds = _TOKEN_SECONDS
+        return f"Bearer {token}", float(seconds)
 
     def _realm(self, text: str) -> URL:
         """The token service, which is given the login: over TLS, unless the registry is asked without."""
         realm = _url_of(text)
-        if realm is None or not (
-            realm.scheme == "https" or (realm.scheme == "http" and self.address.insecure)
-        ):
-            raise Failed(
-                "AuthenticationFailed", f"{self.address}: the registry's token service has no https URL"
-            )
+        if realm is None or not self._allowed(realm):
+            message = f"{self.address}: the registry's token service has no https URL"
+            raise Failed("AuthenticationFailed", message)
         return realm
 
     def _redirected(self, url: URL, location: str) -> URL:
         """Where the content is; over TLS, unless the registry is to be asked without."""
         found = _url_of(location, url)
-        if found is None or not (
-            found.scheme == "https" or (found.scheme == "http" and self.address.insecure)
-        ):
+        if found is None or not self._allowed(found):
             raise Failed("OCIArtifactPullFailed", f"{self.address}: it redirects to what is no https URL")
         return found
+
+    def _allowed(self, url: URL) -> bool:
+        return url.scheme == "https" or self.address.insecure
 
     def _next(self, url: URL, location: str) -> URL:
         """What the registry names as its own: the next page, the place for an upload."""

@@ -267,3 +267,44 @@ async def test_limits_of_a_tree_hold(shelf: Shelf, tmp_path: Path) -> None:
             await asyncio.to_thread(into.mkdir)
             with pytest.raises(ArchiveRefused):
                 await replace(source, limits=limits).fetch(revision, into)
+
+
+async def test_tags_without_end_and_tags_that_are_none_are_bounded(shelf: Shelf) -> None:
+    shelf.pusher.push(shelf.repository, "v1.0.0", flux(FILES))
+    link = f'</v2/{shelf.repository}/tags/list?n=1000&last=x>; rel="next"'
+    body = json.dumps({"tags": [None, 7, "\x1b[31m", *["é"] * 40_000]}).encode()
+
+    def endless(asked: str, answer: Answer) -> Answer | None:
+        return Answer(200, {"Link": link}, body) if "/tags/list" in asked else None
+
+    shelf.front.instead = endless
+    async with opener() as sources:
+        source = await sources.open(shelf.url, ref={"semver": "*"})
+        with pytest.raises(Stalled) as raised:
+            await source.resolve()
+    assert raised.value.reason == "LimitExceeded"
+    assert len(shelf.front.asked) == 3
+
+
+async def test_a_token_service_that_is_not_there_is_no_missing_tag(shelf: Shelf) -> None:
+    challenge = f'Bearer realm="http://{shelf.front.host}/token"'
+    shelf.front.instead = lambda asked, answer: (
+        Answer(404) if "/token" in asked else Answer(401, {"WWW-Authenticate": challenge})
+    )
+    async with opener() as sources:
+        source = await sources.open(shelf.url)
+        with pytest.raises(Failed) as raised:
+            await source.resolve()
+    assert raised.value.reason == "AuthenticationFailed"
+
+
+@pytest.mark.parametrize(
+    "challenge", ["", "Negotiate", 'Bearer realm="ftp://x/token"', 'Bearer realm="http://ada:word@x/token"']
+)
+async def test_a_challenge_that_cannot_be_met_is_told(shelf: Shelf, challenge: str) -> None:
+    shelf.front.instead = lambda asked, answer: Answer(401, {"WWW-Authenticate": challenge})
+    async with opener() as sources:
+        source = await sources.open(shelf.url)
+        with pytest.raises(Failed) as raised:
+            await source.resolve()
+    assert raised.value.reason == "AuthenticationFailed"
