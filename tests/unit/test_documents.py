@@ -34,6 +34,7 @@ CODE_FOLDERS: Final = ("evaluator/flags", "controller/flagsets")
 NO_CODES: Final = {"e-0", "utf-8"}
 """Constants that look like a problem's code and are none."""
 OF_BENCHMARKS: Final = {"FLAGD_BINARY", "FLAGD_PROXY_BINARY"}
+OF_APPLICATIONS: Final = {"FLAGD_HOST", "FLAGD_RESOLVER"}
 OF_TESTS: Final = {"FLAGSTAFF_REWRITE"}
 OF_OTHERS: Final = {"--server-side"}
 """Options of other people's commands that a page names."""
@@ -130,7 +131,9 @@ def test_every_environment_variable_on_a_page_is_read() -> None:
         for settings in (ControllerSettings, ProxySettings)
         for name in settings.model_fields
     }
-    known = {option.variable for option in OPTIONS} | of_processes | OF_BENCHMARKS | OF_TESTS
+    known = (
+        {option.variable for option in OPTIONS} | of_processes | OF_BENCHMARKS | OF_TESTS | OF_APPLICATIONS
+    )
     assert found - known == set()
 
 
