@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -16,9 +16,7 @@ from controller.injection.options import FlagSetFound, Options
 from controller.injection.pod import inject
 from tests.unit.controller.injection.pods import pod
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+EXAMPLES = Path(__file__).parents[4] / "examples" / "injection"
 SERVICE = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": {"clusterIP": "None"}}
 WORKLOAD = {
     "apiVersion": "apps/v1",
@@ -48,6 +46,12 @@ def test_it_prints_what_the_webhook_would_make(file: Path, capsys: pytest.Captur
     assert wanted is not None
     assert service == SERVICE
     assert workload["spec"]["template"]["spec"] == wanted.after["spec"]
+
+
+@pytest.mark.parametrize("name", ["deployment.yaml", "pod.yaml"])
+def test_the_example_gets_an_evaluator(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inject", "-f", str(EXAMPLES / name), "-n", "shop"]) == 0
+    assert '"selector":"shop/checkout-production"' in capsys.readouterr().out
 
 
 def test_what_it_prints_it_leaves_as_it_is(
