@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from controller.admission.flag_sets import find
 from controller.injection.review import REFUSED, InvalidReviewError, answer
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from controller.injection.options import Options
-    from controller.runtime.cache import Cache
+    from controller.injection.options import Known, Options
     from evaluator.http.messages import Request
 
 log = logging.getLogger(__name__)
@@ -34,10 +31,8 @@ _JSON: Final = (("content-type", "application/json"),)
 class Injector:
     """Answers within the request: everything that it needs is known."""
 
-    objects: Cache
+    known: Known
     options: Options
-    namespaces: Sequence[str]
-    """Those that the controller works in; empty: all."""
     ready: Callable[[], bool]
     """Whether all objects are known: before that, nothing can be said to be missing."""
     answered: Callable[[str], None]
@@ -53,7 +48,7 @@ class Injector:
             return _failed(503, "this replica does not know all objects yet; try again")
         try:
             review = orjson.loads(request.body)
-            outcome, told = answer(review, self.options, partial(find, self.objects, self.namespaces))
+            outcome, told = answer(review, self.options, self.known)
         except (ValueError, InvalidReviewError):
             return _failed(400, "not an AdmissionReview of a Pod")
         if outcome == REFUSED:

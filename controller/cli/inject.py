@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from controller.api.featureflagsource import KIND
 from controller.injection.options import ADDRESS, AUDIENCE, IMAGE, FlagSetFound, Options, Refused
 from controller.injection.workloads import injected
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 STDIN = "-"
 DONE, REFUSED, USAGE = 0, 1, 2
@@ -51,16 +52,21 @@ def run(arguments: argparse.Namespace) -> int:
         proxy_audience=arguments.proxy_audience,
         proxy_ca=arguments.proxy_ca,
     )
-    made: list[Any] = []
+    given: dict[str, list[Any]] = {}
     for file in arguments.files:
         try:
-            made += [injected(each, arguments.namespace, options, _unseen) for each in _documents(file)]
-        except Refused as refusal:
-            return _say(file, refusal, REFUSED)
+            given[file] = [*_documents(file)]
         except OSError as error:
             return _say(file, error.strerror, USAGE)
         except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
             return _say(file, f"no YAML: {' '.join(str(error).split())}", USAGE)
+    known = _Given([each for documents in given.values() for each in documents], arguments.namespace)
+    made: list[Any] = []
+    for file, documents in given.items():
+        try:
+            made += [injected(each, arguments.namespace, options, known) for each in documents]
+        except Refused as refusal:
+            return _say(file, refusal, REFUSED)
     yaml.safe_dump_all(made, sys.stdout, sort_keys=False, allow_unicode=True, width=1_000)
     return DONE
 
@@ -71,10 +77,29 @@ def _documents(file: str) -> Iterator[Any]:
     yield from (each for each in yaml.safe_load_all(text) if each is not None)
 
 
-def _unseen(namespace: str, name: str) -> FlagSetFound:
-    """Without a cluster nobody knows what is there: the name is taken for that of what is served."""
-    del namespace
-    return FlagSetFound(name)
+class _Given:
+    """Without a cluster, what is there is what is given."""
+
+    def __init__(self, documents: list[Any], namespace: str) -> None:
+        self._sources = {}
+        for each in documents:
+            if isinstance(each, dict) and each.get("kind") == KIND and isinstance(each.get("metadata"), dict):
+                meta = each["metadata"]
+                self._sources[meta.get("namespace") or namespace, meta.get("name")] = each.get("spec")
+
+    def flag_set(self, namespace: str, name: str) -> FlagSetFound:
+        """The name is taken for that of what is served."""
+        del namespace
+        return FlagSetFound(name)
+
+    def source(self, namespace: str, name: str) -> Mapping[str, Any]:
+        """One of the manifests."""
+        found = self._sources.get((namespace, name))
+        if not isinstance(found, dict):
+            raise Refused(
+                f"FeatureFlagSource {namespace}/{name}: is not among the manifests; add its file with -f"
+            )
+        return found
 
 
 def _say(file: str, what: object, code: int) -> int:

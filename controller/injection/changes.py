@@ -17,6 +17,8 @@ class Changes:
     def __init__(self, before: Mapping[str, Any]) -> None:
         self.after: dict[str, Any] = copy.deepcopy(dict(before))
         self.patch: list[dict[str, Any]] = []
+        self.warnings: tuple[str, ...] = ()
+        """For whoever applies it."""
 
     def set(self, path: Path, value: Any) -> None:
         """Set a field of a mapping that is there."""

@@ -25,8 +25,10 @@ KNOWN: Final = (
     PORT, MANAGEMENT_PORT, SYNC_PORT, OFREP_PORT, INJECTED,
 )  # fmt: skip
 
-UNSUPPORTED: Final = ("openfeature.dev/featureflagsource", "openfeature.dev/inprocessconfiguration")
-"""OpenFeature Operator's references, which mean nothing here."""
+SOURCES: Final = "openfeature.dev/featureflagsource"
+"""OpenFeature Operator's: FeatureFlagSources of the pod's namespace, separated by commas."""
+IN_PROCESS: Final = "openfeature.dev/inprocessconfiguration"
+"""OpenFeature Operator's, which means nothing here."""
 
 CONTAINER: Final = "flagstaff-evaluator"
 TOKEN: Final = "flagstaff-token"  # noqa: S105 - the name of a volume

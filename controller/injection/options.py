@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 IMAGE: Final = "registry.example/flagstaff-evaluator:0.1.0"
 ADDRESS: Final = "flagstaff-proxy.flagstaff-system.svc:8015"
@@ -40,3 +43,13 @@ class FlagSetFound:
     """`Kind/name` of the object that the annotation names; empty where nobody looked."""
     revision: str = ""
     """The one that was applied last; empty where it is not known."""
+
+
+class Known(Protocol):
+    """The objects that annotations name."""
+
+    def flag_set(self, namespace: str, name: str) -> FlagSetFound:
+        """What is served under this name. Raises Refused where there is nothing."""
+
+    def source(self, namespace: str, name: str) -> Mapping[str, Any]:
+        """The spec of a FeatureFlagSource. Raises Refused where there is none."""

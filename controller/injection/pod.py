@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
-from controller.injection import names, sidecar
+from controller.injection import names, sidecar, source
 from controller.injection.changes import Changes
-from controller.injection.options import FlagSetFound, Options, Refused
-from controller.injection.wanted import Wanted, is_enabled, read
+from controller.injection.options import Refused
+from controller.injection.wanted import is_enabled, read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    Find: TypeAlias = Callable[[str, str], FlagSetFound]
-    """(namespace, name) -> what the name means there. Raises Refused where it means nothing."""
+    from controller.injection.options import Known, Options
+    from controller.injection.wanted import Wanted
 
 _PROBES: Final = ("startupProbe", "readinessProbe", "livenessProbe")
 _LISTS: Final = ("initContainers", "containers")
 
 
-def inject(pod: Mapping[str, Any], namespace: str, options: Options, find: Find) -> Changes | None:
+def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Known) -> Changes | None:
     """What is added to a pod of `namespace`, or to a workload's template of one; None where it asks for
     nothing. An injected pod stays as it is, but for containers that came later. Raises Refused.
     """
@@ -29,16 +29,16 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, find: Find)
     if not (isinstance(annotations, dict) and is_enabled(annotations)):
         return None
     _check_form(pod, annotations)
-    wanted = read(annotations, namespace)
-    found = find(namespace, wanted.flag_set)
+    wanted = read(annotations, namespace, known)
     changes = Changes(pod)
-    if not _is_injected(pod, annotations, f"{namespace}/{found.name}"):
+    changes.warnings = source.warnings(wanted.settings)
+    if not _is_injected(pod, annotations, wanted):
         _check_free(pod, wanted, options)
-        _add_sidecar(changes, wanted, found, namespace, options)
+        _add_sidecar(changes, wanted, options)
     for path, each in _told(changes.after, wanted):
         # What the application sets itself stays.
-        known = {variable.get("name") for variable in each.get("env") or () if isinstance(variable, dict)}
-        added = [variable for variable in sidecar.variables(wanted) if variable["name"] not in known]
+        own = {variable.get("name") for variable in each.get("env") or () if isinstance(variable, dict)}
+        added = [variable for variable in sidecar.variables(wanted) if variable["name"] not in own]
         changes.extend((*path, "env"), added)
     return changes
 
@@ -59,7 +59,7 @@ def _check_form(pod: Mapping[str, Any], annotations: Mapping[str, Any]) -> None:
         raise Refused("spec.containers: is empty; add the application's container")
 
 
-def _is_injected(pod: Mapping[str, Any], annotations: Mapping[str, str], selector: str) -> bool:
+def _is_injected(pod: Mapping[str, Any], annotations: Mapping[str, str], wanted: Wanted) -> bool:
     given = annotations.get(names.INJECTED)
     present = any(each["name"] == names.CONTAINER for _, each in _containers(pod))
     if given is None and present:
@@ -69,14 +69,16 @@ def _is_injected(pod: Mapping[str, Any], annotations: Mapping[str, str], selecto
         )
     if given is None or not present:
         return False
+    # A FeatureFlagSource may have changed since: the pod keeps what it was given.
+    field = "from" if names.SOURCES in annotations else "flagSet"
     try:
-        before = json.loads(given)["flagSet"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        before = json.loads(given).get(field)
+    except (ValueError, AttributeError, RecursionError):
         before = None
-    if before != selector:
+    if before != wanted.told[field]:
         raise Refused(
-            f"annotation {names.INJECTED}: the pod's evaluator follows {before}, and {names.FLAG_SET} "
-            f"asks for {selector}; remove the annotation and the container {names.CONTAINER}"
+            f"annotation {names.INJECTED}: the pod's evaluator follows {before}, and the pod now asks for "
+            f"{wanted.told[field]}; remove the annotation and the container {names.CONTAINER}"
         )
     return True
 
@@ -103,23 +105,15 @@ def _check_free(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> Non
                 )
 
 
-def _add_sidecar(
-    changes: Changes, wanted: Wanted, found: FlagSetFound, namespace: str, options: Options
-) -> None:
-    made = sidecar.container(wanted, found, namespace, options)
+def _add_sidecar(changes: Changes, wanted: Wanted, options: Options) -> None:
+    made = sidecar.container(wanted, options)
     if wanted.native:
         # First, so that the init containers behind it can evaluate.
         changes.extend(("spec", "initContainers"), [made], first=True)
     else:
         changes.extend(("spec", "containers"), [made])
     changes.extend(("spec", "volumes"), sidecar.volumes(options))
-    told = {
-        "flagSet": f"{namespace}/{found.name}",
-        "from": found.source,
-        "revision": found.revision,
-        "image": made["image"],
-    }
-    text = json.dumps({name: value for name, value in told.items() if value}, separators=(",", ":"))
+    text = json.dumps({**wanted.told, "image": made["image"]}, separators=(",", ":"))
     changes.set(("metadata", "annotations", names.INJECTED), text)
 
 

@@ -12,8 +12,7 @@ from controller.injection.pod import inject
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.injection.options import Options
-    from controller.injection.pod import Find
+    from controller.injection.options import Known, Options
 
 API_VERSION: Final = "admission.k8s.io/v1"
 INJECTED: Final = "injected"
@@ -25,7 +24,7 @@ class InvalidReviewError(ValueError):
     """This is no AdmissionReview of a pod."""
 
 
-def answer(review: object, options: Options, find: Find) -> tuple[str, dict[str, Any]]:
+def answer(review: object, options: Options, known: Known) -> tuple[str, dict[str, Any]]:
     """(INJECTED, REFUSED or UNCHANGED; the AdmissionReview to send back). Raises InvalidReviewError."""
     request = review.get("request") if isinstance(review, dict) else None
     pod = request.get("object") if isinstance(request, dict) else None
@@ -33,14 +32,16 @@ def answer(review: object, options: Options, find: Find) -> tuple[str, dict[str,
         raise InvalidReviewError("not an AdmissionReview of a Pod")
     uid, namespace = str(request.get("uid", "")), str(request.get("namespace", ""))
     try:
-        changes = inject(pod, namespace, options, find)
+        changes = inject(pod, namespace, options, known)
     except Refused as refusal:
         status = {"code": 422, "reason": "Invalid", "message": str(refusal)}
         return REFUSED, _review({"uid": uid, "allowed": False, "status": status})
     if changes is None or not changes.patch:
         return UNCHANGED, _review({"uid": uid, "allowed": True})
+    warnings = {"warnings": list(changes.warnings)} if changes.warnings else {}
     patch = base64.b64encode(json.dumps(changes.patch).encode()).decode()
-    return INJECTED, _review({"uid": uid, "allowed": True, "patchType": "JSONPatch", "patch": patch})
+    response = {"uid": uid, "allowed": True, "patchType": "JSONPatch", "patch": patch}
+    return INJECTED, _review({**response, **warnings})
 
 
 def _review(response: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.injection import names
+from controller.injection import names, source
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from controller.injection.options import FlagSetFound, Options
+    from controller.injection.options import Options
     from controller.injection.wanted import Wanted
 
 LOOPBACK: Final = "127.0.0.1"
@@ -29,6 +27,13 @@ _POD_FIELDS: Final = {
 }
 _USER: Final = 65532
 """The image's own."""
+_STARTED: Final = {"path": "/healthz", "port": "flags-mgmt", "scheme": "HTTP"}
+"""Ports are open, whether flags came or not: they never keep an application from starting."""
+_PROBES: Final = {
+    "startupProbe": {"httpGet": _STARTED, "periodSeconds": 1, "failureThreshold": 60},
+    "readinessProbe": {"httpGet": {**_STARTED, "path": "/readyz"}, "periodSeconds": 5},
+    "livenessProbe": {"httpGet": _STARTED, "periodSeconds": 10, "timeoutSeconds": 3},
+}
 _SECURITY: Final = {
     "runAsNonRoot": True,
     "runAsUser": _USER,
@@ -42,26 +47,25 @@ _SECURITY: Final = {
 """What pod security `restricted` asks for, and more."""
 
 
-def container(wanted: Wanted, found: FlagSetFound, namespace: str, options: Options) -> dict[str, Any]:
-    """The sidecar of a pod in `namespace`."""
+def container(wanted: Wanted, options: Options) -> dict[str, Any]:
+    """The sidecar."""
     always = {"restartPolicy": "Always"} if wanted.native else {}
+    probes = {} if wanted.settings.probes_enabled is False else _PROBES
     return {
         "name": names.CONTAINER,
         "image": wanted.image or options.image,
         **always,
-        "args": _arguments(wanted, f"{namespace}/{found.name}", options),
+        "args": _arguments(wanted, options),
         "env": [
             {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
             for name, path in _POD_FIELDS.items()
-        ],
+        ]
+        + [each for each, _ in source.variables(wanted.settings)],
         "ports": [
             {"name": name, "containerPort": wanted.ports[annotation], "protocol": "TCP"}
             for name, annotation in _PORT_NAMES.items()
         ],
-        # Ports are open, whether flags came or not: they never keep an application from starting.
-        "startupProbe": {**_asking("/healthz"), "periodSeconds": 1, "failureThreshold": 60},
-        "readinessProbe": {**_asking("/readyz"), "periodSeconds": 5},
-        "livenessProbe": {**_asking("/healthz"), "periodSeconds": 10, "timeoutSeconds": 3},
+        **probes,
         "resources": {part: dict(amounts) for part, amounts in wanted.resources.items()},
         "securityContext": _SECURITY,
         "volumeMounts": _mounts(options),
@@ -81,34 +85,36 @@ def volumes(options: Options) -> list[dict[str, Any]]:
     return found
 
 
-def variables(wanted: Wanted) -> list[dict[str, str]]:
-    """What an application reads: OpenFeature Operator's names first and in its order, then those of newer
-    providers.
+def variables(wanted: Wanted) -> list[dict[str, Any]]:
+    """What an application reads: those of FeatureFlagSources, then OpenFeature Operator's names in its
+    order, then those of newer providers.
     """
-    ports = wanted.ports
+    ports, settings = wanted.ports, wanted.settings
     told = {
-        "FLAGD_MANAGEMENT_PORT": str(ports[names.MANAGEMENT_PORT]),
-        "FLAGD_PORT": str(ports[names.PORT]),
-        "FLAGD_RESOLVER": "rpc",
-        "FLAGD_HOST": LOOPBACK,
-        "FLAGD_SYNC_PORT": str(ports[names.SYNC_PORT]),
-        "OFREP_ENDPOINT": f"http://{LOOPBACK}:{ports[names.OFREP_PORT]}",
+        "MANAGEMENT_PORT": str(ports[names.MANAGEMENT_PORT]),
+        "PORT": str(ports[names.PORT]),
+        "RESOLVER": "rpc",
+        "HOST": LOOPBACK,
+        "SYNC_PORT": str(ports[names.SYNC_PORT]),
     }
-    return [{"name": name, "value": text} for name, text in told.items()]
+    ours = {source.prefixed(settings, name): text for name, text in told.items()}
+    ours["OFREP_ENDPOINT"] = f"http://{LOOPBACK}:{ports[names.OFREP_PORT]}"
+    theirs = [each for each, secret in source.variables(settings) if not secret]
+    taken = {each["name"] for each in theirs}
+    return [*theirs, *({"name": name, "value": text} for name, text in ours.items() if name not in taken)]
 
 
-def _arguments(wanted: Wanted, selector: str, options: Options) -> list[str]:
-    source = {
-        "uri": options.proxy_address,
-        "provider": "grpc",
-        "selector": selector,
-        "bearerTokenFile": f"{names.TOKEN_PATH}/token",
-    }
+def _arguments(wanted: Wanted, options: Options) -> list[str]:
+    proxied: dict[str, Any] = {"uri": options.proxy_address, "provider": "grpc"}
+    token = {"bearerTokenFile": f"{names.TOKEN_PATH}/token"}
     secured = {"tls": True, "certPath": f"{names.CA_PATH}/ca.crt"} if options.proxy_ca else {}
+    sources = [
+        each if "provider" in each else {**proxied, **each, **token, **secured} for each in wanted.follows
+    ]
     ports = wanted.ports
     return [
         "start",
-        f"--sources={json.dumps([{**source, **secured}], separators=(',', ':'))}",
+        f"--sources={json.dumps(sources, separators=(',', ':'))}",
         f"--state-dir={names.STATE_PATH}",
         # Applications ask over loopback; the kubelet and Prometheus come from outside.
         f"--host={LOOPBACK}",
@@ -117,8 +123,9 @@ def _arguments(wanted: Wanted, selector: str, options: Options) -> list[str]:
         f"--management-port={ports[names.MANAGEMENT_PORT]}",
         f"--sync-port={ports[names.SYNC_PORT]}",
         f"--ofrep-port={ports[names.OFREP_PORT]}",
-        "--log-format=json",
+        f"--log-format={wanted.log_format}",
         f"--log-level={wanted.log_level}",
+        *source.arguments(wanted.settings),
     ]
 
 
@@ -130,7 +137,3 @@ def _mounts(options: Options) -> list[dict[str, Any]]:
     if options.proxy_ca:
         mounts.append({"name": names.CA, "mountPath": names.CA_PATH, "readOnly": True})
     return mounts
-
-
-def _asking(path: str) -> Mapping[str, Any]:
-    return {"httpGet": {"path": path, "port": "flags-mgmt", "scheme": "HTTP"}}

@@ -11,8 +11,7 @@ from controller.injection.pod import inject
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from controller.injection.options import Options
-    from controller.injection.pod import Find
+    from controller.injection.options import Known, Options
 
 _TEMPLATE: Final = ("spec", "template")
 _TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -26,7 +25,7 @@ _TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def injected(manifest: Any, namespace: str, options: Options, find: Find) -> Any:
+def injected(manifest: Any, namespace: str, options: Options, known: Known) -> Any:
     """A manifest with its pods' template injected, or as it is where it has none or asks for nothing.
 
     `namespace` is that of manifests that name none. Raises Refused, which names the object.
@@ -34,7 +33,10 @@ def injected(manifest: Any, namespace: str, options: Options, find: Find) -> Any
     if not isinstance(manifest, dict):
         return manifest
     if manifest.get("kind") == "List" and isinstance(manifest.get("items"), list):
-        return {**manifest, "items": [injected(each, namespace, options, find) for each in manifest["items"]]}
+        return {
+            **manifest,
+            "items": [injected(each, namespace, options, known) for each in manifest["items"]],
+        }
     path = _TEMPLATES.get(str(manifest.get("kind")))
     if path is None:
         return manifest
@@ -42,13 +44,13 @@ def injected(manifest: Any, namespace: str, options: Options, find: Find) -> Any
     own = meta if isinstance(meta, dict) else {}
     where = own.get("namespace") or namespace
     try:
-        return _with_template(manifest, path, str(where), options, find)
+        return _with_template(manifest, path, str(where), options, known)
     except Refused as refusal:
         raise Refused(f"{manifest['kind']} {where}/{own.get('name', '')}: {refusal}") from None
 
 
 def _with_template(
-    manifest: Mapping[str, Any], path: tuple[str, ...], namespace: str, options: Options, find: Find
+    manifest: Mapping[str, Any], path: tuple[str, ...], namespace: str, options: Options, known: Known
 ) -> Any:
     made: Any = copy.deepcopy(dict(manifest))
     holder, template = None, made
@@ -56,7 +58,7 @@ def _with_template(
         holder, template = template, template.get(step)
         if not isinstance(template, dict):
             raise Refused(f"{'.'.join(path)}: is no object; write a pod's template")
-    changes = inject(template, namespace, options, find)
+    changes = inject(template, namespace, options, known)
     if changes is None:
         return manifest
     if holder is None:

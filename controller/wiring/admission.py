@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.admission.certificates import renewed
 from controller.admission.keeper import SERVING, STARTING, Keeper
+from controller.admission.known import KnownObjects
 from controller.admission.served import ServedCertificate
 from controller.admission.server import LIMITS, Injector
 from controller.injection.options import Options
@@ -57,7 +58,7 @@ def injector(
         proxy_audience=settings.proxy_audience,
         proxy_ca=settings.proxy_ca,
     )
-    return Injector(objects, options, settings.namespaces, ready, answered)
+    return Injector(KnownObjects(objects, settings.namespaces), options, ready, answered)
 
 
 @contextlib.asynccontextmanager

@@ -102,10 +102,10 @@ def create(space: Namespace, manifest: dict[str, Any], query: str = "") -> dict[
     return space.api.ask("POST", path_of("pod", space.name) + query, manifest)
 
 
-def admitted(space: Namespace) -> bool:
-    """Whether the API server is answered, and believes the answer."""
+def admitted(space: Namespace, annotations: dict[str, str] = ASKS) -> bool:
+    """Whether the API server is answered, believes the answer, and takes such a pod."""
     try:
-        return bool(create(space, pod("asking", ASKS), "?dryRun=All"))
+        return bool(create(space, pod("asking", annotations), "?dryRun=All"))
     except Refused:
         return False
 
@@ -127,6 +127,32 @@ def test_a_pod_that_asks_comes_back_with_its_evaluator(shop: Namespace) -> None:
     injected = json.loads(found["metadata"]["annotations"]["flagstaff.dev/injected"])
     assert injected["flagSet"] == f"{shop.name}/checkout-production"
     assert injected["from"] == f"{KIND}/checkout-production"
+
+
+def test_a_feature_flag_source_says_what_is_injected(shop: Namespace, admitting: Admitting) -> None:
+    given = {
+        "apiVersion": "core.openfeature.dev/v1beta1",
+        "kind": "FeatureFlagSource",
+        "metadata": {"name": "flags"},
+        "spec": {
+            "sources": [{"source": "checkout-production", "provider": "flagd-proxy"}],
+            "port": 9013,
+            "syncProviderArgs": ["x"],
+            "evaluator": "json",
+        },
+    }
+    shop.kubectl("apply", "-f", "-", given=json.dumps(given))
+    asks = {"openfeature.dev/enabled": "true", "openfeature.dev/featureflagsource": "flags"}
+    within(partial(admitted, shop, asks), admitting.replicas[0].said)
+    manifest = pod("checkout", asks)
+    told = shop.kubectl("create", "-f", "-", "-o", "json", given=json.dumps(manifest), check=False)
+    found = shop.get("pod", "checkout")
+    assert f'"selector":"{shop.name}/checkout-production"' in sidecar_of(found)["args"][1]
+    assert {"name": "FLAGD_PORT", "value": "9013"} in found["spec"]["containers"][0]["env"]
+    assert "Warning: FeatureFlagSource: syncProviderArgs is ignored" in told
+    missing = pod("other", {**asks, "openfeature.dev/featureflagsource": "flag"})
+    with pytest.raises(Refused, match="has no FeatureFlagSource flag; create it"):
+        create(shop, missing)
 
 
 def test_an_injected_pod_can_be_labelled_and_deleted(shop: Namespace) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from controller.admission.known import KnownObjects
 from controller.admission.server import Injector
 from controller.api.meta import Resource
 from controller.injection import names
@@ -30,9 +31,8 @@ class Webhook:
         self.ready = True
         self.outcomes: Counter[str] = Counter()
         self.injector = Injector(
-            self.objects,
+            KnownObjects(self.objects, namespaces),
             Options(),
-            namespaces,
             lambda: self.ready,
             lambda outcome: self.outcomes.update((outcome,)),
         )
@@ -43,8 +43,9 @@ class Webhook:
         assert isinstance(response, Response)
         return response.status, json.loads(response.body)
 
-    def review(self, name: str = "checkout") -> dict[str, Any]:
-        given = {"uid": "u", "namespace": "shop", "object": pod({names.FLAG_SET: name})}
+    def review(self, name: str | None = "checkout", source: str | None = None) -> dict[str, Any]:
+        asks = pod({names.FLAG_SET: name, names.SOURCES: source})
+        given = {"uid": "u", "namespace": "shop", "object": asks}
         status, told = self.post(json.dumps({"request": given}).encode())
         assert status == 200
         response: dict[str, Any] = told["response"]
@@ -89,8 +90,18 @@ def test_a_name_that_means_nothing_is_refused_with_what_is_near() -> None:
     assert webhook.outcomes == {"refused": 2}
 
 
+def test_a_feature_flag_source_is_found_or_missed_by_name() -> None:
+    webhook = Webhook(body("FeatureFlagSource", "flags", spec={"sources": [{"source": "checkout"}]}))
+    assert injected(webhook.review(None, "flags"))["flagSet"] == "shop/checkout"
+    answer = webhook.review(None, "flag")
+    assert answer["status"]["message"] == (
+        "annotation openfeature.dev/featureflagsource: namespace shop has no FeatureFlagSource flag; create it, or "
+        "correct the name (did you mean flags?)"
+    )
+
+
 def test_a_namespace_that_the_controller_does_not_work_in_is_refused() -> None:
-    answer = Webhook(body("FlagSet", "checkout"), namespaces=("team",)).review()
+    answer = Webhook(namespaces=("team",)).review()
     assert answer["status"]["message"].startswith("namespace shop: the controller works in team alone")
 
 

@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -26,6 +27,17 @@ WORKLOAD = {
 }
 
 
+class Served:
+    """Every name is what is served."""
+
+    def flag_set(self, namespace: str, name: str) -> FlagSetFound:
+        del namespace
+        return FlagSetFound(name)
+
+    def source(self, namespace: str, name: str) -> dict[str, Any]:
+        raise AssertionError(namespace, name)
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "deployment.yaml"
@@ -41,7 +53,7 @@ def test_it_prints_what_the_webhook_would_make(file: Path, capsys: pytest.Captur
         pod(),
         "shop",
         Options(image="mine:1", proxy_address="proxy:1", proxy_ca="ca"),
-        lambda _, name: FlagSetFound(name),
+        Served(),
     )
     assert wanted is not None
     assert service == SERVICE
@@ -81,6 +93,24 @@ def test_one_refusal_and_nothing_is_printed(file: Path, capsys: pytest.CaptureFi
     assert told.err.startswith(
         f"flagstaff inject: {file}: Deployment shop/checkout: annotation flagstaff.dev/flag-set: unknown; did you"
     )
+
+
+def test_a_feature_flag_source_is_looked_for_among_the_manifests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asks = pod({"flagstaff.dev/flagset": None, "openfeature.dev/featureflagsource": "flags"})
+    source = {
+        "kind": "FeatureFlagSource",
+        "metadata": {"name": "flags"},
+        "spec": {"sources": [{"source": "a"}]},
+    }
+    (tmp_path / "pod.yaml").write_text(json.dumps(asks))
+    (tmp_path / "source.yaml").write_text(json.dumps(source))
+    words = ["inject", "-n", "shop", "-f", str(tmp_path / "pod.yaml")]
+    assert main(words) == 1
+    assert "FeatureFlagSource shop/flags: is not among the manifests; add its file" in capsys.readouterr().err
+    assert main([*words, "-f", str(tmp_path / "source.yaml")]) == 0
+    assert '"selector":"shop/a"' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

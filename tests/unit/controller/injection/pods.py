@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.injection.changes import Changes
+    from controller.injection.options import Known
 
 OPTIONS = Options(image="example/evaluator:1", proxy_address="proxy:8015")
 
@@ -31,30 +32,42 @@ def pod(annotations: Mapping[str, Any] | None = None, **spec: Any) -> dict[str, 
     }
 
 
-def find(namespace: str, name: str) -> FlagSetFound:
-    """Everything is there."""
-    del namespace
-    return FlagSetFound(name, f"FlagSet/{name}", "main@sha1:46ead10f53b7")
+class Objects:
+    """Every flag set is there, and FeatureFlagSources with these specs."""
+
+    def __init__(self, **sources: Mapping[str, Any]) -> None:
+        self._sources = sources
+
+    def flag_set(self, namespace: str, name: str) -> FlagSetFound:
+        del namespace
+        return FlagSetFound(name, f"FlagSet/{name}", "main@sha1:46ead10f53b7")
+
+    def source(self, namespace: str, name: str) -> Mapping[str, Any]:
+        assert namespace == "shop"
+        return self._sources[name]
 
 
-def changed(given: Mapping[str, Any], options: Options = OPTIONS) -> Changes:
+KNOWN = Objects()
+
+
+def changed(given: Mapping[str, Any], options: Options = OPTIONS, known: Known = KNOWN) -> Changes:
     """What is done to a pod of the namespace `shop`, which itself stays as it is."""
     before = copy.deepcopy(given)
-    changes = inject(given, "shop", options, find)
+    changes = inject(given, "shop", options, known)
     assert given == before
     assert changes is not None
     return changes
 
 
-def injected(given: Mapping[str, Any], options: Options = OPTIONS) -> dict[str, Any]:
+def injected(given: Mapping[str, Any], options: Options = OPTIONS, known: Known = KNOWN) -> dict[str, Any]:
     """The pod afterwards."""
-    return changed(given, options).after
+    return changed(given, options, known).after
 
 
-def refused(given: Mapping[str, Any]) -> str:
+def refused(given: Mapping[str, Any], known: Known = KNOWN) -> str:
     """Why it is."""
     with pytest.raises(Refused) as refusal:
-        inject(given, "shop", OPTIONS, find)
+        inject(given, "shop", OPTIONS, known)
     return str(refusal.value)
 
 

@@ -14,7 +14,7 @@ from controller.injection.options import Options
 from controller.injection.pod import inject
 from evaluator.cli import parse
 from evaluator.settings import load
-from tests.unit.controller.injection.pods import OPTIONS, changed, env, find, injected, pod, refused
+from tests.unit.controller.injection.pods import KNOWN, OPTIONS, changed, env, injected, pod, refused
 
 GOLDEN = Path(__file__).parent / "golden"
 EXAMPLE = Path(__file__).parents[4] / "examples" / "sidecar" / "deployment.yaml"
@@ -50,8 +50,8 @@ def patched(document: dict[str, Any], patch: list[dict[str, Any]]) -> dict[str, 
     "annotations", [{names.ENABLED: None}, {names.ENABLED: "false"}, {names.ENABLED: "TRUE"}]
 )
 def test_a_pod_that_does_not_ask_is_left_alone(annotations: dict[str, str]) -> None:
-    assert inject(pod(annotations), "shop", OPTIONS, find) is None
-    assert inject({"spec": {}}, "shop", OPTIONS, find) is None
+    assert inject(pod(annotations), "shop", OPTIONS, KNOWN) is None
+    assert inject({"spec": {}}, "shop", OPTIONS, KNOWN) is None
 
 
 def test_the_patch_is_as_it_was_agreed() -> None:
@@ -220,8 +220,8 @@ def test_a_copy_that_asks_for_another_flag_set_is_refused() -> None:
     once = injected(pod())
     once["metadata"]["annotations"][names.FLAG_SET] = "search"
     assert refused(once) == (
-        "annotation flagstaff.dev/injected: the pod's evaluator follows shop/checkout, and flagstaff.dev/flagset asks "
-        "for shop/search; remove the annotation and the container flagstaff-evaluator"
+        "annotation flagstaff.dev/injected: the pod's evaluator follows shop/checkout, and the pod now asks for "
+        "shop/search; remove the annotation and the container flagstaff-evaluator"
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from controller.injection import names
 from controller.injection.review import INJECTED, REFUSED, UNCHANGED, InvalidReviewError, answer
-from tests.unit.controller.injection.pods import OPTIONS, changed, find, injected, pod
+from tests.unit.controller.injection.pods import KNOWN, OPTIONS, changed, injected, pod
 
 
 def review(given: object) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def review(given: object) -> dict[str, Any]:
 
 
 def test_a_pod_that_asks_gets_a_patch() -> None:
-    outcome, told = answer(review(pod()), OPTIONS, find)
+    outcome, told = answer(review(pod()), OPTIONS, KNOWN)
     response = told["response"]
     assert (outcome, told["apiVersion"], told["kind"]) == (INJECTED, "admission.k8s.io/v1", "AdmissionReview")
     assert (response["uid"], response["allowed"], response["patchType"]) == ("u-1", True, "JSONPatch")
@@ -27,12 +27,12 @@ def test_a_pod_that_asks_gets_a_patch() -> None:
 
 @pytest.mark.parametrize("given", [pod({names.ENABLED: "false"}), injected(pod())])
 def test_what_asks_for_nothing_or_has_it_is_let_through(given: dict[str, Any]) -> None:
-    outcome, told = answer(review(given), OPTIONS, find)
+    outcome, told = answer(review(given), OPTIONS, KNOWN)
     assert (outcome, told["response"]) == (UNCHANGED, {"uid": "u-1", "allowed": True})
 
 
 def test_a_refusal_says_why() -> None:
-    outcome, told = answer(review(pod({names.PORT: "no"})), OPTIONS, find)
+    outcome, told = answer(review(pod({names.PORT: "no"})), OPTIONS, KNOWN)
     assert (outcome, told["response"]["allowed"]) == (REFUSED, False)
     assert told["response"]["status"] == {
         "code": 422, "reason": "Invalid",
@@ -43,4 +43,4 @@ def test_a_refusal_says_why() -> None:
 @pytest.mark.parametrize("given", [None, [], {}, {"request": {}}, review({"kind": "Job"}), review(None)])
 def test_what_is_no_review_of_a_pod_is_refused_whole(given: object) -> None:
     with pytest.raises(InvalidReviewError):
-        answer(given, OPTIONS, find)
+        answer(given, OPTIONS, KNOWN)

@@ -35,9 +35,9 @@ def test_what_cannot_be_meant_is_refused_with_what_to_write(name: str, text: str
 
 
 def test_a_reference_of_openfeature_operator_s_is_answered_with_ours() -> None:
-    found = refused(pod({names.FLAG_SET: None, "openfeature.dev/featureflagsource": "flags"}))
+    found = refused(pod({names.FLAG_SET: None, "openfeature.dev/inprocessconfiguration": "flags"}))
     assert found.startswith(
-        "annotation openfeature.dev/featureflagsource is not supported: name the flag set too"
+        "annotation openfeature.dev/inprocessconfiguration is not supported: name the flag"
     )
 
 

@@ -21,7 +21,7 @@ def workload(kind: str, template: Any = TEMPLATE, **meta: str) -> dict[str, Any]
 
 
 def run(manifest: Any) -> Any:
-    return injected(manifest, "shop", pods.OPTIONS, pods.find)
+    return injected(manifest, "shop", pods.OPTIONS, pods.KNOWN)
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob"])
