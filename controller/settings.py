@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from controller.flagsets.provenance import ProvenanceDetail
+from controller.injection.options import AUDIENCE, IMAGE
 from controller.sources.hosts import DENIED, require_entries
 
 NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -106,6 +107,27 @@ class ControllerSettings(BaseSettings):
     receiver_port: Port = Field(default=9292, description="port for webhooks; 0 takes a free port")
     management_port: Port = Field(
         default=8014, description="port for health, readiness and metrics; 0 takes a free port"
+    )
+    admission_port: Port = Field(
+        default=9443, description="port of the webhook that injects evaluators; 0 takes a free port"
+    )
+    admission_cert: str = Field(
+        default="",
+        description="PEM certificate of --admission-port, read again when it changes (default: made by us)",
+    )
+    admission_key: str = Field(default="", description="private key of --admission-cert")
+    evaluator_image: str = Field(default=IMAGE, description="image of injected evaluators")
+    proxy_address: str = Field(
+        default="",
+        description="host:port where injected evaluators find the proxy (default: its Service's)",
+    )
+    proxy_audience: str = Field(
+        default=AUDIENCE, description="audience of the tokens that injected evaluators show to the proxy"
+    )
+    proxy_ca: str = Field(
+        default="",
+        description="ConfigMap in a pod's namespace whose ca.crt signed the proxy's certificate "
+        "(default: plain text)",
     )
     leader_election: bool = Field(
         default=True, description="work without a Lease; only where there is one replica"

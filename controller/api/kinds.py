@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from controller.api import configuration, flagset, flagsource, receipt, receiver, shard
+from controller.api import configuration, featureflagsource, flagset, flagsource, receipt, receiver, shard
 from controller.api.meta import API_VERSION
 
 FLUX: Final = "source.toolkit.fluxcd.io/v1"
@@ -44,6 +44,9 @@ FEATURE_FLAG_CONFIGURATION: Final = ResourceType(
 FEATURE_FLAG: Final = ResourceType(
     configuration.API_VERSION, configuration.FLAG_KIND, configuration.FLAG_PLURAL
 )
+FEATURE_FLAG_SOURCE: Final = ResourceType(
+    configuration.API_VERSION, featureflagsource.KIND, featureflagsource.PLURAL
+)
 SECRET: Final = ResourceType("v1", "Secret", "secrets", content=False)
 POD: Final = ResourceType("v1", "Pod", "pods", content=False)
 EVENT: Final = ResourceType("v1", "Event", "events")
@@ -63,6 +66,7 @@ WATCHED: Final = (
     FLAG_RECEIPT,
     FEATURE_FLAG_CONFIGURATION,
     FEATURE_FLAG,
+    FEATURE_FLAG_SOURCE,
     *FLUX_SOURCES,
 )
 """What the controller watches wherever it works; Secrets only where one is referred to."""

@@ -25,6 +25,7 @@ VERBS: Final = {
     "evaluator": "serve flags from files, HTTP, gRPC or object stores; takes flagd's options",
     "controller": "run the Kubernetes controller",
     "proxy": "serve a cluster's flag sets to evaluators; takes the place of flagd-proxy",
+    "inject": "print manifests with the evaluators that their pods will get",
     "wait": "wait until all evaluators of a cluster serve a revision",
     "fleet": "show which revision each evaluator of a cluster serves",
     "flags": "list what a running evaluator serves",

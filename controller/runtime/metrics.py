@@ -62,6 +62,12 @@ class Metrics(Collector):
             ("type", "outcome"),
             registry=self.registry,
         )
+        self._reviewed = Counter(
+            "flagstaff_admission_reviews",
+            "Pods that the API server asked about, by outcome.",
+            ("outcome",),
+            registry=self.registry,
+        )
         self.registry.register(self)
 
     def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
@@ -75,6 +81,10 @@ class Metrics(Collector):
     def received(self, kind: str, outcome: str) -> None:
         """A webhook was answered."""
         self._received.labels(kind, outcome).inc()
+
+    def reviewed(self, outcome: str) -> None:
+        """A pod was admitted or refused."""
+        self._reviewed.labels(outcome).inc()
 
     def text(self) -> bytes:
         """Everything, in Prometheus' text format 0.0.4."""

@@ -53,6 +53,7 @@ from controller.sources.oci.factory import OciFactory
 from controller.sources.pending import PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import BY_SECRET as SOURCE_BY_SECRET
+from controller.wiring.admission import injector, open_admission
 from controller.wiring.replica import LEADER_LABEL, STAGES, Controller, Ports, readiness
 from controller.wiring.tokens import TokenFile
 from evaluator.http.server.limits import MANAGEMENT
@@ -90,7 +91,6 @@ async def open_controller(
     metrics = Metrics(objects, queues, now, health, role)
     async with contextlib.AsyncExitStack() as stack:
         cluster, events = await _connected(stack, settings, metrics)
-        outputs = Outputs(cluster, metrics, (events,))
         tokens = await asyncio.to_thread(TokenFile, settings.artifact_tokens_file)
         stack.callback(asyncio.create_task(tokens.follow()).cancel)
         bound = stack.enter_context(_bound(settings.host, settings.artifact_port))
@@ -119,7 +119,9 @@ async def open_controller(
             receiver.KIND: FlagReceiverReconciler(cluster.secret, endpoints),
         }
         loops = {
-            kind: Loop(reconcilers[kind], objects, outputs, now=now, queue=queues[kind])
+            kind: Loop(
+                reconcilers[kind], objects, Outputs(cluster, metrics, (events,)), now=now, queue=queues[kind]
+            )
             for kind in (stage.type.kind for stage in STAGES)
         }
         dispatcher = Dispatcher(objects, STAGES, loops, (proxies.changed, _rivals(claims), secrets.changed))
@@ -134,19 +136,21 @@ async def open_controller(
             leading=lambda: role.leading,
             received=metrics.received,
         )
-        managed = management.routes(lambda: readiness(collector, role, health), metrics.text)
+        injecting = injector(settings, objects, lambda: collector.synced, metrics.reviewed)
+        admission = await stack.enter_async_context(open_admission(settings, cluster, role, injecting))
+        managed = management.routes(lambda: readiness(collector, role, health, admission), metrics.text)
         served = ArtifactServer(storages, lambda: tokens.tokens).routes()
         ports = await _listen(stack, settings, managed, bound, served, webhooks.routes())
-        leadership = Leadership(role, _election(settings, cluster), _label(settings, cluster))
         yield Controller(
-            ports,
+            Ports(*ports, admission.port),
             collector,
-            leadership,
+            Leadership(role, _election(settings, cluster), _label(settings, cluster)),
             dispatcher,
             loops,
             Leftovers(objects, storages, [each.sweep for each in providers.values()], now),
             proxies,
             secrets,
+            admission,
         )
 
 
@@ -175,8 +179,8 @@ async def _listen(
     bound: socket.socket,
     artifacts: Routes,
     webhooks: Routes,
-) -> Ports:
-    """Open the three ports; artifacts are served on `bound`."""
+) -> tuple[int, int, int]:
+    """Open three ports; artifacts are served on `bound`."""
     manager = Listener(managed, MANAGEMENT, name="management")
     management_port = await manager.start(settings.host, settings.management_port)
     stack.push_async_callback(manager.drain, _DRAIN)
@@ -186,7 +190,7 @@ async def _listen(
     receiving = Listener(webhooks, LIMITS, name="receiver")
     receiver_port = await receiving.start(settings.host, settings.receiver_port)
     stack.push_async_callback(receiving.drain, _DRAIN)
-    return Ports(management_port, bound.getsockname()[1], receiver_port)
+    return management_port, bound.getsockname()[1], receiver_port
 
 
 def _providers(settings: ControllerSettings, cluster: Cluster) -> dict[str, ProviderFactory[Any]]:
@@ -283,7 +287,7 @@ async def working(
         ports = controller.ports
         say(
             f"listening: management {ports.management}, artifacts {ports.artifacts}, "
-            f"receiver {ports.receiver}"
+            f"receiver {ports.receiver}, admission {ports.admission}"
         )
         task = asyncio.create_task(controller.work())
         task.add_done_callback(lambda _: ended())

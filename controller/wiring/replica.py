@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from controller.runtime.loop import Loop
     from controller.runtime.watch_health import WatchHealth
     from controller.sources.leftovers import Leftovers
+    from controller.wiring.admission import Admission
 
 STAGES: Final = (FLAG_SOURCES, FLAG_SETS, CONFIGURATIONS, FEATURE_FLAGS, FLAG_RECEIVERS)
 LEADER_LABEL: Final = "flagstaff.dev/leader"
@@ -36,6 +37,7 @@ class Ports:
     management: int
     artifacts: int
     receiver: int
+    admission: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +53,14 @@ class Controller:
     leftovers: Leftovers
     proxies: ProxyFollower
     secrets: SecretWatches
+    admission: Admission
 
     async def work(self) -> None:
         """Learn what is there, then lead whenever the election says so, until cancelled."""
         await self.collector.fill()
-        beside = (self.collector.compare, self.secrets.run)
+        beside = [self.collector.compare, self.secrets.run]
+        if self.admission.keeper is not None:
+            beside.append(self.admission.keeper.look)
         tasks = [asyncio.create_task(forever(each)) for each in beside]
         try:
             await self.leadership.run(self._lead)
@@ -80,15 +85,16 @@ class Controller:
         self.collector.relisted()
 
 
-def readiness(collector: Collector, role: Role, health: WatchHealth) -> dict[str, Any]:
+def readiness(collector: Collector, role: Role, health: WatchHealth, admission: Admission) -> dict[str, Any]:
     """Ready once everything is known; a standby is ready, too. With the API server down it stays so, and says
     how old its view is.
     """
     reports = health.reports()
     ages = [each.age for each in reports if each.age is not None]
     return {
-        "ready": collector.synced,
+        "ready": collector.synced and admission.settled,
         "leader": role.leading,
+        "admission": admission.state,
         "ageSeconds": round(max(ages), 1) if ages else None,
         "stale": [each.kind for each in reports if each.stale],
         "watches": [each.page() for each in reports],

@@ -161,6 +161,8 @@ _GONE: Final = (
 
 _OURS: Final = (
     Option(name="host", flagd=False, help="address that all ports listen on"),
+    Option(name="management-host", flagd=False,
+           help="address of the management port, where it is another than --host"),
     Option(name="ofrep-socket-path", flagd=False, kind=Kind.PATH,
            help="Unix socket in place of the OFREP port"),
     Option(name="ofrep-server-cert-path", flagd=False, kind=Kind.PATH, field="-",

@@ -150,7 +150,9 @@ def _addresses(tables: _Tables, given: _Dependencies) -> Sequence[ListenAddress]
     return (
         ListenAddress(grpc, host, settings.port, settings.socket_path, tls),
         ListenAddress(ofrep, host, settings.ofrep_port, settings.ofrep_socket_path, ofrep_tls),
-        ListenAddress(management, host, settings.management_port, "", management_tls),
+        ListenAddress(
+            management, settings.management_host or host, settings.management_port, "", management_tls
+        ),
         ListenAddress(sync, host, settings.sync_port, settings.sync_socket_path, tls),
     )
 

@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tests.cluster.admission import install_admission
 from tests.cluster.assets import PLANE, find
 from tests.cluster.controllers import FLAGSTAFF, controller
 from tests.cluster.fleets import NAMES, following
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 FOLDER: Final = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / ".dev-cluster"
 EXAMPLE: Final = ROOT / "examples" / "gitops-repo"
+INJECTED: Final = ROOT / "examples" / "injection" / "pod.yaml"
 NAMESPACE: Final = "shop"
 FLAG_SET: Final = "checkout-production"
 
@@ -51,11 +53,13 @@ def main() -> int:
         link_tools(plane)
         server = stack.enter_context(git_server(FOLDER))
         copy_example()
-        say("starting the controller as its own service account")
-        process = stack.enter_context(controller(plane, FOLDER / "controller"))
-        follow(plane, f"{server.url}/repository/.git")
-        say("starting the proxy as its own service account, and three evaluators that follow it")
+        say("starting the proxy and the controller, each as its own service account")
         delivering = stack.enter_context(proxy(plane, FOLDER / "proxy"))
+        words = ("--proxy-address", delivering.target)
+        process = stack.enter_context(controller(plane, FOLDER / "controller", *words))
+        install_admission(plane, ROOT / "deploy" / "admission.yaml", process.admission)
+        follow(plane, f"{server.url}/repository/.git")
+        say("starting three evaluators that follow the proxy")
         source = following(delivering.target, NAMESPACE, FLAG_SET)
         fleet = stack.enter_context(pods(plane, NAMESPACE, source, FOLDER / "pods", *NAMES))
         serve(plane, len(fleet))
@@ -125,6 +129,7 @@ def explain(
     {kubectl} get flagstaff
     {kubectl} describe flagset {FLAG_SET}
     {kubectl} get ffc
+    {kubectl} apply -f {os.path.relpath(INJECTED)} -o yaml
     sed -i 's/defaultVariant: plain/defaultVariant: christmas/' {flags}
     git -C {repository} commit -qam 'Christmas banner'
     {flagstaff} wait flagset/{FLAG_SET} {config} --revision $(git -C {repository} rev-parse HEAD)
@@ -134,7 +139,8 @@ def explain(
     kill -STOP {first.evaluator.process.pid}
     {kubectl} get ffc -w
 
-The last but one freezes {first.name}, which is named a laggard after 15 s (describe ffc {FLAG_SET}); kill -CONT brings it back.
+What is applied is a pod with two annotations; what comes back has its evaluator. The last but one freezes {first.name},
+which is named a laggard after 15 s (describe ffc {FLAG_SET}); kill -CONT brings it back.
 The logs are {os.path.relpath(process.log)} and {os.path.relpath(delivering.log)}. Ctrl-C takes all of it down.
 """,
         flush=True,

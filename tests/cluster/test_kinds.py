@@ -186,6 +186,7 @@ def test_kinds_have_short_names_and_a_category(applying: Applying, cluster: Plan
     assert names == {
         "flagsources": "fsrc", "flagsets": "fset", "flagreceivers": "frcv", "flagshards": "fshard",
         "featureflags": "ff", "featureflagconfigurations": "ffc",
+        "featureflagsources": "ffs",
     }  # fmt: skip
     applying.apply(body("FlagSource", SOURCE))
     applying.apply(configured({"flagSpec": FLAGS}))
@@ -215,7 +216,7 @@ def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
     assert told.splitlines()[0].split() == columns.split()
 
 
-@pytest.mark.parametrize("kind", ["flagsource", "flagset", "flagreceiver", "ffc", "ff", "flagshard"])
+@pytest.mark.parametrize("kind", ["flagsource", "flagset", "flagreceiver", "ffc", "ff", "ffs", "flagshard"])
 def test_kubectl_explains_every_kind(cluster: Plane, kind: str) -> None:
     told = cluster.kubectl("explain", f"{kind}.spec")
     assert "FIELDS:" in told

@@ -39,7 +39,7 @@ class Controller(Replica):
         super().__init__(folder, "controller")
         self.command = [
             FLAGSTAFF, "controller", "--kubeconfig", str(stub.kubeconfig), "--storage-path", str(folder / "data"),
-            "--host", "127.0.0.1", "--artifact-port", "0", "--receiver-port", "0", "--management-port", "0",
+            "--host", "127.0.0.1", "--artifact-port", "0", "--receiver-port", "0", "--management-port", "0", "--admission-port", "0",
             "--namespace", "flagstaff-system",
         ]  # fmt: skip
 

@@ -195,7 +195,7 @@ async def test_what_went_while_no_watch_told_of_it_is_forgotten(
     api.apply(spare_namespace, flag_set())
     settings = ControllerSettings(
         kubeconfig=str(spare.kubeconfig), namespaces=(spare_namespace,), storage_path=tmp_path, host="127.0.0.1",
-        artifact_port=0, receiver_port=0, management_port=0, leader_election=False,
+        artifact_port=0, receiver_port=0, management_port=0, admission_port=0, leader_election=False,
     )  # fmt: skip
     objects = Cache(indexes_of(STAGES))
     # Nothing is watched here: what is known, was listed.
@@ -216,6 +216,9 @@ async def test_what_went_while_no_watch_told_of_it_is_forgotten(
         ("get", "", "configmaps", SYSTEM),
         ("patch", "", "secrets", "default"),
         ("create", "", "secrets", SYSTEM),
+        ("update", "", "secrets", SYSTEM),
+        ("create", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", ""),
+        ("update", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", ""),
         ("delete", "", "events", "default"),
         ("patch", "", "events", "default"),
         ("delete", "", "namespaces", ""),

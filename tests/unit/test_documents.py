@@ -35,6 +35,7 @@ CODE_FOLDERS: Final = ("evaluator/flags", "controller/flagsets")
 NO_CODES: Final = {"e-0", "utf-8"}
 """Constants that look like a problem's code and are none."""
 OF_BENCHMARKS: Final = {"FLAGD_BINARY", "FLAGD_PROXY_BINARY"}
+OF_APPLICATIONS: Final = {"FLAGD_HOST", "FLAGD_RESOLVER"}
 OF_TESTS: Final = {"FLAGSTAFF_REWRITE"}
 OF_VERBS: Final = {PASSWORD}
 OF_OTHERS: Final = {"--server-side"}
@@ -132,7 +133,14 @@ def test_every_environment_variable_on_a_page_is_read() -> None:
         for settings in (ControllerSettings, ProxySettings)
         for name in settings.model_fields
     }
-    known = {option.variable for option in OPTIONS} | of_processes | OF_BENCHMARKS | OF_TESTS | OF_VERBS
+    known = (
+        {option.variable for option in OPTIONS}
+        | of_processes
+        | OF_BENCHMARKS
+        | OF_TESTS
+        | OF_VERBS
+        | OF_APPLICATIONS
+    )
     assert found - known == set()
 
 

@@ -49,6 +49,15 @@ async def test_each_port_answers_what_is_its_own() -> None:
     assert (status, json.loads(body)["ready"], elsewhere) == (200, True, 404)
 
 
+async def test_the_management_port_may_have_an_address_of_its_own() -> None:
+    _, serving = await started(replace(LOOPBACK, host="127.0.0.2", management_host="127.0.0.1"))
+    status, _ = await get(serving.ports.management, "/readyz")
+    with pytest.raises(ConnectionRefusedError):
+        await get(serving.ports.ofrep, "/readyz")
+    await serving.stop()
+    assert status == 200
+
+
 async def pinged(port: int) -> bytes:
     """What a client is told that pings four times at once and waits for four answers, or the end."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -1,0 +1,180 @@
+"""The certificates that the API server knows the webhook by: made, renewed and replaced without a moment in
+which it trusts none that is in use.
+
+The authority's key lies beside the server's: whoever has one of them could answer for us anyway, and nobody
+else trusts this authority. A new authority is trusted for an hour before it signs.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+AUTHORITY_LIFE: Final = timedelta(days=3650)
+AUTHORITY_LEFT: Final = timedelta(days=730)
+"""An authority with less to live gets a successor."""
+LIFE: Final = timedelta(days=90)
+LEFT: Final = timedelta(days=30)
+"""A certificate with less to live is renewed."""
+TRUSTED_FOR: Final = timedelta(hours=1)
+"""How long an authority is told of before it signs: every API server trusts it by then."""
+_SKEW: Final = timedelta(minutes=5)
+"""By how much clocks of replicas and API servers may differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """All of it as PEM."""
+
+    certificate: bytes
+    key: bytes
+    authorities: bytes
+    """All that are to be trusted; the last one signs."""
+    authority_key: bytes
+    """Of the last authority."""
+
+    def data(self) -> dict[str, bytes]:
+        """As a Secret holds it."""
+        return {
+            "tls.crt": self.certificate, "tls.key": self.key,
+            "ca.crt": self.authorities, "ca.key": self.authority_key,
+        }  # fmt: skip
+
+
+def certificates_of(data: Mapping[str, bytes]) -> Certificates | None:
+    """What a Secret holds; None where that cannot be used."""
+    try:
+        found = Certificates(data["tls.crt"], data["tls.key"], data["ca.crt"], data["ca.key"])
+        leaf = x509.load_pem_x509_certificate(found.certificate)
+        signing = x509.load_pem_x509_certificates(found.authorities)[-1]
+        pairs = ((leaf, _loaded(found.key)), (signing, _loaded(found.authority_key)))
+    except (KeyError, ValueError, TypeError, IndexError):
+        return None
+    return found if all(each.public_key() == key.public_key() for each, key in pairs) else None
+
+
+def renewed(found: Certificates | None, names: Sequence[str], now: datetime) -> Certificates:
+    """`found`, or what takes its place at `now`, for a server of these names and addresses."""
+    if found is None:
+        authority, key = _authority(now)
+        return _signed(_pem(authority), _pem_of_key(key), names, now)
+    trusted = [
+        each
+        for each in x509.load_pem_x509_certificates(found.authorities)
+        if each.not_valid_after_utc > now or each.public_key() == _loaded(found.authority_key).public_key()
+    ]
+    if trusted[-1].not_valid_after_utc - now < AUTHORITY_LEFT:
+        authority, key = _authority(now)
+        bundle = b"".join(map(_pem, (*trusted, authority)))
+        return Certificates(found.certificate, found.key, bundle, _pem_of_key(key))
+    leaf = x509.load_pem_x509_certificate(found.certificate)
+    left = leaf.not_valid_after_utc - now
+    known = now - trusted[-1].not_valid_before_utc >= TRUSTED_FOR
+    if left <= timedelta(0) or _names_of(leaf) != set(names) or (left < LEFT and known):
+        return _signed(b"".join(map(_pem, trusted)), found.authority_key, names, now)
+    return found
+
+
+def _authority(now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name(f"flagstaff-admission {now:%Y-%m-%d}")
+    made = (
+        _builder(name, name, key.public_key(), now, AUTHORITY_LIFE)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    return made.sign(key, hashes.SHA256()), key
+
+
+def _signed(authorities: bytes, authority_key: bytes, names: Sequence[str], now: datetime) -> Certificates:
+    """A new certificate, by the last authority."""
+    authority, signing = x509.load_pem_x509_certificates(authorities)[-1], _loaded(authority_key)
+    key = ec.generate_private_key(ec.SECP256R1())
+    made = (
+        _builder(_name(names[0]), authority.subject, key.public_key(), now, LIFE)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_alternative(each) for each in names]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False
+        )
+    )
+    certificate = _pem(made.sign(signing, hashes.SHA256()))
+    return Certificates(certificate, _pem_of_key(key), authorities, authority_key)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, life: timedelta
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + life)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _names_of(certificate: x509.Certificate) -> set[str]:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return set()
+    return {str(each.value) for each in found.value}
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _pem_of_key(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _loaded(key: bytes) -> ec.EllipticCurvePrivateKey:
+    found = serialization.load_pem_private_key(key, None)
+    if not isinstance(found, ec.EllipticCurvePrivateKey):
+        raise TypeError("not a key of ours")
+    return found

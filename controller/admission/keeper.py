@@ -1,0 +1,82 @@
+"""Keeps the webhook's certificates current: in the Secret that replicas share, on the port, and, by the
+leader, in what the API server trusts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from controller.admission.certificates import Certificates, certificates_of, renewed
+from controller.runtime.setbacks import Setback
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+log = logging.getLogger(__name__)
+
+LOOK: Final = 5.0
+"""Seconds from one look to the next: two small reads."""
+STARTING: Final = "starting"
+SERVING: Final = "serving"
+ABSENT: Final = "not installed"
+
+
+class Store(Protocol):
+    """Where certificates are kept for all replicas."""
+
+    async def read(self) -> Mapping[str, bytes] | None:
+        """The Secret's content; None where there is no such Secret. Raises Setback."""
+
+    async def write(self, data: Mapping[str, bytes]) -> bool:
+        """Replace what `read` saw last; False where somebody else was faster. Raises Setback."""
+
+    async def trust(self, authorities: bytes) -> None:
+        """Have the API server trust these and no others. Raises Setback."""
+
+
+@dataclass(slots=True)
+class Keeper:
+    """One replica's part. `look` is for `forever`."""
+
+    store: Store
+    serve: Callable[[Certificates], None]
+    """Have the port serve these from now on. Called in a thread."""
+    names: Sequence[str]
+    leading: Callable[[], bool]
+    now: Callable[[], datetime]
+    state: str = STARTING
+    """For /readyz: starting, serving, not installed, or why nothing can be read."""
+    _served: Certificates | None = field(default=None)
+
+    async def look(self) -> None:
+        """Compare what is kept, served and trusted, once."""
+        try:
+            state = await self._settle()
+        except Setback as setback:
+            # What was served before stays so.
+            state = setback.message if self.state in {STARTING, ABSENT} else self.state
+            log.warning("the webhook's certificates cannot be kept: %s", setback.message)
+        if state != self.state:
+            log.info("admission: %s", state)
+            self.state = state
+        await asyncio.sleep(LOOK)
+
+    async def _settle(self) -> str:
+        data = await self.store.read()
+        if data is None:
+            return ABSENT
+        found = certificates_of(data)
+        wanted = renewed(found, self.names, self.now())
+        if wanted != found and not await self.store.write(wanted.data()):
+            # Whoever was faster is read at the next look.
+            return self.state
+        if self.leading():
+            await self.store.trust(wanted.authorities)
+        if wanted != self._served:
+            await asyncio.to_thread(self.serve, wanted)
+            self._served = wanted
+        return SERVING

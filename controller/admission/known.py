@@ -1,0 +1,74 @@
+"""What a pod's annotations name, among the objects that the controller knows. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import configuration, featureflagsource, flagset
+from controller.api.meta import ObjectKey
+from controller.injection import names
+from controller.injection.options import FlagSetFound, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from controller.api.meta import Resource
+    from controller.runtime.cache import Cache
+
+_KINDS: Final = (flagset.KIND, configuration.KIND, configuration.FLAG_KIND)
+"""The first that has an object of the name is meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownObjects:
+    """Implements injection's `Known`."""
+
+    objects: Cache
+    namespaces: Sequence[str]
+    """Those that the controller works in; empty: all."""
+
+    def flag_set(self, namespace: str, name: str) -> FlagSetFound:
+        """As Known has it."""
+        for kind in _KINDS:
+            found = self.objects.get(ObjectKey(kind, namespace, name))
+            if found is not None:
+                return FlagSetFound(_target(found), f"{kind}/{name}", _revision(found))
+        what = "FlagSet, FeatureFlagConfiguration or FeatureFlag"
+        raise self._missing(names.FLAG_SET, what, _KINDS, namespace, name)
+
+    def source(self, namespace: str, name: str) -> Mapping[str, Any]:
+        """As Known has it."""
+        kind = featureflagsource.KIND
+        found = self.objects.get(ObjectKey(kind, namespace, name))
+        if found is None:
+            raise self._missing(names.SOURCES, kind, (kind,), namespace, name)
+        return found.spec
+
+    def _missing(
+        self, annotation: str, what: str, kinds: Iterable[str], namespace: str, name: str
+    ) -> Refused:
+        if self.namespaces and namespace not in self.namespaces:
+            return Refused(
+                f"namespace {namespace}: the controller works in {', '.join(self.namespaces)} alone; "
+                f"add it to its option --namespaces, or set {names.ENABLED} to false"
+            )
+        there = sorted({each.name for kind in kinds for each in self.objects.of_kind(kind, namespace)})
+        near = difflib.get_close_matches(name, there[:1000], n=1)
+        return Refused(
+            f"annotation {annotation}: namespace {namespace} has no {what} {name}; create it, or correct the "
+            "name" + (f" (did you mean {near[0]}?)" if near else "")
+        )
+
+
+def _target(found: Resource) -> str:
+    """The object that is served: a FlagSet may write one of another name."""
+    target = found.spec.get("target") if found.key.kind == flagset.KIND else None
+    own = target.get("name") if isinstance(target, dict) else None
+    return own if isinstance(own, str) and own else found.name
+
+
+def _revision(found: Resource) -> str:
+    field = "lastAppliedRevision" if found.key.kind == flagset.KIND else "revision"
+    return str(found.status.get(field) or "")

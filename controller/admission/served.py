@@ -1,0 +1,34 @@
+"""The certificate that the port serves, in a file: OpenSSL takes a key from nowhere else."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from evaluator.http.server.tls import TlsFiles
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from controller.admission.certificates import Certificates
+
+
+class ServedCertificate:
+    """Certificate and key in one file of `folder`, so that both change at once. Raises OSError."""
+
+    def __init__(self, folder: Path, first: Certificates) -> None:
+        self._file = folder / "server.pem"
+        self._write(first)
+        self.tls = TlsFiles(self._file, self._file)
+
+    def replace(self, certificates: Certificates) -> None:
+        """Serve these to whoever connects from now on."""
+        self._write(certificates)
+        self.tls.refresh()
+
+    def _write(self, certificates: Certificates) -> None:
+        beside = self._file.with_suffix(".new")
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(certificates.certificate + certificates.key)
+        beside.replace(self._file)

@@ -1,0 +1,62 @@
+"""The webhook: AdmissionReviews by HTTPS, answered by every replica."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from controller.injection.review import REFUSED, InvalidReviewError, answer
+from evaluator.http.messages import Response
+from evaluator.http.routes import Routes
+from evaluator.http.server.limits import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.injection.options import Known, Options
+    from evaluator.http.messages import Request
+
+log = logging.getLogger(__name__)
+
+PATH: Final = "/inject"
+LIMITS: Final = Limits(body_bytes=4 * 1024 * 1024, connections=1_000)
+"""A review holds one object, which has 1.5 MiB at most, and little else."""
+_JSON: Final = (("content-type", "application/json"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Injector:
+    """Answers within the request: everything that it needs is known."""
+
+    known: Known
+    options: Options
+    ready: Callable[[], bool]
+    """Whether all objects are known: before that, nothing can be said to be missing."""
+    answered: Callable[[str], None]
+    """Told the outcome of each review."""
+
+    def routes(self) -> Routes:
+        """`POST /inject`."""
+        return Routes(http={("POST", PATH): self.answer})
+
+    def answer(self, request: Request) -> Response:
+        """The review's answer; 400 for what is none, 503 while objects are still read."""
+        if not self.ready():
+            return _failed(503, "this replica does not know all objects yet; try again")
+        try:
+            review = orjson.loads(request.body)
+            outcome, told = answer(review, self.options, self.known)
+        except (ValueError, InvalidReviewError):
+            return _failed(400, "not an AdmissionReview of a Pod")
+        if outcome == REFUSED:
+            message = told["response"]["status"]["message"]
+            log.info("a pod in %s is refused: %s", review["request"].get("namespace"), message)
+        self.answered(outcome)
+        return Response(200, orjson.dumps(told), _JSON)
+
+
+def _failed(status: int, message: str) -> Response:
+    return Response(status, orjson.dumps({"message": message}), _JSON)

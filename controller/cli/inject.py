@@ -1,0 +1,107 @@
+"""`flagstaff inject`: what the webhook makes of a manifest, without a cluster."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from controller.api.featureflagsource import KIND
+from controller.injection.options import ADDRESS, AUDIENCE, IMAGE, FlagSetFound, Options, Refused
+from controller.injection.workloads import injected
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping
+
+STDIN = "-"
+DONE, REFUSED, USAGE = 0, 1, 2
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument(
+        "-f", "--filename", action="append", required=True, metavar="FILE", dest="files",
+        help="manifests in YAML or JSON, several documents allowed; - reads standard input",
+    )  # fmt: skip
+    parser.add_argument(
+        "-n", "--namespace", default="default", metavar="NS",
+        help="namespace of manifests that name none (default: default)",
+    )  # fmt: skip
+    given = (
+        ("--image", IMAGE, "image of the evaluator"),
+        ("--proxy-address", ADDRESS, "host:port where evaluators find the proxy"),
+        ("--proxy-audience", AUDIENCE, "audience of the tokens that they show to it"),
+        ("--proxy-ca", "", "ConfigMap whose ca.crt signed the proxy's certificate"),
+    )
+    for option, default, text in given:
+        shown = default or "plain text"
+        parser.add_argument(option, default=default, metavar="X", help=f"{text} (default {shown})")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print every manifest, those of workloads that ask with their evaluator. 0; 1 and nothing printed where
+    one is refused; 2 for a file that cannot be read.
+    """
+    options = Options(
+        image=arguments.image,
+        proxy_address=arguments.proxy_address,
+        proxy_audience=arguments.proxy_audience,
+        proxy_ca=arguments.proxy_ca,
+    )
+    given: dict[str, list[Any]] = {}
+    for file in arguments.files:
+        try:
+            given[file] = [*_documents(file)]
+        except OSError as error:
+            return _say(file, error.strerror, USAGE)
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+            return _say(file, f"no YAML: {' '.join(str(error).split())}", USAGE)
+    known = _Given([each for documents in given.values() for each in documents], arguments.namespace)
+    made: list[Any] = []
+    for file, documents in given.items():
+        try:
+            made += [injected(each, arguments.namespace, options, known) for each in documents]
+        except Refused as refusal:
+            return _say(file, refusal, REFUSED)
+    yaml.safe_dump_all(made, sys.stdout, sort_keys=False, allow_unicode=True, width=1_000)
+    return DONE
+
+
+def _documents(file: str) -> Iterator[Any]:
+    text = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
+    # As kubectl, which passes over what is empty.
+    yield from (each for each in yaml.safe_load_all(text) if each is not None)
+
+
+class _Given:
+    """Without a cluster, what is there is what is given."""
+
+    def __init__(self, documents: list[Any], namespace: str) -> None:
+        self._sources = {}
+        for each in documents:
+            if isinstance(each, dict) and each.get("kind") == KIND and isinstance(each.get("metadata"), dict):
+                meta = each["metadata"]
+                self._sources[meta.get("namespace") or namespace, meta.get("name")] = each.get("spec")
+
+    def flag_set(self, namespace: str, name: str) -> FlagSetFound:
+        """The name is taken for that of what is served."""
+        del namespace
+        return FlagSetFound(name)
+
+    def source(self, namespace: str, name: str) -> Mapping[str, Any]:
+        """One of the manifests."""
+        found = self._sources.get((namespace, name))
+        if not isinstance(found, dict):
+            raise Refused(
+                f"FeatureFlagSource {namespace}/{name}: is not among the manifests; add its file with -f"
+            )
+        return found
+
+
+def _say(file: str, what: object, code: int) -> int:
+    print(f"flagstaff inject: {'standard input' if file == STDIN else file}: {what}", file=sys.stderr)
+    return code

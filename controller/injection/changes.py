@@ -1,0 +1,50 @@
+"""A pod with what is added to it, and the JSON patch (RFC 6902) that adds the same. Pure."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Path: TypeAlias = tuple[str | int, ...]
+
+
+class Changes:
+    """Additions to one object, which itself stays as it is."""
+
+    def __init__(self, before: Mapping[str, Any]) -> None:
+        self.after: dict[str, Any] = copy.deepcopy(dict(before))
+        self.patch: list[dict[str, Any]] = []
+        self.warnings: tuple[str, ...] = ()
+        """For whoever applies it."""
+
+    def set(self, path: Path, value: Any) -> None:
+        """Set a field of a mapping that is there."""
+        self._at(path[:-1])[path[-1]] = copy.deepcopy(value)
+        self._add(path, value)
+
+    def extend(self, path: Path, values: Sequence[Any], *, first: bool = False) -> None:
+        """Put `values` at the end of a list, or each at its beginning; a list is made where there is none."""
+        found = self._at(path[:-1]).get(path[-1])
+        if not found:
+            if values:
+                self.set(path, list(values))
+            return
+        for value in values:
+            found.insert(0 if first else len(found), copy.deepcopy(value))
+            self._add((*path, 0 if first else "-"), value)
+
+    def _add(self, path: Path, value: Any) -> None:
+        self.patch.append({"op": "add", "path": _pointer(path), "value": copy.deepcopy(value)})
+
+    def _at(self, path: Path) -> Any:
+        found: Any = self.after
+        for step in path:
+            found = found[step]
+        return found
+
+
+def _pointer(path: Path) -> str:
+    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)

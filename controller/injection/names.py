@@ -1,0 +1,39 @@
+"""What injection reads of a pod, and what it writes into one. Users rely on these names."""
+
+from __future__ import annotations
+
+from typing import Final
+
+ENABLED: Final = "openfeature.dev/enabled"
+"""OpenFeature Operator's annotation; nothing happens unless it is exactly `true`."""
+PREFIX: Final = "flagstaff.dev/"
+FLAG_SET: Final = "flagstaff.dev/flagset"
+"""The name of a FlagSet, FeatureFlagConfiguration or FeatureFlag in the pod's namespace."""
+CONTAINERS: Final = "flagstaff.dev/containers"
+IMAGE: Final = "flagstaff.dev/image"
+RESOURCES: Final = "flagstaff.dev/resources"
+LOG_LEVEL: Final = "flagstaff.dev/log-level"
+SIDECAR: Final = "flagstaff.dev/sidecar"
+PORT: Final = "flagstaff.dev/port"
+MANAGEMENT_PORT: Final = "flagstaff.dev/management-port"
+SYNC_PORT: Final = "flagstaff.dev/sync-port"
+OFREP_PORT: Final = "flagstaff.dev/ofrep-port"
+INJECTED: Final = "flagstaff.dev/injected"
+"""Written: what was injected, as JSON."""
+KNOWN: Final = (
+    FLAG_SET, CONTAINERS, IMAGE, RESOURCES, LOG_LEVEL, SIDECAR,
+    PORT, MANAGEMENT_PORT, SYNC_PORT, OFREP_PORT, INJECTED,
+)  # fmt: skip
+
+SOURCES: Final = "openfeature.dev/featureflagsource"
+"""OpenFeature Operator's: FeatureFlagSources of the pod's namespace, separated by commas."""
+IN_PROCESS: Final = "openfeature.dev/inprocessconfiguration"
+"""OpenFeature Operator's, which means nothing here."""
+
+CONTAINER: Final = "flagstaff-evaluator"
+TOKEN: Final = "flagstaff-token"  # noqa: S105 - the name of a volume
+TOKEN_PATH: Final = "/var/run/flagstaff/token"  # noqa: S105
+CA: Final = "flagstaff-ca"
+CA_PATH: Final = "/var/run/flagstaff/ca"
+STATE: Final = "flagstaff-state"
+STATE_PATH: Final = "/var/lib/flagstaff"

@@ -1,0 +1,55 @@
+"""What the installation decides about injection, and why a pod is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+IMAGE: Final = "registry.example/flagstaff-evaluator:0.1.0"
+ADDRESS: Final = "flagstaff-proxy.flagstaff-system.svc:8015"
+AUDIENCE: Final = "flagstaff-proxy"
+
+
+class Refused(ValueError):
+    """A pod cannot be injected as it asks; the text says what is wrong, where, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The same for all pods."""
+
+    image: str = IMAGE
+    """The evaluator's, unless a pod names another."""
+    proxy_address: str = ADDRESS
+    """host:port of the proxy's port 8015."""
+    proxy_audience: str = AUDIENCE
+    """Audience of the pods' tokens, which the proxy accepts."""
+    proxy_ca: str = ""
+    """Name of a ConfigMap in the pod's namespace whose `ca.crt` signed the proxy's certificate; empty: the
+    proxy is asked in plain text.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class FlagSetFound:
+    """What a pod's annotation names."""
+
+    name: str
+    """Of the FeatureFlagConfiguration or FeatureFlag that the proxy serves."""
+    source: str = ""
+    """`Kind/name` of the object that the annotation names; empty where nobody looked."""
+    revision: str = ""
+    """The one that was applied last; empty where it is not known."""
+
+
+class Known(Protocol):
+    """The objects that annotations name."""
+
+    def flag_set(self, namespace: str, name: str) -> FlagSetFound:
+        """What is served under this name. Raises Refused where there is nothing."""
+
+    def source(self, namespace: str, name: str) -> Mapping[str, Any]:
+        """The spec of a FeatureFlagSource. Raises Refused where there is none."""

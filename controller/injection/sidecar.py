@@ -1,0 +1,139 @@
+"""The evaluator's container, its volumes, and what applications are told of it. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.injection import names, source
+
+if TYPE_CHECKING:
+    from controller.injection.options import Options
+    from controller.injection.wanted import Wanted
+
+LOOPBACK: Final = "127.0.0.1"
+"""Not `localhost`: where that is ::1 first, some clients try no other."""
+_PORT_NAMES: Final = {
+    "flags-grpc": names.PORT,
+    "flags-mgmt": names.MANAGEMENT_PORT,
+    "flags-sync": names.SYNC_PORT,
+    "flags-ofrep": names.OFREP_PORT,
+}
+_POD_FIELDS: Final = {
+    "POD_NAME": "metadata.name",
+    "POD_NAMESPACE": "metadata.namespace",
+    "POD_UID": "metadata.uid",
+    "NODE_NAME": "spec.nodeName",
+}
+_USER: Final = 65532
+"""The image's own."""
+_STARTED: Final = {"path": "/healthz", "port": "flags-mgmt", "scheme": "HTTP"}
+"""Ports are open, whether flags came or not: they never keep an application from starting."""
+_PROBES: Final = {
+    "startupProbe": {"httpGet": _STARTED, "periodSeconds": 1, "failureThreshold": 60},
+    "readinessProbe": {"httpGet": {**_STARTED, "path": "/readyz"}, "periodSeconds": 5},
+    "livenessProbe": {"httpGet": _STARTED, "periodSeconds": 10, "timeoutSeconds": 3},
+}
+_SECURITY: Final = {
+    "runAsNonRoot": True,
+    "runAsUser": _USER,
+    "runAsGroup": _USER,
+    "readOnlyRootFilesystem": True,
+    "allowPrivilegeEscalation": False,
+    "privileged": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""What pod security `restricted` asks for, and more."""
+
+
+def container(wanted: Wanted, options: Options) -> dict[str, Any]:
+    """The sidecar."""
+    always = {"restartPolicy": "Always"} if wanted.native else {}
+    probes = {} if wanted.settings.probes_enabled is False else _PROBES
+    return {
+        "name": names.CONTAINER,
+        "image": wanted.image or options.image,
+        **always,
+        "args": _arguments(wanted, options),
+        "env": [
+            {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+            for name, path in _POD_FIELDS.items()
+        ]
+        + [each for each, _ in source.variables(wanted.settings)],
+        "ports": [
+            {"name": name, "containerPort": wanted.ports[annotation], "protocol": "TCP"}
+            for name, annotation in _PORT_NAMES.items()
+        ],
+        **probes,
+        "resources": {part: dict(amounts) for part, amounts in wanted.resources.items()},
+        "securityContext": _SECURITY,
+        "volumeMounts": _mounts(options),
+    }
+
+
+def volumes(options: Options) -> list[dict[str, Any]]:
+    """What the sidecar mounts."""
+    token = {"path": "token", "audience": options.proxy_audience, "expirationSeconds": 3600}
+    found: list[dict[str, Any]] = [
+        {"name": names.TOKEN, "projected": {"sources": [{"serviceAccountToken": token}]}},
+        # Twice the most that a source may deliver, with room to replace it.
+        {"name": names.STATE, "emptyDir": {"sizeLimit": "256Mi"}},
+    ]
+    if options.proxy_ca:
+        found.append({"name": names.CA, "configMap": {"name": options.proxy_ca, "optional": True}})
+    return found
+
+
+def variables(wanted: Wanted) -> list[dict[str, Any]]:
+    """What an application reads: those of FeatureFlagSources, then OpenFeature Operator's names in its
+    order, then those of newer providers.
+    """
+    ports, settings = wanted.ports, wanted.settings
+    told = {
+        "MANAGEMENT_PORT": str(ports[names.MANAGEMENT_PORT]),
+        "PORT": str(ports[names.PORT]),
+        "RESOLVER": "rpc",
+        "HOST": LOOPBACK,
+        "SYNC_PORT": str(ports[names.SYNC_PORT]),
+    }
+    ours = {source.prefixed(settings, name): text for name, text in told.items()}
+    ours["OFREP_ENDPOINT"] = f"http://{LOOPBACK}:{ports[names.OFREP_PORT]}"
+    theirs = [each for each, secret in source.variables(settings) if not secret]
+    taken = {each["name"] for each in theirs}
+    return [*theirs, *({"name": name, "value": text} for name, text in ours.items() if name not in taken)]
+
+
+def _arguments(wanted: Wanted, options: Options) -> list[str]:
+    proxied: dict[str, Any] = {"uri": options.proxy_address, "provider": "grpc"}
+    token = {"bearerTokenFile": f"{names.TOKEN_PATH}/token"}
+    secured = {"tls": True, "certPath": f"{names.CA_PATH}/ca.crt"} if options.proxy_ca else {}
+    sources = [
+        each if "provider" in each else {**proxied, **each, **token, **secured} for each in wanted.follows
+    ]
+    ports = wanted.ports
+    return [
+        "start",
+        f"--sources={json.dumps(sources, separators=(',', ':'))}",
+        f"--state-dir={names.STATE_PATH}",
+        # Applications ask over loopback; the kubelet and Prometheus come from outside.
+        f"--host={LOOPBACK}",
+        "--management-host=0.0.0.0",
+        f"--port={ports[names.PORT]}",
+        f"--management-port={ports[names.MANAGEMENT_PORT]}",
+        f"--sync-port={ports[names.SYNC_PORT]}",
+        f"--ofrep-port={ports[names.OFREP_PORT]}",
+        f"--log-format={wanted.log_format}",
+        f"--log-level={wanted.log_level}",
+        *source.arguments(wanted.settings),
+    ]
+
+
+def _mounts(options: Options) -> list[dict[str, Any]]:
+    mounts: list[dict[str, Any]] = [
+        {"name": names.TOKEN, "mountPath": names.TOKEN_PATH, "readOnly": True},
+        {"name": names.STATE, "mountPath": names.STATE_PATH},
+    ]
+    if options.proxy_ca:
+        mounts.append({"name": names.CA, "mountPath": names.CA_PATH, "readOnly": True})
+    return mounts

@@ -1,0 +1,133 @@
+"""FeatureFlagSources of one pod, merged as OpenFeature Operator documents it: a later one wins, and what it
+does not say stays. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
+from controller.injection.options import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from controller.api.featureflagsource import SourceSpec
+
+NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+NOTHING: Final = FeatureFlagSourceSpec.model_construct(sources=())
+PREFIX: Final = "FLAGD"
+_PROXIED: Final = frozenset({"kubernetes", "flagd-proxy"})
+_FIELDS: Final = {
+    "http": ("interval",),
+    "grpc": ("tls", "certPath", "providerID", "selector"),
+    "gcs": ("interval",),
+    "azblob": ("interval",),
+    "s3": ("interval",),
+}
+"""What a provider has a use for."""
+_CREDENTIALS: Final = ("AZURE_STORAGE", "AWS_", "GOOGLE_")
+"""Variables that the clients of object stores read: they get no prefix, and are the evaluator's alone."""
+
+
+def merged(specs: Iterable[FeatureFlagSourceSpec]) -> FeatureFlagSourceSpec:
+    """All of them as one. Sources are joined; variables, context and resources are merged name by name."""
+    found: dict[str, Any] = {}
+    for spec in specs:
+        for name in spec.model_fields_set:
+            value, before = getattr(spec, name), found.get(name)
+            if value is None or value == "" or (value == 0 and not isinstance(value, bool)):
+                continue
+            found[name] = _joined(name, before, value) if before else value
+    return FeatureFlagSourceSpec.model_construct(**found)
+
+
+def _joined(name: str, before: Any, value: Any) -> Any:
+    if name == "sources":
+        return (*before, *value)
+    if name == "env_vars":
+        return tuple({each.get("name"): each for each in (*before, *value)}.values())
+    if name == "resources":
+        parts = {**before, **value}
+        return {part: {**before.get(part, {}), **value.get(part, {})} for part in parts}
+    return {**before, **value} if isinstance(value, dict) else value
+
+
+def followed(spec: FeatureFlagSourceSpec, namespace: str) -> Iterator[dict[str, Any]]:
+    """What the evaluator is to follow, as `--sources` has it; what comes from the proxy has a selector alone.
+    Raises Refused.
+    """
+    for number, source in enumerate(spec.sources):
+        provider = source.provider or spec.default_sync_provider or "kubernetes"
+        where = f"FeatureFlagSource: sources[{number}]"
+        if provider in _PROXIED:
+            yield {"selector": _selector(source.source, namespace, where)}
+        elif provider in _FIELDS:
+            yield _passed_on(source, provider, where)
+        else:
+            known = ", ".join((*sorted(_PROXIED), *_FIELDS))
+            raise Refused(f"{where}: provider {provider[:63]!r} is not supported; use one of {known}")
+
+
+def _selector(given: str, namespace: str, where: str) -> str:
+    place, _, name = given.removeprefix("core.openfeature.dev/").rpartition("/")
+    if place not in {"", namespace}:
+        raise Refused(
+            f"{where}: {given[:253]!r} is in another namespace than the pod, which is in {namespace}; "
+            "give that a flag set of its own"
+        )
+    if not NAME.fullmatch(name):
+        raise Refused(f"{where}: {given[:253]!r} is no object's name; write the name of a flag set")
+    return f"{namespace}/{name}"
+
+
+def _passed_on(source: SourceSpec, provider: str, where: str) -> dict[str, Any]:
+    if source.http_sync_bearer_token:
+        raise Refused(
+            f"{where}: httpSyncBearerToken would stand in the pod's arguments; "
+            "bring these flags into the cluster by a FlagSource, and name their flag set"
+        )
+    given = source.model_dump(by_alias=True, exclude_none=True)
+    return {"uri": source.source, "provider": provider} | {
+        name: given[name] for name in _FIELDS[provider] if given.get(name)
+    }
+
+
+def prefixed(spec: FeatureFlagSourceSpec, name: str) -> str:
+    """A variable's name as applications read it."""
+    prefix = (PREFIX if spec.env_var_prefix is None else spec.env_var_prefix).strip()
+    return f"{prefix}_{name}" if prefix else name
+
+
+def variables(spec: FeatureFlagSourceSpec) -> Iterator[tuple[dict[str, Any], bool]]:
+    """(a variable as containers have it, whether it is the evaluator's alone). Raises Refused."""
+    for each in spec.env_vars:
+        name = each.get("name")
+        if not isinstance(name, str) or not name:
+            raise Refused("FeatureFlagSource: envVars: each must have a name; add it")
+        secret = name.startswith(_CREDENTIALS)
+        yield {**each, "name": name if secret else prefixed(spec, name)}, secret
+
+
+def arguments(spec: FeatureFlagSourceSpec) -> list[str]:
+    """What is passed on to the evaluator, in a fixed order."""
+    return [
+        *_pairs("--context-value", spec.context_values),
+        *_pairs("--context-from-header", spec.header_to_context_mappings),
+        *(f"--cors-origin={origin}" for origin in spec.cors),
+    ]
+
+
+def _pairs(option: str, given: Mapping[str, str] | None) -> Iterator[str]:
+    # The kubelet makes one dollar sign of two, and nothing of `$(NAME)` then.
+    return (f"{option}={key}={text}".replace("$", "$$") for key, text in sorted((given or {}).items()))
+
+
+def warnings(spec: FeatureFlagSourceSpec) -> tuple[str, ...]:
+    """What is asked for and not done."""
+    return tuple(
+        f"FeatureFlagSource: {FeatureFlagSourceSpec.model_fields[name].alias} is ignored: {why}"
+        for name, why in IGNORED.items()
+        if getattr(spec, name)
+    )

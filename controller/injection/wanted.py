@@ -1,0 +1,217 @@
+"""A pod's annotations, read and judged. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api.featureflagsource import FeatureFlagSourceSpec
+from controller.api.fields import InvalidSpecError
+from controller.api.fields import read as parse_spec
+from controller.injection import names, source
+from controller.injection.options import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.injection.options import Known
+
+_QUANTITY: Final = re.compile(r"\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
+_IMAGE: Final = re.compile(r"[A-Za-z0-9][\w./:@-]{0,500}", re.ASCII)
+_FORMATS: Final = ("json", "console")
+_SIDECARS: Final = ("native", "plain")
+_LEVELS: Final = ("debug", "info", "warning", "error")
+_RESOURCES: Final = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
+"""Enough for some thousand flags; a limit of CPU would show as latency of every evaluation."""
+_PORTS: Final = {names.PORT: 8013, names.MANAGEMENT_PORT: 8014, names.SYNC_PORT: 8015, names.OFREP_PORT: 8016}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What one pod asks for."""
+
+    follows: tuple[Mapping[str, Any], ...]
+    """As the evaluator's `--sources` has it; what comes from the proxy has a `selector` alone."""
+    told: Mapping[str, str]
+    """What the pod is told of them: `flagSet`, `from`, `revision`, as far as each is known."""
+    settings: FeatureFlagSourceSpec
+    """Of the FeatureFlagSources that the pod names."""
+    containers: frozenset[str] | None
+    """Those that are told where the evaluator is; None: all."""
+    image: str
+    """Empty: the installation's."""
+    resources: Mapping[str, Mapping[str, Any]]
+    log_level: str
+    log_format: str
+    native: bool
+    """Whether the sidecar is an init container that stays (Kubernetes 1.29)."""
+    ports: Mapping[str, int]
+    """By the annotation that changes each."""
+
+
+def is_enabled(annotations: Mapping[str, Any]) -> bool:
+    """Whether the pod asks for an evaluator at all. A true that is no string is told of later."""
+    return annotations.get(names.ENABLED) in {"true", True}
+
+
+def read(annotations: Mapping[str, str], namespace: str, known: Known) -> Wanted:
+    """What the annotations of a pod in `namespace` ask for. Raises Refused."""
+    _check_names(annotations)
+    settings, follows, told = _followed(annotations, namespace, known)
+    level = "debug" if settings.debug_logging else "info"
+    given = {
+        names.PORT: settings.port,
+        names.MANAGEMENT_PORT: settings.management_port,
+        names.OFREP_PORT: settings.ofrep_port,
+    }
+    return Wanted(
+        follows,
+        told,
+        settings,
+        containers=_containers(annotations.get(names.CONTAINERS)),
+        image=_image(annotations.get(names.IMAGE)),
+        resources=_resources(annotations.get(names.RESOURCES), settings.resources or _RESOURCES),
+        log_level=_choice(annotations.get(names.LOG_LEVEL), names.LOG_LEVEL, _LEVELS, level),
+        log_format=_choice(settings.log_format, "FeatureFlagSource logFormat", _FORMATS, _FORMATS[0]),
+        native=_choice(annotations.get(names.SIDECAR), names.SIDECAR, _SIDECARS, _SIDECARS[0])
+        == _SIDECARS[0],
+        ports=_ports(annotations, {name: port for name, port in given.items() if port}),
+    )
+
+
+def _followed(
+    annotations: Mapping[str, str], namespace: str, known: Known
+) -> tuple[FeatureFlagSourceSpec, tuple[Mapping[str, Any], ...], Mapping[str, str]]:
+    """(settings, what is followed, what the pod is told of that)."""
+    if names.SOURCES not in annotations:
+        found = known.flag_set(namespace, _flag_set(annotations, namespace))
+        selector = f"{namespace}/{found.name}"
+        told = {"flagSet": selector, "from": found.source, "revision": found.revision}
+        return source.NOTHING, ({"selector": selector},), {name: text for name, text in told.items() if text}
+    if names.FLAG_SET in annotations:
+        raise Refused(
+            f"annotation {names.FLAG_SET}: {names.SOURCES} names flag sets already; remove one of the two"
+        )
+    asked = [
+        _local(each.strip(), namespace, names.SOURCES, "a FeatureFlagSource")
+        for each in annotations[names.SOURCES].split(",")
+    ]
+    settings = source.merged(_spec(known, namespace, each) for each in asked)
+    follows = tuple(source.followed(settings, namespace))
+    return settings, follows, {
+        "flagSet": ",".join(each.get("uri") or each["selector"] for each in follows),
+        "from": ",".join(f"FeatureFlagSource/{each}" for each in asked),
+    }  # fmt: skip
+
+
+def _spec(known: Known, namespace: str, name: str) -> FeatureFlagSourceSpec:
+    try:
+        return parse_spec(FeatureFlagSourceSpec, known.source(namespace, name))
+    except InvalidSpecError as error:
+        raise Refused(f"FeatureFlagSource {name}: {error}; correct it") from None
+
+
+def _check_names(annotations: Mapping[str, str]) -> None:
+    for name in annotations:
+        if name.startswith(names.PREFIX) and name not in names.KNOWN:
+            known = [each.removeprefix(names.PREFIX) for each in names.KNOWN]
+            near = difflib.get_close_matches(name.removeprefix(names.PREFIX), known, n=1)
+            guess = f"did you mean {names.PREFIX}{near[0]}?" if near else f"there are {', '.join(known[:-1])}"
+            raise Refused(f"annotation {name}: unknown; {guess}")
+
+
+def _flag_set(annotations: Mapping[str, str], namespace: str) -> str:
+    given = annotations.get(names.FLAG_SET, "").strip()
+    if not given:
+        other = names.IN_PROCESS in annotations
+        why = f"{names.IN_PROCESS} is not supported" if other else f"{names.ENABLED} is true"
+        raise Refused(
+            f'annotation {why}: name the flag set too, as in {names.FLAG_SET}: "checkout-production"'
+        )
+    return _local(given, namespace, names.FLAG_SET, "a FlagSet")
+
+
+def _local(given: str, namespace: str, annotation: str, kind: str) -> str:
+    """A name of the pod's own namespace."""
+    where, _, name = given.rpartition("/")
+    if where not in {"", namespace}:
+        raise Refused(
+            f"annotation {annotation}: {given[:253]!r} is in another namespace than the pod, "
+            f"which is in {namespace}; give that {kind} of its own"
+        )
+    if not source.NAME.fullmatch(name):
+        raise Refused(
+            f"annotation {annotation}: {given[:253]!r} is no object's name; write the name of {kind}"
+        )
+    return name
+
+
+def _containers(given: str | None) -> frozenset[str] | None:
+    if given is None:
+        return None
+    found = frozenset(each.strip() for each in given.split(",") if each.strip())
+    if not found:
+        raise Refused(
+            f"annotation {names.CONTAINERS}: names no container; "
+            "remove it to have all of them know the evaluator"
+        )
+    return found
+
+
+def _image(given: str | None) -> str:
+    if given is not None and not _IMAGE.fullmatch(given):
+        raise Refused(
+            f"annotation {names.IMAGE}: {given[:100]!r} is no image; "
+            "write one such as registry.example/evaluator:1.0"
+        )
+    return given or ""
+
+
+def _resources(given: str | None, default: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    if given is None:
+        return default
+    try:
+        found = json.loads(given)
+    except (ValueError, RecursionError):
+        found = None
+    if not (isinstance(found, dict) and found.keys() <= {"requests", "limits"}):
+        raise Refused(
+            f"annotation {names.RESOURCES}: must be a JSON object with requests, limits or both, "
+            """such as {"requests":{"memory":"64Mi"}}"""
+        )
+    for part, amounts in found.items():
+        if not isinstance(amounts, dict):
+            raise Refused(f"annotation {names.RESOURCES}: {part} must be an object of amounts by resource")
+        for resource, amount in amounts.items():
+            if isinstance(amount, bool) or not _QUANTITY.fullmatch(str(amount)):
+                raise Refused(
+                    f"annotation {names.RESOURCES}: {part}.{resource} is no amount; "
+                    "write one such as 100m or 64Mi"
+                )
+    return found
+
+
+def _choice(given: str | None, where: str, allowed: tuple[str, ...], default: str) -> str:
+    found = default if given is None else given
+    if found not in allowed:
+        what = where if " " in where else f"annotation {where}"
+        raise Refused(f"{what}: is {found[:100]!r}; write one of {', '.join(allowed)}")
+    return found
+
+
+def _ports(annotations: Mapping[str, str], settings: Mapping[str, int]) -> Mapping[str, int]:
+    ports: dict[str, int] = {}
+    for name, default in {**_PORTS, **settings}.items():
+        given = annotations.get(name, str(default))
+        if not (given.isascii() and given.isdigit() and 0 < int(given[:6]) < 65_536):
+            raise Refused(f"annotation {name}: is {given[:100]!r}; write a port from 1 to 65535")
+        other = next((each for each, number in ports.items() if number == int(given)), None)
+        if other:
+            raise Refused(
+                f"annotation {name}: port {given} is that of {other} too; give each a port of its own"
+            )
+        ports[name] = int(given)
+    return ports

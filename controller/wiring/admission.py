@@ -1,0 +1,91 @@
+"""The admission port of one replica: its certificates, its table and what keeps both current."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from controller.admission.certificates import renewed
+from controller.admission.keeper import SERVING, STARTING, Keeper
+from controller.admission.known import KnownObjects
+from controller.admission.served import ServedCertificate
+from controller.admission.server import LIMITS, Injector
+from controller.injection.options import Options
+from controller.kube.admission import AdmissionObjects
+from controller.runtime.clock import now
+from evaluator.http.server.listener import Listener
+from evaluator.http.server.tls import TlsFiles
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from controller.kube.client import Cluster
+    from controller.runtime.cache import Cache
+    from controller.runtime.leadership import Role
+    from controller.settings import ControllerSettings
+
+_DRAIN: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The open port, and who keeps its certificates; None: the user does."""
+
+    port: int
+    keeper: Keeper | None
+
+    @property
+    def state(self) -> str:
+        """For /readyz."""
+        return SERVING if self.keeper is None else self.keeper.state
+
+    @property
+    def settled(self) -> bool:
+        """Whether the port answers as well as it ever will."""
+        return self.state != STARTING
+
+
+def injector(
+    settings: ControllerSettings, objects: Cache, ready: Callable[[], bool], answered: Callable[[str], None]
+) -> Injector:
+    """The webhook as the settings have it."""
+    options = Options(
+        image=settings.evaluator_image,
+        proxy_address=settings.proxy_address or f"flagstaff-proxy.{settings.namespace}.svc:8015",
+        proxy_audience=settings.proxy_audience,
+        proxy_ca=settings.proxy_ca,
+    )
+    return Injector(KnownObjects(objects, settings.namespaces), options, ready, answered)
+
+
+@contextlib.asynccontextmanager
+async def open_admission(
+    settings: ControllerSettings, cluster: Cluster, role: Role, webhook: Injector
+) -> AsyncIterator[Admission]:
+    """The port for as long as the block lasts. Raises OSError where it or a certificate cannot be had."""
+    with tempfile.TemporaryDirectory(prefix="flagstaff-admission-") as folder:
+        keeper = None
+        if settings.admission_cert:
+            files = TlsFiles(settings.admission_cert, settings.admission_key)
+        else:
+            names = _names(settings.namespace)
+            # One that nobody trusts yet: the port is open before the cluster is asked.
+            served = ServedCertificate(Path(folder), renewed(None, names, now()))
+            store = AdmissionObjects(cluster, settings.namespace)
+            keeper = Keeper(store, served.replace, names, lambda: role.leading, now)
+            files = served.tls
+        listener = Listener(webhook.routes(), LIMITS, name="admission")
+        port = await listener.start(settings.host, settings.admission_port, tls=files)
+        try:
+            yield Admission(port, keeper)
+        finally:
+            await listener.drain(_DRAIN)
+
+
+def _names(namespace: str) -> list[str]:
+    """Whom the certificate is for: the Service, and whoever asks from this machine."""
+    service = f"flagstaff-admission.{namespace}.svc"
+    return [service, f"{service}.cluster.local", "localhost", "127.0.0.1"]

@@ -1,0 +1,311 @@
+"""A pod that asks comes back from the API server with its evaluator; every other pod is none of our business."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import ssl
+import urllib.request
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.api.configuration import KIND
+from tests.clients.evaluator import evaluator
+from tests.cluster.admission import SECRET, authorities, install_admission, trusted
+from tests.cluster.api import MERGE, Api, Refused, path_of
+from tests.cluster.controllers import ControllerProcess, controller
+from tests.cluster.objects import Namespace, configuration, flags
+from tests.cluster.patience import within
+from tests.cluster.plugin import ROOT
+from tests.cluster.proxies import proxy
+from tests.cluster.relay import Relay, relay
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.cluster.plane import Plane
+
+ASKS = {"openfeature.dev/enabled": "true", "flagstaff.dev/flagset": "checkout-production"}
+SAFE = {
+    "runAsNonRoot": True, "runAsUser": 1000, "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"},
+}  # fmt: skip
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+class Admitting:
+    """Two replicas, and the address at which the API server finds one of them."""
+
+    def __init__(self, plane: Plane, replicas: tuple[ControllerProcess, ...], address: Relay) -> None:
+        self.plane = plane
+        self.replicas = replicas
+        self.address = address
+
+    def asked(self) -> list[float]:
+        """How often the API server asked each."""
+        series = re.compile(r"^flagstaff_admission_reviews_total\{.*\} (\S+)$", re.MULTILINE)
+        return [sum(map(float, series.findall(each.metrics()))) for each in self.replicas]
+
+
+@pytest.fixture(scope="module")
+def admitting(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Admitting]:
+    folder = tmp_path_factory.mktemp("admission")
+    with proxy(spare, folder / "proxy", "--auth", "enforce") as delivering:
+        words = (
+            "--lease-name", "admission", "--evaluator-image", "example/evaluator:1",
+            "--proxy-address", delivering.target,
+        )  # fmt: skip
+        with (
+            controller(spare, folder / "a", *words, name="a") as one,
+            controller(spare, folder / "b", *words, name="b") as other,
+            relay(one.admission) as address,
+        ):
+            install_admission(spare, ROOT / "deploy" / "admission.yaml", address.port)
+            for each in (one, other):
+                within(partial(serving, each), each.said)
+            yield Admitting(spare, (one, other), address)
+
+
+def serving(replica: ControllerProcess) -> bool:
+    return bool(json.loads(replica.ask("/readyz")[1])["admission"] == "serving")
+
+
+@pytest.fixture
+def shop(admitting: Admitting, spare_namespace: str) -> Namespace:
+    """A namespace with the flag set that pods ask for, known to both replicas."""
+    space = Namespace(admitting.plane, spare_namespace)
+    space.apply(configuration("checkout-production", flagSpec=json.loads(flags(banner="on"))))
+    space.wait_ready("ffc", "checkout-production")
+    for each in admitting.replicas:
+        within(partial(knows, each, spare_namespace), each.said)
+    return space
+
+
+def knows(replica: ControllerProcess, namespace: str) -> bool:
+    return f'namespace="{namespace}"' in replica.metrics()
+
+
+def pod(name: str, annotations: dict[str, str], **container: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"containers": [{"name": "app", "image": "app:1", "securityContext": SAFE, **container}]},
+    }
+
+
+def create(space: Namespace, manifest: dict[str, Any], query: str = "") -> dict[str, Any]:
+    return space.api.ask("POST", path_of("pod", space.name) + query, manifest)
+
+
+def admitted(space: Namespace, annotations: dict[str, str] = ASKS) -> bool:
+    """Whether the API server is answered, believes the answer, and takes such a pod."""
+    try:
+        return bool(create(space, pod("asking", annotations), "?dryRun=All"))
+    except Refused:
+        return False
+
+
+def sidecar_of(found: dict[str, Any]) -> dict[str, Any]:
+    (first,) = found["spec"]["initContainers"]
+    container: dict[str, Any] = first
+    return container
+
+
+def test_a_pod_that_asks_comes_back_with_its_evaluator(shop: Namespace) -> None:
+    found = create(shop, pod("checkout", ASKS))
+    assert (sidecar_of(found)["name"], sidecar_of(found)["restartPolicy"]) == (
+        "flagstaff-evaluator",
+        "Always",
+    )
+    told = {each["name"]: each["value"] for each in found["spec"]["containers"][0]["env"]}
+    assert (told["FLAGD_PORT"], told["OFREP_ENDPOINT"]) == ("8013", "http://127.0.0.1:8016")
+    injected = json.loads(found["metadata"]["annotations"]["flagstaff.dev/injected"])
+    assert injected["flagSet"] == f"{shop.name}/checkout-production"
+    assert injected["from"] == f"{KIND}/checkout-production"
+
+
+def test_a_feature_flag_source_says_what_is_injected(shop: Namespace, admitting: Admitting) -> None:
+    given = {
+        "apiVersion": "core.openfeature.dev/v1beta1",
+        "kind": "FeatureFlagSource",
+        "metadata": {"name": "flags"},
+        "spec": {
+            "sources": [{"source": "checkout-production", "provider": "flagd-proxy"}],
+            "port": 9013,
+            "syncProviderArgs": ["x"],
+            "evaluator": "json",
+        },
+    }
+    shop.kubectl("apply", "-f", "-", given=json.dumps(given))
+    asks = {"openfeature.dev/enabled": "true", "openfeature.dev/featureflagsource": "flags"}
+    within(partial(admitted, shop, asks), admitting.replicas[0].said)
+    manifest = pod("checkout", asks)
+    told = shop.kubectl("create", "-f", "-", "-o", "json", given=json.dumps(manifest), check=False)
+    found = shop.get("pod", "checkout")
+    assert f'"selector":"{shop.name}/checkout-production"' in sidecar_of(found)["args"][1]
+    assert {"name": "FLAGD_PORT", "value": "9013"} in found["spec"]["containers"][0]["env"]
+    assert "Warning: FeatureFlagSource: syncProviderArgs is ignored" in told
+    missing = pod("other", {**asks, "openfeature.dev/featureflagsource": "flag"})
+    with pytest.raises(Refused, match="has no FeatureFlagSource flag; create it"):
+        create(shop, missing)
+
+
+def test_an_injected_pod_can_be_labelled_and_deleted(shop: Namespace) -> None:
+    create(shop, pod("checkout", ASKS))
+    body = {"metadata": {"labels": {"team": "shop"}, "finalizers": ["example.com/wait"]}}
+    found = shop.api.ask("PATCH", path_of("pod", shop.name, "checkout"), body, MERGE)
+    assert found["metadata"]["labels"] == {"team": "shop"}
+    shop.patch("pod", {"metadata": {"finalizers": None}}, "checkout")
+    shop.api.ask("DELETE", path_of("pod", shop.name, "checkout"), {"gracePeriodSeconds": 0})
+    shop.wait_gone("pod", "checkout")
+
+
+def test_a_pod_that_does_not_ask_is_never_sent_to_us(shop: Namespace, admitting: Admitting) -> None:
+    before, connections = admitting.asked(), admitting.address.accepted
+    given = pod("other", {"openfeature.dev/enabled": "false", "flagstaff.dev/flagset": "checkout-production"})
+    without = pod("plain", {})
+    del without["metadata"]["annotations"]
+    for each in (given, without):
+        found = create(shop, each)
+        assert "initContainers" not in found["spec"]
+        assert "env" not in found["spec"]["containers"][0]
+    assert (admitting.asked(), admitting.address.accepted) == (before, connections)
+
+
+def test_the_controllers_own_namespace_is_left_out(shop: Namespace, admitting: Admitting) -> None:
+    found = create(Namespace(admitting.plane, "flagstaff-system"), pod("own", ASKS), "?dryRun=All")
+    assert "initContainers" not in found["spec"]
+
+
+def test_a_refused_pod_is_told_why_and_is_not_there(shop: Namespace) -> None:
+    with pytest.raises(Refused) as refusal:
+        create(shop, pod("checkout", {**ASKS, "flagstaff.dev/flagset": "checkout-prod"}))
+    assert (
+        'admission webhook \\"inject.flagstaff.dev\\" denied the request: annotation flagstaff.dev/flagset: '
+        f"namespace {shop.name} has no FlagSet, FeatureFlagConfiguration or FeatureFlag checkout-prod; create it, or "
+        "correct the name (did you mean checkout-production?)"
+    ) in str(refusal.value)
+    assert shop.all("pod") == []
+
+
+def test_a_dry_run_answers_the_same(shop: Namespace) -> None:
+    found = create(shop, pod("checkout", ASKS), "?dryRun=All")
+    assert sidecar_of(found)["image"] == "example/evaluator:1"
+    assert shop.all("pod") == []
+
+
+def test_pod_security_restricted_admits_what_was_injected(shop: Namespace) -> None:
+    shop.api.ask("PATCH", f"/api/v1/namespaces/{shop.name}", {"metadata": {"labels": RESTRICTED}}, MERGE)
+    with pytest.raises(Refused):
+        create(shop, pod("unsafe", ASKS, securityContext={}))
+    assert sidecar_of(create(shop, pod("checkout", ASKS)))
+
+
+def test_a_deployments_pods_are_injected(shop: Namespace) -> None:
+    template = {key: value for key, value in pod("", ASKS).items() if key in {"metadata", "spec"}}
+    template["metadata"] = {"annotations": ASKS, "labels": {"app": "checkout"}}
+    shop.apply(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "checkout"},
+            "spec": {"selector": {"matchLabels": {"app": "checkout"}}, "template": template},
+        }
+    )
+    within(lambda: shop.all("pod"), lambda: json.dumps(shop.all("event"))[-3000:])
+    assert all(sidecar_of(each) for each in shop.all("pod"))
+
+
+def test_each_replica_answers(shop: Namespace, admitting: Admitting) -> None:
+    for number, replica in enumerate(admitting.replicas):
+        admitting.address.target = replica.admission
+        # So that the API server connects anew.
+        admitting.address.cut()
+        admitting.address.mend()
+        within(partial(admitted, shop))
+        before = admitting.asked()
+        found = create(shop, pod(f"checkout-{number}", ASKS))
+        assert sidecar_of(found)
+        asked = [after > earlier for after, earlier in zip(admitting.asked(), before, strict=True)]
+        assert asked == [each is replica for each in admitting.replicas]
+
+
+def test_the_certificate_is_of_the_authority_in_the_secret_and_a_lost_one_is_made_anew(
+    shop: Namespace, admitting: Admitting
+) -> None:
+    before = authorities(admitting.plane)
+    context = ssl.create_default_context(cadata=before.decode())
+    for each in admitting.replicas:
+        connection = http.client.HTTPSConnection("127.0.0.1", each.admission, context=context, timeout=10)
+        connection.request("POST", "/inject", b"nonsense")
+        assert connection.getresponse().status == 400
+        connection.close()
+    admitting.plane.kubectl("patch", "secret", "-n", "flagstaff-system", "flagstaff-admission",
+                            "--type=json", "-p", '[{"op":"remove","path":"/data"}]')  # fmt: skip
+    within(lambda: authorities(admitting.plane) not in {b"", before})
+    within(lambda: trusted(admitting.plane) == authorities(admitting.plane))
+    within(partial(admitted, shop))
+    assert Api(admitting.plane).find(SECRET)["type"] == "Opaque"
+
+
+def test_what_is_deployed_may_be_applied_again_without_losing_certificates(admitting: Admitting) -> None:
+    before = authorities(admitting.plane)
+    install_admission(admitting.plane, ROOT / "deploy" / "admission.yaml", admitting.address.port)
+    assert (authorities(admitting.plane), trusted(admitting.plane)) == (before, before)
+    plain = admitting.plane.kubectl(
+        "apply", "--dry-run=server", "--validate=strict", "-f", str(ROOT / "deploy" / "admission.yaml")
+    )
+    assert plain.count("dry run") == 3
+
+
+def test_the_injected_container_serves_the_flag(shop: Namespace, tmp_path: Path) -> None:
+    shop.kubectl(
+        "create", "role", "flags", "--verb=get", "--resource=featureflagconfigurations.core.openfeature.dev"
+    )
+    shop.kubectl("create", "rolebinding", "flags", "--role=flags", f"--serviceaccount={shop.name}:default")
+    found = create(shop, pod("checkout", ASKS))
+    words, environ = started_as_a_kubelet_would(shop, found, tmp_path)
+    with evaluator(*words, cwd=tmp_path, environ=environ, leading=()) as running:
+        ports = running.said("listening")
+        running.said("flags served")
+        url = f"http://127.0.0.1:{ports['ofrep']}/ofrep/v1/evaluate/flags/banner"
+        asked = urllib.request.Request(url, b"{}", {"content-type": "application/json"})
+        with urllib.request.urlopen(asked) as answer:
+            assert json.load(answer)["value"] is True
+        within(lambda: [*(tmp_path / "state").glob("*.flags")])
+
+
+def started_as_a_kubelet_would(
+    shop: Namespace, found: dict[str, Any], folder: Path
+) -> tuple[list[str], dict[str, str]]:
+    """The arguments and variables of the container in the pod `found`, its volumes being in `folder`; its
+    ports are free ones, since a pod has a network of its own.
+    """
+    container, meta = sidecar_of(found), found["metadata"]
+    fields = {f"metadata.{key}": meta[key] for key in ("name", "namespace", "uid")} | {
+        "spec.nodeName": "node-1"
+    }
+    environ = {each["name"]: fields[each["valueFrom"]["fieldRef"]["fieldPath"]] for each in container["env"]}
+    volumes = {each["name"]: each for each in found["spec"]["volumes"]}
+    paths = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
+    (source,) = volumes["flagstaff-token"]["projected"]["sources"]
+    wanted = source["serviceAccountToken"]
+    token = shop.kubectl(
+        "create", "token", found["spec"]["serviceAccountName"], "--audience", wanted["audience"],
+        "--duration", f"{wanted['expirationSeconds']}s", "--bound-object-kind", "Pod",
+        "--bound-object-name", meta["name"], "--bound-object-uid", meta["uid"],
+    )  # fmt: skip
+    for name in ("token", "state"):
+        (folder / name).mkdir()
+    (folder / "token" / wanted["path"]).write_text(token.strip())
+    words = container["args"]
+    assert words[0] == "start"
+    for name in ("token", "state"):
+        words = [each.replace(paths[f"flagstaff-{name}"], str(folder / name)) for each in words]
+    words = [re.sub(r"^(--[a-z-]*port)=\d+$", r"\1=0", each) for each in words[1:]]
+    return [each.replace("host=0.0.0.0", "host=127.0.0.1") for each in words], environ

@@ -1,0 +1,116 @@
+"""The webhook's answers, over what the controller knows."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from controller.admission.known import KnownObjects
+from controller.admission.server import Injector
+from controller.api.meta import Resource
+from controller.injection import names
+from controller.injection.options import Options
+from controller.runtime.cache import Cache
+from evaluator.http.messages import Request, Response
+from tests.unit.controller.injection.pods import pod
+
+
+def body(kind: str, name: str, **rest: Any) -> Resource:
+    return Resource.of({"kind": kind, "metadata": {"name": name, "namespace": "shop"}, **rest})
+
+
+class Webhook:
+    def __init__(self, *objects: Resource, namespaces: tuple[str, ...] = ()) -> None:
+        self.objects = Cache()
+        for each in objects:
+            self.objects.learn(each)
+        self.ready = True
+        self.outcomes: Counter[str] = Counter()
+        self.injector = Injector(
+            KnownObjects(self.objects, namespaces),
+            Options(),
+            lambda: self.ready,
+            lambda outcome: self.outcomes.update((outcome,)),
+        )
+
+    def post(self, content: bytes) -> tuple[int, dict[str, Any]]:
+        answer = self.injector.routes().http["POST", "/inject"]
+        response = answer(Request("POST", "/inject", "", (), content, "127.0.0.1:1"))
+        assert isinstance(response, Response)
+        return response.status, json.loads(response.body)
+
+    def review(self, name: str | None = "checkout", source: str | None = None) -> dict[str, Any]:
+        asks = pod({names.FLAG_SET: name, names.SOURCES: source})
+        given = {"uid": "u", "namespace": "shop", "object": asks}
+        status, told = self.post(json.dumps({"request": given}).encode())
+        assert status == 200
+        response: dict[str, Any] = told["response"]
+        return response
+
+
+def injected(response: dict[str, Any]) -> dict[str, str]:
+    patch = json.loads(base64.b64decode(response["patch"]))
+    told = next(each["value"] for each in patch if each["path"].endswith("injected"))
+    found: dict[str, str] = json.loads(told)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (
+            body("FlagSet", "checkout", spec={"target": {"name": "flags"}}, status={"lastAppliedRevision": "main@sha1:1"}),
+            ("shop/flags", "FlagSet/checkout", "main@sha1:1"),
+        ),
+        (body("FlagSet", "checkout", spec={"target": None}), ("shop/checkout", "FlagSet/checkout", None)),
+        (
+            body("FeatureFlagConfiguration", "checkout", status={"revision": "main@sha1:2"}),
+            ("shop/checkout", "FeatureFlagConfiguration/checkout", "main@sha1:2"),
+        ),
+        (body("FeatureFlag", "checkout"), ("shop/checkout", "FeatureFlag/checkout", None)),
+    ],
+)  # fmt: skip
+def test_a_name_means_the_first_kind_that_has_it(found: Resource, told: tuple[str, str, str | None]) -> None:
+    webhook = Webhook(found)
+    answer = injected(webhook.review())
+    assert (answer["flagSet"], answer["from"], answer.get("revision")) == told
+    assert webhook.outcomes == {"injected": 1}
+
+
+def test_a_name_that_means_nothing_is_refused_with_what_is_near() -> None:
+    webhook = Webhook(body("FlagSet", "checkout"))
+    answer = webhook.review("chekout")
+    assert answer["allowed"] is False
+    assert answer["status"]["message"].endswith("correct the name (did you mean checkout?)")
+    assert webhook.review("search")["status"]["message"].endswith("search; create it, or correct the name")
+    assert webhook.outcomes == {"refused": 2}
+
+
+def test_a_feature_flag_source_is_found_or_missed_by_name() -> None:
+    webhook = Webhook(body("FeatureFlagSource", "flags", spec={"sources": [{"source": "checkout"}]}))
+    assert injected(webhook.review(None, "flags"))["flagSet"] == "shop/checkout"
+    answer = webhook.review(None, "flag")
+    assert answer["status"]["message"] == (
+        "annotation openfeature.dev/featureflagsource: namespace shop has no FeatureFlagSource flag; create it, or "
+        "correct the name (did you mean flags?)"
+    )
+
+
+def test_a_namespace_that_the_controller_does_not_work_in_is_refused() -> None:
+    answer = Webhook(namespaces=("team",)).review()
+    assert answer["status"]["message"].startswith("namespace shop: the controller works in team alone")
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"request":{}}', b"[" * 5000])
+def test_what_is_no_review_is_400(content: bytes) -> None:
+    assert Webhook().post(content)[0] == 400
+
+
+def test_before_all_is_known_nobody_is_answered() -> None:
+    webhook = Webhook()
+    webhook.ready = False
+    assert webhook.post(b"{}")[0] == 503

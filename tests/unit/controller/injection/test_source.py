@@ -1,0 +1,174 @@
+"""FeatureFlagSources: how several are merged, and what becomes of each field."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from controller.injection import names
+from controller.injection.review import answer
+from evaluator.cli import parse
+from evaluator.settings import load
+from tests.unit.controller.injection.pods import OPTIONS, Objects, changed, env, injected, pod, refused
+
+
+def asking(*named: str, annotations: dict[str, str] | None = None) -> dict[str, Any]:
+    return pod({names.FLAG_SET: None, names.SOURCES: ", ".join(named), **(annotations or {})})
+
+
+def spec(source: str = "checkout", **rest: Any) -> dict[str, Any]:
+    return {"sources": [{"source": source}], **rest}
+
+
+def made(*specs: dict[str, Any], annotations: dict[str, str] | None = None) -> dict[str, Any]:
+    """The pod that names these, in order."""
+    known = Objects(**{f"s{number}": each for number, each in enumerate(specs)})
+    return injected(asking(*(f"s{n}" for n in range(len(specs))), annotations=annotations), OPTIONS, known)
+
+
+def sidecar(found: dict[str, Any]) -> dict[str, Any]:
+    container: dict[str, Any] = found["spec"]["initContainers"][0]
+    return container
+
+
+def sources(found: dict[str, Any]) -> list[dict[str, Any]]:
+    text = next(each for each in sidecar(found)["args"] if each.startswith("--sources="))
+    given: list[dict[str, Any]] = json.loads(text.removeprefix("--sources="))
+    return given
+
+
+def test_flags_of_the_cluster_are_followed_through_the_proxy() -> None:
+    found = made(
+        {
+            "defaultSyncProvider": "flagd-proxy",
+            "sources": [
+                {"source": "a"},
+                {"source": "shop/b", "provider": "kubernetes"},
+                {"source": "core.openfeature.dev/shop/c", "provider": "flagd-proxy"},
+            ],
+        }
+    )
+    assert [each["selector"] for each in sources(found)] == ["shop/a", "shop/b", "shop/c"]
+    assert {(each["uri"], each["provider"]) for each in sources(found)} == {("proxy:8015", "grpc")}
+    told = json.loads(found["metadata"]["annotations"][names.INJECTED])
+    assert (told["flagSet"], told["from"]) == ("shop/a,shop/b,shop/c", "FeatureFlagSource/s0")
+
+
+def test_other_sources_are_passed_on_with_what_their_provider_uses() -> None:
+    web = {"source": "https://flags", "provider": "http", "interval": 5, "tls": True}
+    rpc = {
+        "source": "flags:8015",
+        "provider": "grpc",
+        "tls": True,
+        "selector": "x",
+        "providerID": "p",
+        "interval": 3,
+    }
+    found = made({"sources": [web, rpc]})
+    assert sources(found) == [
+        {"uri": "https://flags", "provider": "http", "interval": 5},
+        {"uri": "flags:8015", "provider": "grpc", "tls": True, "providerID": "p", "selector": "x"},
+    ]
+    assert load(parse(sidecar(found)["args"]), {}).warnings == ()
+
+
+def test_a_later_one_wins_and_what_it_does_not_say_stays() -> None:
+    first = spec("a", port=9013, managementPort=9014, logFormat="console", debugLogging=True, cors=["a"],
+                 contextValues={"x": "1", "y": "1"}, resources={"limits": {"cpu": 1, "memory": "1Gi"}})  # fmt: skip
+    second = spec("b", port=9113, debugLogging=False, cors=["b"], logFormat="", managementPort=0,
+                  contextValues={"y": "2"}, resources={"limits": {"memory": "2Gi"}, "requests": {"cpu": 1}})  # fmt: skip
+    found = made(first, second)
+    assert [each["selector"] for each in sources(found)] == ["shop/a", "shop/b"]
+    assert sidecar(found)["resources"] == {"limits": {"cpu": 1, "memory": "2Gi"}, "requests": {"cpu": 1}}
+    words = sidecar(found)["args"]
+    assert {"--port=9113", "--management-port=9014", "--log-format=console", "--log-level=info"} <= set(words)
+    assert words[-3:] == ["--context-value=x=1", "--context-value=y=2", "--cors-origin=b"]
+
+
+def test_an_annotation_wins_over_them() -> None:
+    annotations = {names.PORT: "9213", names.RESOURCES: "{}", names.LOG_LEVEL: "error"}
+    found = made(spec(port=9013, debugLogging=True, resources={"limits": {}}), annotations=annotations)
+    assert {"--port=9213", "--log-level=error"} <= set(sidecar(found)["args"])
+    assert sidecar(found)["resources"] == {}
+
+
+def test_variables_come_first_with_their_prefix_and_credentials_are_the_evaluators_alone() -> None:
+    first = spec(envVars=[{"name": "A", "value": "1"}, {"name": "B", "value": "1"}], envVarPrefix="MY")
+    second = spec(
+        envVars=[
+            {"name": "AWS_REGION", "value": "x"},
+            {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        ],
+    )
+    found = made(first, second)
+    application = found["spec"]["containers"][0]["env"]
+    assert [each["name"] for each in application] == [
+        "MY_A", "MY_B", "MY_MANAGEMENT_PORT", "MY_PORT", "MY_RESOLVER", "MY_HOST", "MY_SYNC_PORT", "OFREP_ENDPOINT",
+    ]  # fmt: skip
+    assert application[0]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    assert [each["name"] for each in sidecar(found)["env"][4:]] == ["MY_A", "MY_B", "AWS_REGION"]
+
+
+def test_a_blank_prefix_is_none() -> None:
+    assert "PORT" in env(made(spec(envVarPrefix=" "))["spec"]["containers"][0])
+
+
+def test_without_probes_there_are_none() -> None:
+    assert not [name for name in sidecar(made(spec(probesEnabled=False))) if name.endswith("Probe")]
+    assert sidecar(made(spec(probesEnabled=True)))["startupProbe"]
+
+
+def test_context_reaches_the_evaluator_as_it_is() -> None:
+    found = made(spec(contextValues={"price": "$(HOME)"}, headerToContextMappings={"X-Tier": "tier"}))
+    words = sidecar(found)["args"]
+    assert "--context-value=price=$$(HOME)" in words
+    settings = load(parse([each.replace("$$", "$") for each in words]), {}).settings
+    assert settings.context_values == {"price": "$(HOME)"}
+    assert settings.context_from_header == {"x-tier": "tier"}
+
+
+def test_what_nothing_comes_of_is_warned_of() -> None:
+    known = Objects(s=spec(syncProviderArgs=["a"], rolloutOnChange=False, socketPath="/x"))
+    review = {"request": {"uid": "u", "namespace": "shop", "object": asking("s")}}
+    _, told = answer(review, OPTIONS, known)
+    assert told["response"]["warnings"] == [
+        "FeatureFlagSource: socketPath is ignored: evaluators listen on ports",
+        "FeatureFlagSource: syncProviderArgs is ignored: give each source its fields",
+    ]
+
+
+def test_an_injected_pod_keeps_what_it_has_when_the_source_changes() -> None:
+    once = injected(asking("s"), OPTIONS, Objects(s=spec("a")))
+    assert changed(once, OPTIONS, Objects(s=spec("b", port=9000))).patch == []
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (spec("other/flags"), "FeatureFlagSource: sources[0]: 'other/flags' is in another namespace than the pod"),
+        (spec("Not a name"), "FeatureFlagSource: sources[0]: 'Not a name' is no object's name"),
+        ({"sources": [{"source": "a", "provider": "file"}]}, "FeatureFlagSource: sources[0]: provider 'file' is not supported"),
+        ({"sources": [{"source": "a", "provider": "http", "httpSyncBearerToken": "x"}]}, "FeatureFlagSource: sources[0]: httpSyncBearerToken"),
+        ({"sources": []}, "FeatureFlagSource s: spec.sources: "),
+        (spec(port="many"), "FeatureFlagSource s: spec.port: "),
+        (spec(port=8014), "annotation flagstaff.dev/management-port: port 8014 is that of flagstaff.dev/port too"),
+        (spec(logFormat="xml"), "FeatureFlagSource logFormat: is 'xml'; write one of json, console"),
+        (spec(envVars=[{"value": "x"}]), "FeatureFlagSource: envVars: each must have a name"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(given: dict[str, Any], told: str) -> None:
+    found = refused(asking("s"), Objects(s=given))
+    assert found.startswith(told)
+    assert "bearer" not in found
+
+
+def test_names_are_of_the_pods_namespace_and_one_way_is_enough() -> None:
+    assert refused(asking("other/s")).startswith(
+        "annotation openfeature.dev/featureflagsource: 'other/s' is in another"
+    )
+    both = pod({names.SOURCES: "s"})
+    assert refused(both).startswith(
+        "annotation flagstaff.dev/flagset: openfeature.dev/featureflagsource names flag sets"
+    )
