@@ -68,7 +68,7 @@ def test_every_relative_link_leads_somewhere(page: str) -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != "CHANGELOG.md"])
 def test_a_page_is_no_longer_than_a_reader_takes(page: str) -> None:
-    assert text(page).count("\n") <= MOST_LINES.get(page, 150)
+    assert text(page).count("\n") <= MOST_LINES.get(page, 170)
 
 
 def options(verb: str) -> set[str]:
@@ -161,7 +161,7 @@ def test_the_limits_on_the_page_are_the_defaults() -> None:
     section = text("docs/serving.md").partition("## Limits")[2].partition("\n## ")[0]
     numbers = {int(n.replace(",", "")) for n in re.findall(r"^\| [^|]+ \| ([\d,]+)", section, re.MULTILINE)}
     limits = Limits()
-    counted = {limits.body_bytes, limits.streams_per_connection, limits.connections}
+    counted = {limits.body_bytes, limits.streams_per_connection, limits.connections, limits.buffered_bytes}
     timed = {limits.header_seconds, limits.body_seconds, limits.idle_seconds}
     counted |= {limits.header_bytes, limits.resets_per_second, limits.write_buffer_bytes >> 20}
     counted |= {context.MOST_VALUES}
