@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import yaml
 
+from tests.cluster.controllers import controller
 from tests.cluster.listener import Listener, listening
-from tests.cluster.objects import condition, flags
+from tests.cluster.objects import condition, flags, manifest, secret
+from tests.cluster.patience import within
+from tests.cluster.spines import spine_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.cluster.controllers import ControllerProcess
+    from tests.cluster.objects import Namespace
+    from tests.cluster.plane import Plane
     from tests.cluster.spines import Spine
 
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "notifications" / "alerts.yaml"
@@ -50,3 +59,81 @@ def test_the_examples_provider_is_told_of_the_next_commit(spine: Spine, listener
     found = spine.wait("flagprovider", lambda each: not each["status"].get("pending"), "local")
     assert condition(found, "Delivered")["status"] == "True"
     assert found["status"]["waiting"] == 0
+
+
+def test_a_signed_post_needs_a_token_and_says_which_key_is_missing(
+    space: Namespace, listener: Listener
+) -> None:
+    provider = manifest("FlagProvider", "signed", {"type": "generic-hmac", "secretRef": {"name": "hook"}})
+    space.apply(provider)
+    space.wait_reason("flagprovider", "SecretNotFound", "signed")
+    space.apply(secret("hook", address=listener.url))
+    found = space.wait_reason("flagprovider", "TokenNotFound", "signed")
+    assert condition(found, "Ready")["message"] == 'type generic-hmac needs a key "token" in Secret "hook"'
+    space.apply(secret("hook", address=listener.url, token="a-token"))
+    space.wait_ready("flagprovider", "signed")
+    space.patch("flagprovider", {"metadata": {"annotations": {"flagstaff.dev/test-alert": "1"}}}, "signed")
+    received = listener.wait(lambda event: event["reason"] == "TestAlert")
+    signature = hmac.new(b"a-token", received.body, hashlib.sha256).hexdigest()
+    assert received.headers["x-signature"] == f"sha256={signature}"
+
+
+# -- an outage -----------------------------------------------------------------------------------------------------------
+
+
+def failing(spine: Spine, number: int) -> None:
+    """Have the flag set fail in words that nobody used before."""
+    bad = (
+        flags(banner="on")
+        .replace('"banner"', f'"banner-{number}"')
+        .replace('"defaultVariant": "on"', '"defaultVariant": "none"')
+    )
+    commit = spine.push(f"bad {number}", flags__json=bad)
+    spine.wait("flagset", lambda each: commit in condition(each, "Ready").get("message", ""))
+
+
+def killed(process: ControllerProcess) -> None:
+    """A controller that is killed, and starts again."""
+    process.end(signal.SIGKILL)
+    process.start()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_an_outage_is_one_alert_and_one_recovery_though_all_fail(
+    spare: Plane, spare_namespace: str, listener: Listener, tmp_path: Path
+) -> None:
+    with (
+        controller(spare, tmp_path / "controller", "--allow-local-providers") as process,
+        spine_in(spare, spare_namespace, tmp_path) as spine,
+    ):
+        spine.wait_ready("flagset")
+        spine.apply(*example(listener))
+        spine.wait_ready("flagalert", "everything")
+        listener.status = 503
+        failing(spine, 1)
+        spine.wait("flagprovider", lambda each: each["status"].get("pending"), "local")
+        killed(process)
+        failing(spine, 2)
+        failing(spine, 3)
+        within(
+            lambda: len({each.key for each in listener.refused}) and len(listener.refused) > 1, process.said
+        )
+        process.end(signal.SIGKILL)
+        listener.status = 200
+        process.start()
+        first = listener.wait(lambda event: event["severity"] == "error")
+        failing(spine, 4)
+        killed(process)
+        spine.push("good again", flags__json=flags(banner="on"))
+        listener.wait(lambda event: event["reason"] == "Recovered")
+        spine.wait("flagprovider", lambda each: not each["status"].get("pending"), "local")
+        process.end()
+        process.start()
+        spine.push("off", flags__json=flags(banner="off"))
+        listener.wait(lambda event: "1 changed: banner" in event["message"])
+    told = [each for each in listener.received if each.event["reason"] != "Applied"]
+    assert [each.event["severity"] for each in told] == ["error", "info"]
+    assert told[0].key == first.key
+    assert {each.key for each in listener.refused} == {first.key}
+    assert len({each.key for each in listener.received}) == len(listener.received)
