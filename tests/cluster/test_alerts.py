@@ -55,6 +55,9 @@ def test_the_examples_provider_is_told_of_the_next_commit(spine: Spine, listener
     assert event["metadata"]["flagstaff.dev/revision"] == f"main@sha1:{commit}"
     assert event["metadata"]["flagstaff.dev/summary"] == "flags of the shop"
     assert event["metadata"]["flagstaff.dev/idempotency-key"] == received.key
+    assert event["metadata"]["flagstaff.dev/changes"] == "~ banner: default on → off"
+    assert event["metadata"]["flagstaff.dev/subject"] == "off for the night"
+    assert event["metadata"]["flagstaff.dev/author"]
     assert received.headers["gotk-component"] == "flagstaff-controller"
     found = spine.wait("flagprovider", lambda each: not each["status"].get("pending"), "local")
     assert condition(found, "Delivered")["status"] == "True"
