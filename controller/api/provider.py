@@ -11,7 +11,19 @@ from controller.api.fields import LocalReference, Model, Timeout
 KIND: Final = "FlagProvider"
 PLURAL: Final = "flagproviders"
 
-ProviderType = Literal["generic", "generic-hmac"]
+ProviderType = Literal[
+    "generic",
+    "generic-hmac",
+    "slack",
+    "discord",
+    "msteams",
+    "googlechat",
+    "rocket",
+    "pagerduty",
+    "opsgenie",
+    "alertmanager",
+    "grafana",
+]
 
 
 class FlagProviderSpec(Model):
@@ -20,6 +32,8 @@ class FlagProviderSpec(Model):
     type: ProviderType
     address: Annotated[str, Field(max_length=2048)] | None = None
     secret_ref: LocalReference | None = None
+    channel: Annotated[str, Field(max_length=2048)] | None = None
+    username: Annotated[str, Field(max_length=2048)] | None = None
     timeout: Timeout = 15.0
     suspend: bool = False
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from controller.api import provider
 from controller.api.conditions import FALSE, TRUE, Condition
 from controller.api.meta import about
-from controller.notifications.payloads import post_of
+from controller.notifications.payloads import is_refusal, post_of
 from controller.notifications.retries import Again, Dead, Pace, verdict
 from controller.runtime.setbacks import Setback
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from controller.api.provider import Message
     from controller.notifications.box import Box
     from controller.notifications.outbox import Outbox
-    from controller.notifications.payloads import Post, Target
     from controller.notifications.posting import Answer
+    from controller.notifications.posts import Post, Target
     from controller.runtime.cache import Cache
     from controller.runtime.loop import Writer
 
@@ -177,6 +177,8 @@ class Courier:
     async def _try(self, key: ObjectKey, route: _Route, box: Box, message: Message) -> float:
         """Send once; the seconds until the next try."""
         answer = await self.sender.send(post_of(message, route.target), route.target.spec.timeout)
+        if is_refusal(route.target, answer.text):
+            answer = replace(answer, status=502)
         now = self.now()
         result = verdict(message, answer, route.failures + 1, self.random(), now)
         type_ = route.target.spec.type

@@ -1,40 +1,21 @@
-"""What is posted to each type of provider. Pure."""
+"""What is posted to each type of provider: the table of them. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from controller.notifications import chats, incidents
 from controller.notifications.messages import event_json
+from controller.notifications.posts import Post, posted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.api.provider import FlagProviderSpec, Message
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A provider as its spec and its Secret say."""
-
-    spec: FlagProviderSpec
-    address: str
-    token: str = ""
-    namespace: str = ""
-    instance: str = ""
-    """Of the controller that sends."""
-
-
-@dataclass(frozen=True, slots=True)
-class Post:
-    """One request."""
-
-    url: str
-    body: bytes
-    headers: dict[str, str]
+    from controller.api.provider import Message
+    from controller.notifications.posts import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +25,8 @@ class Form:
     post: Callable[[Message, Target], Post]
     needs: tuple[str, ...] = ("address",)
     """Keys of the Secret that it cannot do without; the address may stand in the spec."""
+    refusal: str = ""
+    """What an answer with a good status says where it is a refusal all the same."""
 
 
 def post_of(message: Message, target: Target) -> Post:
@@ -51,15 +34,15 @@ def post_of(message: Message, target: Target) -> Post:
     return FORMS[target.spec.type].post(message, target)
 
 
-def _posted(url: str, message: Message, content: Any, **headers: str) -> Post:
-    body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
-    fixed = {"Content-Type": "application/json", "Idempotency-Key": message.key}
-    return Post(url, body, fixed | headers)
+def is_refusal(target: Target, text: str) -> bool:
+    """Whether an answer's text says, against its status, that the message was not taken."""
+    refusal = FORMS[target.spec.type].refusal
+    return bool(refusal) and refusal in text.replace(" ", "")
 
 
 def _generic(message: Message, target: Target) -> Post:
     event = event_json(message, target.namespace, target.instance)
-    return _posted(target.address, message, event, **{"Gotk-Component": event["reportingController"]})
+    return posted(target.address, message, event, **{"Gotk-Component": event["reportingController"]})
 
 
 def _signed(message: Message, target: Target) -> Post:
@@ -71,5 +54,14 @@ def _signed(message: Message, target: Target) -> Post:
 FORMS: Final[dict[str, Form]] = {
     "generic": Form(_generic),
     "generic-hmac": Form(_signed, ("address", "token")),
+    "slack": Form(chats.slack, refusal='"ok":false'),
+    "discord": Form(chats.discord),
+    "msteams": Form(chats.msteams),
+    "googlechat": Form(chats.googlechat),
+    "rocket": Form(chats.rocket),
+    "pagerduty": Form(incidents.pagerduty, ("token",)),
+    "opsgenie": Form(incidents.opsgenie, ("token",)),
+    "alertmanager": Form(incidents.alertmanager),
+    "grafana": Form(incidents.grafana, ("address", "token")),
 }
 """By type."""

@@ -20,7 +20,7 @@ from controller.notifications.addresses import AddressRefused, require_public, r
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.notifications.payloads import Post
+    from controller.notifications.posts import Post
 
 _MOST_ANSWER: Final = 4_096
 """Bytes that are read of an answer."""

@@ -10,7 +10,8 @@ from controller.api.meta import TEST_ALERT
 from controller.api.provider import FlagProviderSpec
 from controller.notifications import messages
 from controller.notifications.addresses import AddressRefused, require_usable
-from controller.notifications.payloads import FORMS, Target
+from controller.notifications.payloads import FORMS
+from controller.notifications.posts import Target
 from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 

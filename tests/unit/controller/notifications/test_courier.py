@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from controller.api.provider import FlagProviderSpec
 from controller.notifications.courier import Courier
-from controller.notifications.payloads import Target
 from controller.notifications.posting import Answer
+from controller.notifications.posts import Target
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, event, failed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from controller.api.meta import Resource
-    from controller.notifications.payloads import Post
+    from controller.notifications.posts import Post
 
 TARGET = Target(FlagProviderSpec(type="generic", address="https://x.example.com/"), "https://x.example.com/")
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.notifications.payloads import Post
 from controller.notifications.posting import MOST_RETRY_AFTER, Poster
+from controller.notifications.posts import Post
 from tests.unit.controller.notifications.things import NOW
 
 if TYPE_CHECKING:
