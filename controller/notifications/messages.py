@@ -70,7 +70,7 @@ def of_state(resource: Resource, alert: Resource, spec: FlagAlertSpec, state: st
 def of_test(resource: Resource, asked: str, now: datetime) -> Message:
     """What a person asked a provider to send."""
     return Message(
-        key=_key(resource.uid, "test", asked),
+        key=test_key(resource.uid, asked),
         alert="",
         api_version=API_VERSION,
         kind=provider.KIND,
@@ -81,6 +81,11 @@ def of_test(resource: Resource, asked: str, now: datetime) -> Message:
         message=f"a test of FlagProvider {resource.namespace}/{resource.name}",
         time=_moment(now),
     )
+
+
+def test_key(uid: str, asked: str) -> str:
+    """The key of the test that was asked of the provider with this uid."""
+    return _key(uid, "test", asked)
 
 
 def event_json(message: Message, namespace: str, instance: str) -> dict[str, Any]:

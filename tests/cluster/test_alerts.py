@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
+import re
 import signal
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import yaml
 
-from tests.cluster.controllers import controller
+from tests.cluster.controllers import FLAGSTAFF, controller
 from tests.cluster.listener import Listener, listening
 from tests.cluster.objects import condition, flags, manifest, secret
 from tests.cluster.patience import within
@@ -79,6 +82,54 @@ def test_a_signed_post_needs_a_token_and_says_which_key_is_missing(
     received = listener.wait(lambda event: event["reason"] == "TestAlert")
     signature = hmac.new(b"a-token", received.body, hashlib.sha256).hexdigest()
     assert received.headers["x-signature"] == f"sha256={signature}"
+
+
+def flagstaff(space: Namespace, *words: str) -> subprocess.CompletedProcess[str]:
+    """What a verb prints of a namespace."""
+    command = [FLAGSTAFF, *words, "-n", space.name, "--kubeconfig", str(space.plane.kubeconfig)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
+
+
+def test_a_test_is_sent_and_says_what_came_of_it(space: Namespace, listener: Listener) -> None:
+    space.apply(*example(listener))
+    space.wait_ready("flagprovider", "local")
+    done = flagstaff(space, "test-alert", "provider/local")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "provider/local: delivered\n", "")
+    assert listener.reasons() == ["TestAlert"]
+    listener.status = 400
+    done = flagstaff(space, "test-alert", "provider/local")
+    assert (done.returncode, done.stderr) == (1, "provider/local: the last try failed: status 400: ok\n")
+    done = flagstaff(space, "test-alert", "provider/other")
+    assert done.returncode == 1
+    assert "FlagProvider other is not in namespace" in done.stderr
+
+
+def test_events_are_shown_and_followed(spine: Spine) -> None:
+    spine.wait_ready("flagset")
+    spine.wait("flagset", lambda _: "Applied" in {each["reason"] for each in spine.events()})
+    text = flagstaff(spine, "events").stdout
+    assert re.search(rf"(?m)^\S+Z  info   FlagSet/{spine.name}/flags  Applied  main@sha1:", text)
+    command = [
+        FLAGSTAFF,
+        "events",
+        "--watch",
+        "-o",
+        "json",
+        "-n",
+        spine.name,
+        "--kubeconfig",
+        str(spine.plane.kubeconfig),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            commit = spine.push("off", flags__json=flags(banner="off"))
+            found = (json.loads(each) for each in process.stdout)
+            event = next(each for each in found if each["reason"] == "Applied" and commit in each["message"])
+        finally:
+            process.send_signal(signal.SIGINT)
+    assert event["metadata"]["flagstaff.dev/revision"] == f"main@sha1:{commit}"
+    assert process.returncode == 0
 
 
 # -- an outage -----------------------------------------------------------------------------------------------------------
