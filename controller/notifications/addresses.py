@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address
 
+_METADATA: Final = ipaddress.ip_address("fd00:ec2::254")
+"""By which Amazon's machines are told their credentials, beside 169.254.169.254."""
 _EMBEDDING: Final = ipaddress.ip_network("64:ff9b::/96")
 """IPv6 addresses that a gateway turns into the IPv4 address of their last 32 bits (RFC 6052)."""
 
@@ -40,13 +42,13 @@ def require_public(address: str, *, allow_local: bool) -> None:
     """Raises AddressRefused for an IP address that providers may not have.
 
     That is every one that is not public; with `allow_local` only those that no server of a provider has:
-    link-local ones, by which clouds tell a machine's secrets, and groups.
+    those by which clouds tell a machine's secrets, link-local ones among them, and groups.
     """
     try:
         found = _effective(ipaddress.ip_address(address))
     except ValueError:
         raise AddressRefused(f"{address[:64]} is not an IP address") from None
-    never = found.is_link_local or found.is_multicast or found.is_unspecified
+    never = found.is_link_local or found.is_multicast or found.is_unspecified or found == _METADATA
     if never or not (allow_local or found.is_global):
         raise AddressRefused(f"{found} is not a public address")
 
