@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from typing import TYPE_CHECKING, Any
@@ -49,9 +50,11 @@ def run(options: argparse.Namespace) -> int:
 async def _show(options: argparse.Namespace) -> None:
     from controller.wiring.event_stream import events_of
 
-    async for event in events_of(options.kubeconfig, options.namespace, watch=options.watch):
-        text = json.dumps(event, ensure_ascii=False) if options.output == "json" else line(event)
-        print(text, flush=True)
+    following = events_of(options.kubeconfig, options.namespace, watch=options.watch)
+    async with contextlib.aclosing(following) as events:
+        async for event in events:
+            text = json.dumps(event, ensure_ascii=False) if options.output == "json" else line(event)
+            print(text, flush=True)
 
 
 def line(event: Mapping[str, Any]) -> str:

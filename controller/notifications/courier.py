@@ -160,7 +160,7 @@ class Courier:
             log.warning("what was delivered is not written: %s", setback.message, extra=about(key))
 
     async def _deliver(self, key: ObjectKey, route: _Route, box: Box) -> None:
-        while (message := next(box.sendable(), None)) is not None and not self._resting:
+        while (message := next(box.sendable(), None)) is not None and not self._is_quiet(key):
             await asyncio.sleep(route.pace.wait(self.clock()))
             route.sending = True
             try:
@@ -171,8 +171,13 @@ class Courier:
                 pause = 0.0
             finally:
                 route.sending = False
-            if not self._resting:
+            if not self._is_quiet(key):
                 await asyncio.sleep(pause)
+
+    def _is_quiet(self, key: ObjectKey) -> bool:
+        """Whether nothing more is to be sent: our lead ends, or somebody suspended the provider."""
+        resource = self.objects.get(key)
+        return self._resting or (resource is not None and resource.suspended)
 
     async def _try(self, key: ObjectKey, route: _Route, box: Box, message: Message) -> float:
         """Send once; the seconds until the next try."""

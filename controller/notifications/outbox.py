@@ -7,6 +7,7 @@ with a process before it was written is found again by comparing objects with wh
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api import alert, provider
 from controller.api.conditions import READY, TRUE, failure, find
 from controller.api.fields import InvalidSpecError
-from controller.api.meta import ObjectKey, Resource
+from controller.api.meta import ObjectKey, Resource, about
 from controller.notifications import messages
 from controller.notifications.box import Box, Told, shortened
 from controller.notifications.matching import alerts_of, concerns, usable, wants
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from controller.api.alert import FlagAlertSpec
     from controller.runtime.cache import Cache, Change
     from controller.runtime.events import Event
+
+log = logging.getLogger(__name__)
 
 MOST_EARLY: Final = 1_000
 """Events that wait until their provider's box was read."""
@@ -69,6 +72,13 @@ class Outbox:
 
     def accept(self, event: Event) -> None:
         """Have the Event wait in the box of each provider that an alert names for it."""
+        try:
+            self._accept(event)
+        except Exception:
+            # Whatever an alert or a message is like, the object's status is written.
+            log.exception("an Event cannot be told", extra=about(event.object))
+
+    def _accept(self, event: Event) -> None:
         if self._slots is None:
             return
         for key in self._providers_of(event.object):

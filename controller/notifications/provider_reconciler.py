@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from controller.api import conditions
+from controller.api.conditions import find
 from controller.api.fields import InvalidSpecError, read
 from controller.api.meta import TEST_ALERT
 from controller.api.provider import FlagProviderSpec
 from controller.notifications import messages
 from controller.notifications.addresses import AddressRefused, require_usable
+from controller.notifications.courier import DELIVERED
 from controller.notifications.payloads import FORMS
 from controller.notifications.posts import Target
 from controller.runtime.result import Done, Result
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Any
 
+    from controller.api.conditions import Condition
     from controller.api.meta import ObjectKey, Resource
     from controller.notifications.box import Box
     from controller.notifications.courier import Courier
@@ -56,18 +60,23 @@ class FlagProviderReconciler:
         except Setback as setback:
             if not isinstance(setback, Failed):
                 self.courier.shut(resource.key)
-            return Result.of(setback, status=box.status(), details=self.courier.last(resource.key))
+            return Result.of(setback, status=box.status(), details=self._last(resource))
         self.courier.use(resource.key, target)
         return Result(
             Done(f"alerts are sent by {target.spec.type}"),
             status=box.status(),
-            details=self.courier.last(resource.key),
+            details=self._last(resource),
         )
 
     def forget(self, key: ObjectKey) -> None:
         """What waits goes with it."""
         self.courier.shut(key)
         self.outbox.forget(key)
+
+    def _last(self, resource: Resource) -> tuple[Condition, ...]:
+        """What came of the last try, be it one of a leader before us."""
+        before = find(resource.status.get("conditions") or (), DELIVERED)
+        return self.courier.last(resource.key) or (() if before is None else (conditions.read(before),))
 
     async def _target(self, resource: Resource) -> Target:
         """As spec and Secret say. Raises Setback."""

@@ -11,7 +11,7 @@ from controller.api.meta import GROUP, OPENFEATURE_GROUP
 from controller.wiring.looking import Unreachable, View, watching
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
 _LOOK: Final = 0.2
 _PATIENCE: Final = 10.0
@@ -39,7 +39,9 @@ class _Told(View):
             self.changed.set()
 
 
-async def events_of(kubeconfig: str | None, namespace: str, *, watch: bool) -> AsyncIterator[dict[str, Any]]:
+async def events_of(
+    kubeconfig: str | None, namespace: str, *, watch: bool
+) -> AsyncGenerator[dict[str, Any], None]:
     """Flux's Events, as `as_event` has them: those that are there by their times, then, to `watch`, each that
     comes. An empty namespace is all of them. Raises Unreachable, ConfigException.
     """

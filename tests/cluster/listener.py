@@ -41,6 +41,9 @@ class Listener:
         self.refused: list[Received] = []
         self.status = 200
         self.headers: dict[str, str] = {}
+        self.answering = threading.Event()
+        """While it is clear, nobody is answered."""
+        self.answering.set()
         self.port = 0
 
     @property
@@ -74,6 +77,7 @@ def listening() -> Iterator[Listener]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             headers = {name.lower(): text for name, text in self.headers.items()}
+            listener.answering.wait()
             status = listener.status
             kept = listener.received if status == 200 else listener.refused
             kept.append(Received(self.path, headers, body))
@@ -95,6 +99,7 @@ def listening() -> Iterator[Listener]:
     try:
         yield listener
     finally:
+        listener.answering.set()
         server.shutdown()
         thread.join()
         server.server_close()

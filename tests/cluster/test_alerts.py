@@ -21,7 +21,7 @@ from tests.cluster.patience import within
 from tests.cluster.spines import spine_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.cluster.controllers import ControllerProcess
     from tests.cluster.objects import Namespace
@@ -128,8 +128,39 @@ def test_events_are_shown_and_followed(spine: Spine) -> None:
             event = next(each for each in found if each["reason"] == "Applied" and commit in each["message"])
         finally:
             process.send_signal(signal.SIGINT)
+            process.communicate()
     assert event["metadata"]["flagstaff.dev/revision"] == f"main@sha1:{commit}"
     assert process.returncode == 0
+
+
+def changes_to(default: str) -> Callable[[Any], bool]:
+    """Whether an Event tells of this default."""
+    return lambda event: f"→ {default}" in event["metadata"].get("flagstaff.dev/changes", "")
+
+
+def test_a_provider_that_hangs_holds_up_neither_flags_nor_another_provider(
+    spine: Spine, listener: Listener
+) -> None:
+    provider, everything = example(listener)
+    with listening() as hanging:
+        hanging.answering.clear()
+        spec = {**everything["spec"], "providerRef": {"name": "hanging"}}
+        address = {"type": "generic", "address": hanging.url, "timeout": "10m"}
+        spine.apply(
+            provider,
+            everything,
+            manifest("FlagProvider", "hanging", address),
+            manifest("FlagAlert", "hanging", spec),
+        )
+        spine.wait_ready("flagalert", "hanging")
+        spine.wait_ready("flagprovider", "hanging")
+        for default in ("off", "on"):
+            spine.wait_applied(spine.push(default, flags__json=flags(banner=default)))
+            listener.wait(changes_to(default))
+        assert hanging.received == []
+        hanging.answering.set()
+        hanging.wait(changes_to("on"))
+        assert hanging.reasons() == listener.reasons() == ["Applied", "Applied"]
 
 
 # -- an outage -----------------------------------------------------------------------------------------------------------

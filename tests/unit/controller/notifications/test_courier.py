@@ -154,3 +154,22 @@ async def test_at_the_end_what_is_under_way_ends_well_and_is_written() -> None:
     assert [each["reason"] for each in resource.status["pending"]] == ["NewArtifact"]
     assert len(server.posts) == 1
     assert found.desk.outbox.boxes() == {}
+
+
+async def test_what_is_suspended_meanwhile_is_sent_no_more_until_it_is_resumed() -> None:
+    server = Server(hold=asyncio.Event())
+    async with office(server) as found:
+        found.desk.accept(event("Applied"), event("NewArtifact"))
+        while not server.posts:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.001)
+        resource = found.desk.objects.get(CHAT)
+        assert resource is not None
+        found.desk.objects.learn(replace(resource, spec={"suspend": True}, resource_version="100"))
+        assert server.hold is not None
+        server.hold.set()
+        await found.until(1)
+        await asyncio.sleep(0.01)
+        assert len(server.posts) == 1
+        found.desk.objects.learn(replace(resource, resource_version="101"))
+        found.courier.use(CHAT, TARGET)
+        await found.until(2)

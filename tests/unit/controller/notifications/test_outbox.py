@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from controller.api.meta import ObjectKey
 from tests.unit.controller.notifications.things import CHAT, Desk, alert, event, failed, status, thing
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_a_failure_with_changing_texts_is_told_once_and_so_is_its_end() -> None:
@@ -101,6 +105,17 @@ def test_nothing_waits_where_another_replica_leads() -> None:
     desk.outbox.accept(event("Applied"))
     assert desk.waiting() == []
     assert desk.woken == []
+
+
+def test_whatever_goes_wrong_an_event_is_accepted(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk(alert())
+
+    def fail(key: ObjectKey, delay: float) -> None:
+        raise RuntimeError(key, delay)
+
+    desk.outbox.wake = fail
+    desk.outbox.accept(event("Applied"))
+    assert "an Event cannot be told" in caplog.text
 
 
 # -- what no Event told --------------------------------------------------------------------------------------------------

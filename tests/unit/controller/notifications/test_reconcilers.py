@@ -149,6 +149,12 @@ async def test_the_box_is_read_from_the_api_server_and_not_from_memory() -> None
     assert [each["reason"] for each in result.status["pending"]] == ["NewArtifact"]
 
 
+async def test_what_came_of_the_last_try_stays_after_a_restart() -> None:
+    told = {"type": "Delivered", "status": "True", "reason": "Succeeded", "message": "m"}
+    result = await Around().reconcile(spec(address=ADDRESS), status={"conditions": [told]})
+    assert [(each.type, each.status) for each in result.details] == [("Delivered", "True")]
+
+
 async def test_a_provider_that_is_gone_is_forgotten() -> None:
     around = Around()
     await around.reconcile(spec(address=ADDRESS))
