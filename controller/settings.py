@@ -161,6 +161,11 @@ class ControllerSettings(BaseSettings):
     allow_local: bool = Field(
         default=False, description="allow file:// URLs in FlagSources; unsafe where tenants share a cluster"
     )
+    allow_local_providers: bool = Field(
+        default=False,
+        description="allow FlagProviders plain http, and addresses of this machine and of private networks; "
+        "unsafe where tenants share a cluster",
+    )
     pod: str = Field(default_factory=_pod)
     """The Pod that we run in: the leader's gets a label. Empty outside of one."""
     provenance: ProvenanceDetail = Field(

@@ -47,6 +47,17 @@ def find(conditions: Iterable[Mapping[str, Any]], kind: str) -> Mapping[str, Any
     return next((each for each in conditions if each.get("type") == kind), None)
 
 
+def failure(status: Mapping[str, Any]) -> str:
+    """The reason for which an object is not ready; empty while it is, or where it only waits: that is nothing
+    wrong.
+    """
+    conditions = status.get("conditions") or ()
+    ready, going = find(conditions, READY), find(conditions, RECONCILING)
+    if ready is None or ready.get("status") != FALSE:
+        return ""
+    return "" if going is not None and going.get("reason") == "Progressing" else str(ready.get("reason"))
+
+
 def read(entry: Mapping[str, Any]) -> Condition:
     """A status's entry as a Condition."""
     return Condition(entry["type"], entry["status"], entry["reason"], entry.get("message", ""))

@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from controller.api import configuration, featureflagsource, flagset, flagsource, receipt, receiver, shard
+from controller.api import (
+    alert,
+    configuration,
+    featureflagsource,
+    flagset,
+    flagsource,
+    provider,
+    receipt,
+    receiver,
+    shard,
+)
 from controller.api.meta import API_VERSION
 
 FLUX: Final = "source.toolkit.fluxcd.io/v1"
@@ -37,6 +47,8 @@ FLAG_SOURCE: Final = ResourceType(API_VERSION, flagsource.KIND, flagsource.PLURA
 FLAG_SET: Final = ResourceType(API_VERSION, flagset.KIND, flagset.PLURAL)
 FLAG_SHARD: Final = ResourceType(API_VERSION, shard.KIND, shard.PLURAL)
 FLAG_RECEIVER: Final = ResourceType(API_VERSION, receiver.KIND, receiver.PLURAL)
+FLAG_PROVIDER: Final = ResourceType(API_VERSION, provider.KIND, provider.PLURAL)
+FLAG_ALERT: Final = ResourceType(API_VERSION, alert.KIND, alert.PLURAL)
 FLAG_RECEIPT: Final = ResourceType(API_VERSION, receipt.KIND, receipt.PLURAL)
 FEATURE_FLAG_CONFIGURATION: Final = ResourceType(
     configuration.API_VERSION, configuration.KIND, configuration.PLURAL
@@ -63,6 +75,8 @@ WATCHED: Final = (
     FLAG_SET,
     FLAG_SHARD,
     FLAG_RECEIVER,
+    FLAG_PROVIDER,
+    FLAG_ALERT,
     FLAG_RECEIPT,
     FEATURE_FLAG_CONFIGURATION,
     FEATURE_FLAG,

@@ -23,7 +23,9 @@ ACCEPT_REVISION: Final = "flagstaff.dev/accept-revision"
 """The annotation by which a person lets a revision through that the prune guard holds: its value is that
 revision, or the commit or digest in it.
 """
-REQUESTS: Final = (REQUESTED_AT, ACCEPT_REVISION)
+TEST_ALERT: Final = "flagstaff.dev/test-alert"
+"""The annotation by which a person asks a FlagProvider for a test message: a new value asks for another."""
+REQUESTS: Final = (REQUESTED_AT, ACCEPT_REVISION, TEST_ALERT)
 """Annotations whose change asks for a reconcile."""
 
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})

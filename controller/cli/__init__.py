@@ -28,10 +28,12 @@ VERBS: Final = {
     "inject": "print manifests with the evaluators that their pods will get",
     "wait": "wait until all evaluators of a cluster serve a revision",
     "fleet": "show which revision each evaluator of a cluster serves",
+    "events": "show what happened to the flags of a cluster, and what happens now",
+    "test-alert": "have a FlagProvider of a cluster send a test message",
     "flags": "list what a running evaluator serves",
     "explain": "evaluate one flag on a running evaluator, and say why",
 }
-_ELSEWHERE: Final = {"evaluator": "evaluator.cli"}
+_ELSEWHERE: Final = {"evaluator": "evaluator.cli", "test-alert": "controller.cli.alerting"}
 
 
 def module_of(verb: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -86,9 +85,7 @@ async def _follow(options: argparse.Namespace) -> int:
         view, fault = seen
         last, began = "", clock()
         while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(view.changed.wait(), 0.2)
-            view.changed.clear()
+            await view.wait(0.2)
             if not view.knows(kind):
                 if clock() - began > (RETRIES if fault() else PATIENCE):
                     raise RemoteError(f"the cluster cannot be read: {fault() or 'no answer in time'}")

@@ -11,6 +11,7 @@ from controller.api.flagset import KIND, Validation
 from controller.api.meta import ACCEPT_REVISION, API_VERSION
 from controller.artifacts.archive import unpack
 from controller.artifacts.skipped import take_skipped
+from controller.flagsets.changed_flags import changed_flags
 from controller.flagsets.compose import Composition, FailurePolicy, Provenance, compose
 from controller.flagsets.prune_guard import bulk_removal, held
 from controller.flagsets.render import Target, TooLargeError, configuration_manifests, flag_manifest
@@ -41,6 +42,8 @@ class Built:
     """The object whose content is not what was written, where what was last good is asked for and only it
     could tell.
     """
+    lines: tuple[str, ...] = ()
+    """What it changes, flag by flag."""
 
 
 def build(
@@ -73,8 +76,9 @@ def build(
         composition = replace(composition, changed=changed)
     if not composition.accepted and known is None:
         return Built(composition, ())
+    lines = changed_flags(None if last is None else last.flag_set, composition.flag_set, composition.changed)
     try:
-        return Built(composition, _manifests(composition.flag_set, spec, resource))
+        return Built(composition, _manifests(composition.flag_set, spec, resource), lines=lines)
     except TooLargeError as error:
         too_large = str(error)
     refused = replace(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import shard
 from controller.api.meta import ACCEPT_REVISION
+from controller.api.provenance import AUTHOR, CHANGES, SUBJECT
 from controller.delivery.problems import cut, first_problem, one_line, problem_list
 from evaluator.flags.model import BUCKETING_KEY, HELD_FROM_KEY, REVISION_KEY, Bucketing
 
@@ -83,6 +84,17 @@ def applied(before: Mapping[str, Any], attempt: Attempt) -> str:
     subject = one_line(attempt.artifact.subject, _SUBJECT)
     quoted = f' "{subject}"' if subject else ""
     return f"{_commit(attempt)}{quoted}: {_changes(before, attempt)}"
+
+
+def more(attempt: Attempt, lines: Sequence[str]) -> dict[str, str]:
+    """For those who are alerted of a revision: who made it, and what it changes, flag by flag."""
+    artifact = attempt.artifact
+    told = {
+        AUTHOR: one_line(artifact.author.partition(" <")[0], _KEY),
+        SUBJECT: one_line(artifact.subject, _SUBJECT),
+        CHANGES: "\n".join(lines),
+    }
+    return {name: text for name, text in told.items() if text}
 
 
 def refused(attempt: Attempt, why: str, served: str) -> str:

@@ -169,7 +169,8 @@ class FlagSetReconciler:
         served, propagated = shown(self.objects.get(target), made.digest)
         events = so_far.events
         if resource.status.get("digest") != made.digest:
-            events += (Occurrence("Applied", messages.applied(resource.status, attempt)),)
+            more = messages.more(attempt, memory.built.lines)
+            events += (Occurrence("Applied", messages.applied(resource.status, attempt), metadata=more),)
         outcome: Done | Setback = Done(messages.ready(attempt))
         if made.held or made.missing:
             outcome = Stalled("PartiallyApplied", messages.partial(attempt))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
+
+from controller.api.conditions import failure
+from controller.api.meta import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +35,8 @@ class Occurrence:
     warning: bool = False
     version: str = ""
     """Tells it from an earlier one with the same words, where the object's status is the same after both."""
+    metadata: Mapping[str, str] = field(default_factory=lambda: NOTHING, hash=False)
+    """More for those who are alerted, by keys such as `flagstaff.dev/author`; never a secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,9 @@ class Event:
     """Of the source; empty where none is known."""
     digest: str = ""
     """Of the artifact or the flag set at `revision`; empty where none is known."""
+    failure: str = ""
+    """The reason for which the object is not ready after it; empty while it is, or only waits."""
+    metadata: Mapping[str, str] = field(default_factory=lambda: NOTHING, hash=False)
 
 
 class EventSink(Protocol):
@@ -69,7 +77,7 @@ def event_of(resource: Resource, occurrence: Occurrence, status: Mapping[str, An
     """The Event of an occurrence at `resource`, whose new status is `status`. `now`: aware."""
     versions = (resource.uid, resource.resource_version, occurrence.version)
     parts = (*versions, occurrence.reason, occurrence.message)
-    revision, digest = _content(status)
+    revision, digest = content(status)
     return Event(
         key=hashlib.sha256("\n".join(parts).encode()).hexdigest(),
         object=resource.key,
@@ -82,10 +90,12 @@ def event_of(resource: Resource, occurrence: Occurrence, status: Mapping[str, An
         time=now,
         revision=revision,
         digest=digest,
+        failure=failure(status),
+        metadata=occurrence.metadata,
     )
 
 
-def _content(status: Mapping[str, Any]) -> tuple[str, str]:
+def content(status: Mapping[str, Any]) -> tuple[str, str]:
     """(revision, digest) that an object is at: a flag set's last attempt, or a source's artifact."""
     found = status.get("artifact")
     artifact = found if isinstance(found, dict) else {}

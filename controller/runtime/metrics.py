@@ -68,6 +68,12 @@ class Metrics(Collector):
             ("outcome",),
             registry=self.registry,
         )
+        self._alerts = Counter(
+            "flagstaff_alerts",
+            "Tries to deliver an alert, by result.",
+            ("type", "result"),
+            registry=self.registry,
+        )
         self.registry.register(self)
 
     def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
@@ -85,6 +91,10 @@ class Metrics(Collector):
     def reviewed(self, outcome: str) -> None:
         """A pod was admitted or refused."""
         self._reviewed.labels(outcome).inc()
+
+    def alerted(self, kind: str, result: str) -> None:
+        """An alert was sent: `delivered`, `failed` or `dead`."""
+        self._alerts.labels(kind, result).inc()
 
     def text(self) -> bytes:
         """Everything, in Prometheus' text format 0.0.4."""

@@ -16,6 +16,7 @@ from controller.api.conditions import (
     TRUE,
     UNKNOWN,
     Condition,
+    failure,
     find,
     read,
     short,
@@ -80,7 +81,7 @@ def progressing(resource: Resource, message: str, now: datetime) -> dict[str, An
     else:
         ready = Condition(READY, UNKNOWN, "Progressing", message)
     # That it failed before must not be lost: what works again is news.
-    again = _failing(resource) and current
+    again = failure(resource.status) and current
     going = "ProgressingWithRetry" if again else "Progressing"
     working = Condition(RECONCILING, TRUE, going, message)
     status = _status(resource, _own(resource), (ready, working, *_details(resource)), now)
@@ -135,15 +136,7 @@ def _status(
 
 def _recovery(resource: Resource, outcome: Done) -> tuple[Occurrence, ...]:
     """A word about what works again, after a word about what did not."""
-    return (Occurrence("Recovered", outcome.message),) if _failing(resource) else ()
-
-
-def _failing(resource: Resource) -> bool:
-    """Whether something was said to have gone wrong; to wait is nothing wrong."""
-    before = find(resource.status.get("conditions", ()), READY)
-    going = find(resource.status.get("conditions", ()), RECONCILING)
-    waiting = going is not None and going.get("reason") == "Progressing"
-    return before is not None and before.get("status") == FALSE and not waiting
+    return (Occurrence("Recovered", outcome.message),) if failure(resource.status) else ()
 
 
 def _failure(resource: Resource, setback: Setback) -> tuple[Occurrence, ...]:

@@ -13,7 +13,7 @@ import time
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import configuration, flagset, flagsource, receiver
+from controller.api import alert, configuration, flagset, flagsource, provider, receiver
 from controller.api.kinds import POD, WATCHED
 from controller.api.meta import ObjectKey, Resource
 from controller.artifacts import server as artifact_server
@@ -31,6 +31,8 @@ from controller.kube.client import Cluster
 from controller.kube.events import ApiServerEvents
 from controller.kube.lease import Lease
 from controller.kube.secret_watches import SecretWatches
+from controller.notifications.alert_reconciler import FlagAlertReconciler
+from controller.notifications.stage import BY_SECRET as PROVIDER_BY_SECRET
 from controller.receiver.endpoints import Endpoints
 from controller.receiver.reconciler import FlagReceiverReconciler
 from controller.receiver.server import LIMITS, Receiver
@@ -54,6 +56,7 @@ from controller.sources.pending import PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import BY_SECRET as SOURCE_BY_SECRET
 from controller.wiring.admission import injector, open_admission
+from controller.wiring.notifying import open_notifying
 from controller.wiring.replica import LEADER_LABEL, STAGES, Controller, Ports, readiness
 from controller.wiring.tokens import TokenFile
 from evaluator.http.server.limits import MANAGEMENT
@@ -91,6 +94,9 @@ async def open_controller(
     metrics = Metrics(objects, queues, now, health, role)
     async with contextlib.AsyncExitStack() as stack:
         cluster, events = await _connected(stack, settings, metrics)
+        notifying = await open_notifying(
+            stack, settings, cluster, objects, metrics, queues[provider.KIND].put
+        )
         tokens = await asyncio.to_thread(TokenFile, settings.artifact_tokens_file)
         stack.callback(asyncio.create_task(tokens.follow()).cancel)
         bound = stack.enter_context(_bound(settings.host, settings.artifact_port))
@@ -117,15 +123,22 @@ async def open_controller(
             configuration.KIND: ConfigurationReconciler(objects, claims, proxies.proxies),
             configuration.FLAG_KIND: ConfigurationReconciler(objects, claims),
             receiver.KIND: FlagReceiverReconciler(cluster.secret, endpoints),
+            provider.KIND: notifying.providers,
+            alert.KIND: FlagAlertReconciler(objects),
         }
         loops = {
             kind: Loop(
-                reconcilers[kind], objects, Outputs(cluster, metrics, (events,)), now=now, queue=queues[kind]
+                reconcilers[kind],
+                objects,
+                Outputs(cluster, metrics, (events, notifying.outbox)),
+                now=now,
+                queue=queues[kind],
             )
             for kind in (stage.type.kind for stage in STAGES)
         }
-        dispatcher = Dispatcher(objects, STAGES, loops, (proxies.changed, _rivals(claims), secrets.changed))
-        objects.on_change = dispatcher.changed
+        dispatcher = _dispatcher(
+            objects, loops, proxies.changed, _rivals(claims), secrets.changed, notifying.outbox.changed
+        )
         webhooks = Receiver(
             endpoints,
             objects,
@@ -151,7 +164,17 @@ async def open_controller(
             proxies,
             secrets,
             admission,
+            notifying.courier,
         )
+
+
+def _dispatcher(
+    objects: Cache, loops: dict[str, Loop], *followers: Callable[[Change], Iterable[ObjectKey]]
+) -> Dispatcher:
+    """What is told of every change of an object."""
+    dispatcher = Dispatcher(objects, STAGES, loops, followers)
+    objects.on_change = dispatcher.changed
+    return dispatcher
 
 
 async def _connected(
@@ -212,7 +235,7 @@ def _providers(settings: ControllerSettings, cluster: Cluster) -> dict[str, Prov
 
 def _secret_watches(cluster: Cluster, objects: Cache, health: WatchHealth) -> SecretWatches:
     clock = asyncio.get_running_loop().time
-    indexes = (SOURCE_BY_SECRET, RECEIVER_BY_SECRET)
+    indexes = (SOURCE_BY_SECRET, RECEIVER_BY_SECRET, PROVIDER_BY_SECRET)
     return SecretWatches(cluster.api, objects, indexes, health, clock=clock, random=random.random)
 
 

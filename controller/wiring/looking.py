@@ -52,6 +52,12 @@ class View:
         self._listed.add(kind)
         self.changed.set()
 
+    async def wait(self, seconds: float) -> None:
+        """Until something changed, or so many seconds are over."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.changed.wait(), seconds)
+        self.changed.clear()
+
     def knows(self, *kinds: str) -> bool:
         """Whether all of these kinds were listed."""
         return self._listed >= set(kinds)
@@ -63,13 +69,13 @@ class View:
 
 @contextlib.asynccontextmanager
 async def watching(
-    kubeconfig: str | None, namespace: str, types: tuple[ResourceType, ...]
+    kubeconfig: str | None, namespace: str, types: tuple[ResourceType, ...], view: View | None = None
 ) -> AsyncIterator[tuple[View, Callable[[], str]]]:
     """(what is there, kept up to date; why it cannot be seen now, or empty). An empty namespace is all of
-    them. Raises ConfigException.
+    them; `view` is told of them. Raises ConfigException.
     """
     cluster = await Cluster.connect(kubeconfig)
-    view = View()
+    view = view or View()
     clock = asyncio.get_running_loop().time
     reflectors = [
         Reflector(cluster.api, Watched(type_, namespace), view, clock=clock, random=random.random)
@@ -121,7 +127,7 @@ async def wait_served(
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while not (last.done or last.over):
-                    await _changed(view)
+                    await view.wait(_LOOK)
                     last = _state(view, subject)
                     following = _waiting_for(fault()) if fault() else last
                     if following != said:
@@ -130,13 +136,6 @@ async def wait_served(
         if fault() and not last.done:
             raise Unreachable(fault())
         return last
-
-
-async def _changed(view: View) -> None:
-    """Until something changed, or it is time to see whether the cluster is still there."""
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(view.changed.wait(), _LOOK)
-    view.changed.clear()
 
 
 def _waiting_for(fault: str) -> WaitState:

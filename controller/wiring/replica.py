@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.configurations.stage import CONFIGURATIONS, FEATURE_FLAGS
 from controller.flagsets.stage import FLAG_SETS
+from controller.notifications.stage import FLAG_ALERTS, FLAG_PROVIDERS
 from controller.receiver.stage import FLAG_RECEIVERS
 from controller.runtime.lasting import forever
 from controller.sources.stage import FLAG_SOURCES
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from controller.api.kinds import ResourceType
     from controller.configurations.dead_proxies import ProxyFollower
     from controller.kube.secret_watches import SecretWatches
+    from controller.notifications.courier import Courier
     from controller.runtime.collection import Collector
     from controller.runtime.dispatch import Dispatcher
     from controller.runtime.leadership import Leadership, Role
@@ -26,7 +28,15 @@ if TYPE_CHECKING:
     from controller.sources.leftovers import Leftovers
     from controller.wiring.admission import Admission
 
-STAGES: Final = (FLAG_SOURCES, FLAG_SETS, CONFIGURATIONS, FEATURE_FLAGS, FLAG_RECEIVERS)
+STAGES: Final = (
+    FLAG_SOURCES,
+    FLAG_SETS,
+    CONFIGURATIONS,
+    FEATURE_FLAGS,
+    FLAG_RECEIVERS,
+    FLAG_PROVIDERS,
+    FLAG_ALERTS,
+)
 LEADER_LABEL: Final = "flagstaff.dev/leader"
 
 
@@ -54,6 +64,7 @@ class Controller:
     proxies: ProxyFollower
     secrets: SecretWatches
     admission: Admission
+    courier: Courier
 
     async def work(self) -> None:
         """Learn what is there, then lead whenever the election says so, until cancelled."""
@@ -71,10 +82,12 @@ class Controller:
 
     async def _lead(self) -> None:
         await self.leftovers.remove_artifacts()
+        self.courier.begin()
         self.dispatcher.wake_all()
         async with asyncio.TaskGroup() as group:
             for loop in self.loops.values():
                 group.create_task(loop.run())
+            group.create_task(self.courier.run())
             group.create_task(forever(self.proxies.look))
             group.create_task(forever(self.leftovers.sweep))
 

@@ -24,6 +24,8 @@ _GROUPS: Final = {
     "flagsource": "apis/flagstaff.dev/v1beta1",
     "flagset": "apis/flagstaff.dev/v1beta1",
     "flagreceiver": "apis/flagstaff.dev/v1beta1",
+    "flagprovider": "apis/flagstaff.dev/v1beta1",
+    "flagalert": "apis/flagstaff.dev/v1beta1",
     "flagreceipt": "apis/flagstaff.dev/v1beta1",
     "flagshard": "apis/flagstaff.dev/v1beta1",
     "featureflagconfiguration": "apis/core.openfeature.dev/v1beta1",

@@ -55,7 +55,7 @@ def main() -> int:
         copy_example()
         say("starting the proxy and the controller, each as its own service account")
         delivering = stack.enter_context(proxy(plane, FOLDER / "proxy"))
-        words = ("--proxy-address", delivering.target)
+        words = ("--proxy-address", delivering.target, "--allow-local-providers")
         process = stack.enter_context(controller(plane, FOLDER / "controller", *words))
         install_admission(plane, ROOT / "deploy" / "admission.yaml", process.admission)
         follow(plane, f"{server.url}/repository/.git")

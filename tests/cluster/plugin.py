@@ -60,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _start_controller(plane: Plane) -> None:
     """One for the run: what it is to do in a namespace, it does for every test at once."""
-    process = ControllerProcess(plane, plane.folder / "controller")
+    process = ControllerProcess(plane, plane.folder / "controller", "--allow-local-providers")
     _controllers.append(process)
     process.start()
     os.environ[_CONTROLLER] = json.dumps(

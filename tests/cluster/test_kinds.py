@@ -22,6 +22,8 @@ GIT: Final = {"url": "https://git.example.com/flags.git"}
 SOURCE: Final = {"interval": "1m", "git": GIT}
 SET: Final = {"sourceRef": {"kind": "FlagSource", "name": "flags"}}
 HOOK: Final = {"type": "github", "secretRef": {"name": "hook"}, "resources": [{"name": "*"}]}
+PROVIDER: Final = {"type": "generic", "address": "https://alerts.example.com/"}
+ALERT: Final = {"providerRef": {"name": "x"}, "eventSources": [{"kind": "FlagSet", "name": "*"}]}
 SHARD: Final = {"digest": "sha256:1", "flagSpec": FLAGS}
 
 
@@ -98,6 +100,10 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
     "no token": ("FlagReceiver", {"type": "github", "resources": [{"name": "*"}]}, r"spec\.secretRef: Required value"),
     "nobody to wake": ("FlagReceiver", {**HOOK, "resources": []}, r"spec\.resources.*at least 1 items"),
     "a set to wake": ("FlagReceiver", {**HOOK, "resources": [{"kind": "FlagSet", "name": "x"}]}, r"resources\[0\]\.kind: Unsupported value"),
+    "a chat of nobody": ("FlagProvider", {**PROVIDER, "type": "irc"}, r"spec\.type: Unsupported value"),
+    "nobody to tell": ("FlagAlert", {**ALERT, "providerRef": None}, r"spec\.providerRef: Required value|providerRef.*must be of type object"),
+    "nothing to tell of": ("FlagAlert", {**ALERT, "eventSources": []}, r"spec\.eventSources.*at least 1 items"),
+    "a Pod to tell of": ("FlagAlert", {**ALERT, "eventSources": [{"kind": "Pod", "name": "x"}]}, r"eventSources\[0\]\.kind: Unsupported value"),
     "a shard without flags": ("FlagShard", {"digest": "sha256:1"}, r"spec\.flagSpec: Required value"),
 }  # fmt: skip
 
@@ -185,6 +191,7 @@ def test_kinds_have_short_names_and_a_category(applying: Applying, cluster: Plan
     names = {line.split()[0]: line.split()[1] for line in told.splitlines()}
     assert names == {
         "flagsources": "fsrc", "flagsets": "fset", "flagreceivers": "frcv", "flagshards": "fshard",
+        "flagproviders": "fprov", "flagalerts": "falert",
         "featureflags": "ff", "featureflagconfigurations": "ffc",
         "featureflagsources": "ffs",
     }  # fmt: skip
@@ -202,6 +209,8 @@ def test_kinds_have_short_names_and_a_category(applying: Applying, cluster: Plan
         ("fsrc", "NAME READY REVISION SINCE SUSPENDED AGE STATUS"),
         ("fset", "NAME READY REVISION SINCE FLAGS SERVED SUSPENDED AGE STATUS"),
         ("frcv", "NAME READY STATUS AGE"),
+        ("fprov", "NAME READY DELIVERED WAITING DEAD AGE"),
+        ("falert", "NAME READY PROVIDER STATUS AGE"),
         ("ffc", "NAME READY REVISION FLAGS SERVED AGE"),
     ],
 )
@@ -211,12 +220,16 @@ def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
     applying.apply(body("FlagSource", SOURCE))
     applying.apply(body("FlagSet", SET))
     applying.apply(body("FlagReceiver", HOOK))
+    applying.apply(body("FlagProvider", PROVIDER))
+    applying.apply(body("FlagAlert", ALERT))
     applying.apply(configured({"flagSpec": FLAGS}))
     told = cluster.kubectl("get", short, "-n", applying.namespace)
     assert told.splitlines()[0].split() == columns.split()
 
 
-@pytest.mark.parametrize("kind", ["flagsource", "flagset", "flagreceiver", "ffc", "ff", "ffs", "flagshard"])
+@pytest.mark.parametrize(
+    "kind", ["flagsource", "flagset", "flagreceiver", "flagprovider", "flagalert", "ffc", "ff", "ffs", "flagshard"]
+)
 def test_kubectl_explains_every_kind(cluster: Plane, kind: str) -> None:
     told = cluster.kubectl("explain", f"{kind}.spec")
     assert "FIELDS:" in told

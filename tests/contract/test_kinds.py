@@ -12,12 +12,24 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from controller.api import configuration, featureflagsource, flagset, flagsource, receipt, receiver, shard
+from controller.api import (
+    alert,
+    configuration,
+    featureflagsource,
+    flagset,
+    flagsource,
+    provider,
+    receipt,
+    receiver,
+    shard,
+)
+from controller.api.alert import FlagAlertSpec, FlagAlertStatus
 from controller.api.configuration import ConfigurationSpec, ConfigurationStatus
 from controller.api.featureflagsource import FeatureFlagSourceSpec
 from controller.api.fields import Model, read
 from controller.api.flagset import FlagSetSpec, FlagSetStatus
 from controller.api.flagsource import FlagSourceSpec, FlagSourceStatus
+from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.api.receipt import FlagReceiptSpec, FlagReceiptStatus
 from controller.api.receiver import FlagReceiverSpec, FlagReceiverStatus
 from controller.api.shard import FlagShardSpec
@@ -30,6 +42,8 @@ MODELS: Final[dict[str, tuple[type[Model], type[Model] | None]]] = {
     flagsource.KIND: (FlagSourceSpec, FlagSourceStatus),
     flagset.KIND: (FlagSetSpec, FlagSetStatus),
     receiver.KIND: (FlagReceiverSpec, FlagReceiverStatus),
+    provider.KIND: (FlagProviderSpec, FlagProviderStatus),
+    alert.KIND: (FlagAlertSpec, FlagAlertStatus),
     shard.KIND: (FlagShardSpec, None),
     configuration.KIND: (ConfigurationSpec, ConfigurationStatus),
     configuration.FLAG_KIND: (ConfigurationSpec, ConfigurationStatus),
@@ -38,7 +52,17 @@ MODELS: Final[dict[str, tuple[type[Model], type[Model] | None]]] = {
 }
 PLURALS: Final = {
     each.KIND: each.PLURAL
-    for each in (flagsource, flagset, receiver, shard, configuration, receipt, featureflagsource)
+    for each in (
+        flagsource,
+        flagset,
+        receiver,
+        provider,
+        alert,
+        shard,
+        configuration,
+        receipt,
+        featureflagsource,
+    )
 } | {configuration.FLAG_KIND: configuration.FLAG_PLURAL}
 PASSED_THROUGH: Final = {"serviceProvider", "syncProvider", "flagDSpec", "resources"}
 """Kept for the operator whose manifests have them, and read by nobody here."""

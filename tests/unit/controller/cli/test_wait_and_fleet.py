@@ -55,7 +55,9 @@ def test_wrong_usage_says_what_to_write(
     assert told in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["wait", "ffc/a", "--revision", REVISION], ["fleet"]])
+@pytest.mark.parametrize(
+    "words", [["wait", "ffc/a", "--revision", REVISION], ["fleet"], ["events"], ["test-alert", "provider/a"]]
+)
 def test_without_a_cluster_it_ends_with_3(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from controller.api.meta import ACCEPT_REVISION, REQUESTED_AT, ObjectKey, Resource
+from controller.api.meta import ACCEPT_REVISION, REQUESTED_AT, TEST_ALERT, ObjectKey, Resource
 from controller.runtime.cache import Cache, Change
 from controller.runtime.watches import indexes_of, woken
 from controller.wiring.replica import STAGES
@@ -40,6 +40,8 @@ SOURCE = thing(
     "FlagSource", "flags", {"git": {"secretRef": {"name": "git"}, "proxySecretRef": {"name": "proxy"}}}
 )
 RECEIVER = thing("FlagReceiver", "push", {"secretRef": {"name": "hook"}})
+PROVIDER = thing("FlagProvider", "chat", {"secretRef": {"name": "chat"}})
+ALERT = thing("FlagAlert", "failures", {"providerRef": {"name": "chat"}})
 SETS = (
     flag_set("one"),
     flag_set("two", "other"),
@@ -52,9 +54,10 @@ ODD = (
     thing("FlagSet", "odd", {"sourceRef": "flags", "dependsOn": "one", "target": 7}),
     thing("FlagSource", "odd", {"git": 7, "secretRef": ["git"]}),
     thing("FeatureFlagConfiguration", "odd", {"shards": {"name": "s1"}}),
+    thing("FlagAlert", "odd", {"providerRef": "chat"}),
 )
 SHARDED = thing("FeatureFlagConfiguration", "large", {"shards": [{"name": "s1", "digest": "d"}]})
-THERE = (SOURCE, RECEIVER, *SETS, *ODD, SHARDED)
+THERE = (SOURCE, RECEIVER, PROVIDER, ALERT, *SETS, *ODD, SHARDED)
 MADE = thing("FeatureFlagConfiguration", "one", labels={SET: "one"})
 RECEIPT = thing("FlagReceipt", "r", {"configuration": "one", "proxy": "p"})
 SHARD = thing("FlagShard", "s1", labels={SET: "one"})
@@ -154,6 +157,15 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
     "a Secret that is gone": (SECRET, None, {"FlagSource/flags"}),
     "a proxy's Secret": (None, thing("Secret", "proxy"), {"FlagSource/flags"}),
     "a receiver's Secret": (None, thing("Secret", "hook"), {"FlagReceiver/push"}),
+    "a provider's Secret": (None, thing("Secret", "chat"), {"FlagProvider/chat"}),
+    "a provider that is edited": (*changed(PROVIDER, generation=2), {"FlagProvider/chat", "FlagAlert/failures"}),
+    "a provider's status": (*changed(PROVIDER, status={"waiting": 1}), set()),
+    "a test that is asked for": (*changed(PROVIDER, annotations={TEST_ALERT: "t"}), {"FlagProvider/chat"}),
+    "an alert that names another provider": (
+        *changed(ALERT, generation=2, spec={"providerRef": {"name": "phone"}}),
+        {"FlagAlert/failures", "FlagProvider/chat", "FlagProvider/phone"},
+    ),
+    "an alert that is gone": (ALERT, None, {"FlagProvider/chat"}),
     "another namespace's Secret": (None, thing("Secret", "git", namespace="other"), set()),
     "our configuration, served by more": (*changed(MADE, status={"served": "2/3"}), {"FlagSet/one"}),
     "a user's configuration, served by more": (*changed(PLAIN, status={"served": "2/3"}), set()),

@@ -1,0 +1,76 @@
+"""FlagProvider: where alerts are sent, and what waits to be sent there."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from controller.api.fields import LocalReference, Model, Timeout
+
+KIND: Final = "FlagProvider"
+PLURAL: Final = "flagproviders"
+
+ProviderType = Literal[
+    "generic",
+    "generic-hmac",
+    "slack",
+    "discord",
+    "msteams",
+    "googlechat",
+    "rocket",
+    "pagerduty",
+    "opsgenie",
+    "alertmanager",
+    "grafana",
+]
+
+
+class FlagProviderSpec(Model):
+    """What the user asks for."""
+
+    type: ProviderType
+    address: Annotated[str, Field(max_length=2048)] | None = None
+    secret_ref: LocalReference | None = None
+    channel: Annotated[str, Field(max_length=2048)] | None = None
+    username: Annotated[str, Field(max_length=2048)] | None = None
+    timeout: Timeout = 15.0
+    suspend: bool = False
+
+
+class Message(Model):
+    """What one alert has to say of one object, until it is delivered."""
+
+    key: str
+    """Idempotency key: the same each time that it is sent."""
+    alert: str
+    """The FlagAlert's name; empty for a test."""
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    """Of the object."""
+    severity: Literal["info", "error"]
+    reason: str
+    message: str
+    time: str
+    """RFC 3339, in UTC."""
+    state: Literal["failing", "recovered"] | None = None
+    """Whether it opens or ends an incident; None: neither."""
+    metadata: dict[str, str] = Field(default_factory=dict)
+
+
+class FlagProviderStatus(Model):
+    """What became of it."""
+
+    observed_generation: int = -1
+    last_handled_reconcile_at: str | None = None
+    last_handled_test: str | None = None
+    waiting: int = 0
+    dead: int = 0
+    last_dead: str | None = None
+    last_delivery: str | None = None
+    pending: tuple[Message, ...] = ()
+    told: dict[str, str] = Field(default_factory=dict)
+    recent: tuple[str, ...] = ()
+    conditions: tuple[dict[str, Any], ...] = ()

@@ -1,0 +1,62 @@
+"""`flagstaff test-alert`: has a FlagProvider send a test message, and says what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Final
+
+from controller.cli.arguments import seconds
+
+if TYPE_CHECKING:
+    import argparse
+
+_KINDS: Final = frozenset({"provider", "flagprovider", "flagproviders", "fprov"})
+DELIVERED, NOT_DELIVERED, USAGE, UNREACHABLE = 0, 1, 2, 3
+INTERRUPTED: Final = 130
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("what", metavar="provider/NAME", help="the FlagProvider")
+    parser.add_argument("-n", "--namespace", default="default", help="its namespace (default: default)")
+    parser.add_argument(
+        "--timeout", type=seconds, default=30.0, metavar="TIME",
+        help="how long to wait, such as 90s or 5m (default 30s)",
+    )  # fmt: skip
+    parser.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """0 once it is delivered; 1 if it is not in time, or cannot be; 2 wrong usage; 3 no cluster; 130
+    interrupted.
+    """
+    kind, _, name = options.what.partition("/")
+    if kind.lower() not in _KINDS or not name:
+        print(f"flagstaff test-alert: {options.what!r}: write provider/NAME", file=sys.stderr)
+        return USAGE
+    try:
+        return _test(options, name)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _test(options: argparse.Namespace, name: str) -> int:
+    from kubernetes.aio.config.config_exception import ConfigException
+
+    from controller.wiring.looking import Unreachable
+    from controller.wiring.testing_alerts import send_test
+
+    try:
+        found = asyncio.run(send_test(options.kubeconfig, options.namespace, name, options.timeout))
+    except Unreachable as error:
+        print(f"flagstaff test-alert: the cluster cannot be asked: {error}", file=sys.stderr)
+        return UNREACHABLE
+    except (OSError, ConfigException) as error:
+        where = f"{options.kubeconfig}: " if options.kubeconfig else ""
+        print(f"flagstaff test-alert: cannot find a cluster: {where}{error}", file=sys.stderr)
+        return UNREACHABLE
+    late = "" if found.over else f"not delivered within {options.timeout:g} s: "
+    print(f"{options.what}: {late}{found.message}", file=sys.stdout if found.delivered else sys.stderr)
+    return DELIVERED if found.delivered else NOT_DELIVERED

@@ -1,0 +1,54 @@
+"""What a revision changed, flag by flag, for those who are alerted: names alone, never a value. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from controller.delivery.problems import one_line
+from evaluator.flags.diff import Change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from evaluator.flags.diff import Diff
+    from evaluator.flags.model import Flag, FlagSet
+
+MOST_LINES: Final = 20
+_NAME: Final = 64
+"""Characters of a key or a variant's name."""
+
+
+def changed_flags(old: FlagSet | None, new: FlagSet, changed: Diff) -> tuple[str, ...]:
+    """`+ added: on`, `- removed`, `~ changed: default off → on, targeting`: a line a flag, sorted by key, the
+    rest counted in a last line.
+    """
+    keys = changed.keys
+    if len(keys) > MOST_LINES:
+        shown = MOST_LINES - 1
+        return (*(_line(key, old, new, changed) for key in keys[:shown]), f"… and {len(keys) - shown} more")
+    return tuple(_line(key, old, new, changed) for key in keys)
+
+
+def _line(key: str, old: FlagSet | None, new: FlagSet, changed: Diff) -> str:
+    name = one_line(key, _NAME)
+    before = None if old is None else old.flags.get(key)
+    after = new.flags.get(key)
+    if after is None:
+        return f"- {name}"
+    if before is None:
+        return f"+ {name}: {_variant(after)}"
+    return f"~ {name}: {', '.join(_parts(before, after, changed.changed.get(key, ())))}"
+
+
+def _parts(before: Flag, after: Flag, changes: tuple[Change, ...]) -> Iterator[str]:
+    for each in changes:
+        if each is Change.DEFAULT_VARIANT:
+            yield f"default {_variant(before)} → {_variant(after)}"
+        elif each is Change.STATE:
+            yield f"state {before.state} → {after.state}"
+        else:
+            yield each.value
+
+
+def _variant(flag: Flag) -> str:
+    return "no default" if flag.default_variant is None else one_line(flag.default_variant, _NAME)

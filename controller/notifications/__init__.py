@@ -1,0 +1,3 @@
+"""Who is told: alerts choose among Events, and what they choose waits in its provider's status until it is
+delivered.
+"""

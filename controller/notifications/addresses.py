@@ -1,0 +1,67 @@
+"""Which addresses a provider may have: tenants must not reach what only the controller can. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from ipaddress import IPv4Address, IPv6Address
+
+_METADATA: Final = ipaddress.ip_address("fd00:ec2::254")
+"""By which Amazon's machines are told their credentials, beside 169.254.169.254."""
+_EMBEDDING: Final = ipaddress.ip_network("64:ff9b::/96")
+"""IPv6 addresses that a gateway turns into the IPv4 address of their last 32 bits (RFC 6052)."""
+
+
+class AddressRefused(Exception):
+    """An address cannot be used; the text says why, without path and query: they may be secret."""
+
+
+def require_usable(address: str, *, allow_local: bool) -> None:
+    """Raises AddressRefused for what is no address that may be asked; the host's name is not looked up."""
+    try:
+        parts = urlsplit(address)
+        port = parts.port
+    except ValueError:
+        raise AddressRefused("it is not a URL") from None
+    if parts.scheme not in {"https", "http"} or not parts.hostname or port == 0:
+        raise AddressRefused("it must be a URL such as https://host/path")
+    if not address.isascii() or not address.isprintable() or " " in address:
+        raise AddressRefused("it has characters that no URL may have")
+    if parts.username is not None or parts.password is not None:
+        raise AddressRefused("it must not hold a user or a password")
+    if parts.scheme == "http" and not allow_local:
+        raise AddressRefused("it must begin with https://")
+    if (literal := _literal(parts.hostname)) is not None:
+        require_public(literal, allow_local=allow_local)
+
+
+def require_public(address: str, *, allow_local: bool) -> None:
+    """Raises AddressRefused for an IP address that providers may not have.
+
+    That is every one that is not public; with `allow_local` only those that no server of a provider has:
+    those by which clouds tell a machine's secrets, link-local ones among them, and groups.
+    """
+    try:
+        found = _effective(ipaddress.ip_address(address))
+    except ValueError:
+        raise AddressRefused(f"{address[:64]} is not an IP address") from None
+    never = found.is_link_local or found.is_multicast or found.is_unspecified or found == _METADATA
+    if never or not (allow_local or found.is_global):
+        raise AddressRefused(f"{found} is not a public address")
+
+
+def _literal(host: str) -> str | None:
+    """The host if it is an IP address, or would be taken for one by some resolvers."""
+    return host if ":" in host or host.replace(".", "").isdigit() else None
+
+
+def _effective(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """The IPv4 address that an IPv6 address stands for, if it does."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _EMBEDDING:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or address

@@ -1,0 +1,165 @@
+"""What one provider is still to be told, and what it was told: a value that its status keeps. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from pydantic import ValidationError
+
+from controller.api.provider import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+MOST_PENDING: Final = 300
+MOST_CHARACTERS: Final = 300_000
+"""Of all messages that wait: an object of the API server may have 1.5 MiB."""
+MOST_TOLD: Final = 2_000
+"""Objects of which it is remembered what was told."""
+MOST_RECENT: Final = 50
+_DIGEST: Final = 19
+"""Characters of a digest that tell it from another: `sha256:` and 12 digits."""
+_KEY: Final = 16
+"""Characters of a key that tell it from another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a provider was told of an object last."""
+
+    failures: tuple[str, ...] = ()
+    """The reasons of its failure that were told since it worked last."""
+    digest: str = ""
+    """Shortened; empty where no content was told of."""
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """As `str` writes it."""
+        failures, _, digest = text.partition("|")
+        return cls(tuple(each for each in failures.split(",") if each), digest)
+
+    def __str__(self) -> str:
+        return f"{','.join(self.failures)}|{self.digest}"
+
+
+def shortened(digest: str) -> str:
+    """A digest as `Told` has it."""
+    return digest[:_DIGEST]
+
+
+@dataclass(slots=True)
+class Box:
+    """The messages of one provider, oldest first."""
+
+    pending: dict[str, Message] = field(default_factory=dict)
+    """By key."""
+    told: dict[str, str] = field(default_factory=dict)
+    """By `<alert>/<kind>/<name>`."""
+    recent: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_RECENT))
+    """The beginnings of the keys that were delivered last."""
+    dead: int = 0
+    """Messages that nobody will send any more."""
+    last_dead: str | None = None
+    last_delivery: str | None = None
+    tested: str | None = None
+    """The last test that was asked for."""
+    kept: frozenset[str] = frozenset()
+    """Keys of messages that the API server has, and which may be sent therefore."""
+    _characters: int = 0
+
+    @classmethod
+    def of(cls, status: Mapping[str, Any]) -> Self:
+        """As a status keeps it. What cannot be read is left out."""
+        box = cls(dead=int(status.get("dead") or 0))
+        for each in status.get("pending") or ():
+            try:
+                message = Message.model_validate(each)
+            except ValidationError:
+                continue
+            box._add(message)
+        box.told.update({str(name): str(text) for name, text in (status.get("told") or {}).items()})
+        box.recent.extend(map(str, status.get("recent") or ()))
+        box.last_dead, box.last_delivery = status.get("lastDead"), status.get("lastDelivery")
+        box.tested = status.get("lastHandledTest")
+        box.kept = frozenset(box.pending)
+        return box
+
+    def status(self) -> dict[str, Any]:
+        """The fields of a status that keep it; None for those that are empty."""
+        pending = [each.model_dump(by_alias=True, exclude_defaults=True) for each in self.pending.values()]
+        return {
+            "pending": pending or None,
+            "told": dict(self.told) or None,
+            "recent": list(self.recent) or None,
+            "waiting": len(pending),
+            "dead": self.dead,
+            "lastDead": self.last_dead,
+            "lastDelivery": self.last_delivery,
+            "lastHandledTest": self.tested,
+        }
+
+    def of_subject(self, subject: str) -> Told | None:
+        """What was told of `<alert>/<kind>/<name>`; None: nothing is known."""
+        text = self.told.get(subject)
+        return None if text is None else Told.of(text)
+
+    def remember(self, subject: str, told: Told | None) -> None:
+        """Take note of what is told of a subject now; None: forget it. Of too many, the oldest without an
+        incident goes.
+        """
+        self.told.pop(subject, None)
+        if told is None:
+            return
+        self.told[subject] = str(told)
+        if len(self.told) > MOST_TOLD:
+            calm = (name for name, text in self.told.items() if text.startswith("|"))
+            del self.told[next(calm, next(iter(self.told)))]
+
+    def push(self, message: Message) -> None:
+        """Let the message wait, unless it waits or was delivered already. Where there is no room, the oldest
+        goes that neither opens nor ends an incident.
+        """
+        if message.key in self.pending or message.key[:_KEY] in self.recent:
+            return
+        self._add(message)
+        while len(self.pending) > MOST_PENDING or self._characters > MOST_CHARACTERS:
+            plain = (key for key, each in self.pending.items() if each.state is None)
+            self.drop(next(plain, next(iter(self.pending))), "more messages waited than may")
+
+    def sendable(self) -> Iterator[Message]:
+        """What may be sent now, in its order."""
+        return (each for key, each in self.pending.items() if key in self.kept)
+
+    def keep(self, keys: Collection[str]) -> bool:
+        """The API server has the messages of these keys; whether any of them is still to be sent."""
+        self.kept = frozenset(keys)
+        return any(True for _ in self.sendable())
+
+    def delivered(self, key: str, moment: str) -> None:
+        """The message arrived."""
+        if self._take(key) is not None:
+            self.recent.append(key[:_KEY])
+        self.last_delivery = moment
+
+    def drop(self, key: str, why: str) -> None:
+        """The message will not be sent any more."""
+        message = self._take(key)
+        if message is not None:
+            self.dead += 1
+            self.last_dead = f"{message.reason} of {message.kind}/{message.name}: {why}"
+
+    def _add(self, message: Message) -> None:
+        self.pending[message.key] = message
+        self._characters += _size(message)
+
+    def _take(self, key: str) -> Message | None:
+        message = self.pending.pop(key, None)
+        self._characters -= 0 if message is None else _size(message)
+        return message
+
+
+def _size(message: Message) -> int:
+    """About the characters that it has in a status."""
+    return 500 + len(message.message) + sum(len(text) for each in message.metadata.items() for text in each)

@@ -1,0 +1,144 @@
+"""Messages as chats show them. Pure.
+
+Slack: https://docs.slack.dev/reference/messaging/payload
+Discord: https://discord.com/developers/docs/resources/webhook#execute-webhook
+Microsoft Teams: https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using
+Google Chat: https://developers.google.com/workspace/chat/api/reference/rest/v1/cards
+Rocket.Chat: https://docs.rocket.chat/docs/integrations
+"""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.notifications.posts import bearer, changes, facts, posted, title
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.api.provider import Message
+    from controller.notifications.posts import Post, Target
+
+_RED: Final = 0xD32F2F
+_GREEN: Final = 0x2E7D32
+_FIELD: Final = 1_000
+"""Characters of a field: Discord takes 1024."""
+_DISCORD: Final = 4_000
+"""Characters of its text; it takes 4096, and 6000 in all."""
+
+
+def slack(message: Message, target: Target) -> Post:
+    """By an incoming webhook, or as a bot by chat.postMessage."""
+    attachment = _attachment(message, target, "danger" if _bad(message) else "good", _entities)
+    content = {"attachments": [attachment], **_sender(target)}
+    return posted(target.address, message, content, **bearer(target))
+
+
+def rocket(message: Message, target: Target) -> Post:
+    """As Slack's, with colours as numbers."""
+    attachment = _attachment(message, target, f"#{_colour(message):06X}", str)
+    return posted(target.address, message, {"attachments": [attachment], **_sender(target)})
+
+
+def discord(message: Message, target: Target) -> Post:
+    """An embed; nobody is mentioned, whatever the text says."""
+    fields = [
+        {"name": name, "value": text[:_FIELD], "inline": False} for name, text in facts(message).items()
+    ]
+    embed = {
+        "title": title(message, target)[:256],
+        "description": _text(message)[:_DISCORD],
+        "color": _colour(message),
+        "timestamp": message.time,
+        "fields": fields,
+    }
+    username = {"username": target.spec.username[:80]} if target.spec.username else {}
+    content = {"embeds": [embed], "allowed_mentions": {"parse": []}, **username}
+    return posted(target.address, message, content)
+
+
+def msteams(message: Message, target: Target) -> Post:
+    """An Adaptive Card, as the webhooks of workflows take it."""
+    colour = "Attention" if _bad(message) else "Good"
+    body: list[dict[str, Any]] = [
+        {"type": "TextBlock", "text": title(message, target), "size": "Large", "color": colour, "wrap": True},
+        {"type": "TextBlock", "text": message.message, "wrap": True},
+    ]
+    if changes(message):
+        lines = changes(message).replace("\n", "\n\n")
+        body.append({"type": "TextBlock", "text": lines, "fontType": "Monospace", "wrap": True})
+    told = [{"title": name, "value": text} for name, text in facts(message).items()]
+    body.append({"type": "FactSet", "facts": told})
+    card = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "body": body,
+    }
+    attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "content": card}
+    return posted(target.address, message, {"type": "message", "attachments": [attachment]})
+
+
+def googlechat(message: Message, target: Target) -> Post:
+    """A card; its text is a kind of HTML."""
+    colour = f"#{_colour(message):06X}"
+    texts = [f'<font color="{colour}">{_escaped(message.message)}</font>']
+    if changes(message):
+        texts.append(_escaped(changes(message)).replace("\n", "<br>"))
+    widgets: list[dict[str, Any]] = [{"textParagraph": {"text": each}} for each in texts]
+    widgets += [
+        {"decoratedText": {"topLabel": name, "text": _escaped(text), "wrapText": True}}
+        for name, text in facts(message).items()
+    ]
+    card = {
+        "header": {"title": title(message, target), "subtitle": message.severity},
+        "sections": [{"widgets": widgets}],
+    }
+    content = {"cardsV2": [{"cardId": message.key[:16], "card": card}]}
+    return posted(target.address, message, content)
+
+
+def _attachment(message: Message, target: Target, colour: str, clean: Callable[[str], str]) -> dict[str, Any]:
+    return {
+        "color": colour,
+        "author_name": title(message, target),
+        "text": clean(_text(message)),
+        "fallback": clean(_fallback(message, target)),
+        "mrkdwn_in": ["text"],
+        "fields": [
+            {"title": name, "value": clean(text), "short": False} for name, text in facts(message).items()
+        ],
+    }
+
+
+def _sender(target: Target) -> dict[str, str]:
+    given = {"channel": target.spec.channel, "username": target.spec.username}
+    return {name: text for name, text in given.items() if text}
+
+
+def _text(message: Message) -> str:
+    lines = changes(message)
+    return f"{message.message}\n```\n{lines}\n```" if lines else message.message
+
+
+def _fallback(message: Message, target: Target) -> str:
+    """For phones' notices, and readers that show no attachments."""
+    return f"{title(message, target)}: {message.message}"
+
+
+def _entities(text: str) -> str:
+    """Slack's own characters, by which a text would mention everybody."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text, quote=False)
+
+
+def _bad(message: Message) -> bool:
+    return message.severity == "error"
+
+
+def _colour(message: Message) -> int:
+    return _RED if _bad(message) else _GREEN

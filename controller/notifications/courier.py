@@ -1,0 +1,218 @@
+"""Delivers what waits: one message of a provider at a time, in order, until it arrived or is given up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from controller.api import provider
+from controller.api.conditions import FALSE, TRUE, Condition
+from controller.api.meta import about
+from controller.notifications.payloads import is_refusal, post_of
+from controller.notifications.retries import Again, Dead, Pace, verdict
+from controller.runtime.setbacks import Setback
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from controller.api.meta import ObjectKey
+    from controller.api.provider import Message
+    from controller.notifications.box import Box
+    from controller.notifications.outbox import Outbox
+    from controller.notifications.posting import Answer
+    from controller.notifications.posts import Post, Target
+    from controller.runtime.cache import Cache
+    from controller.runtime.loop import Writer
+
+log = logging.getLogger(__name__)
+
+DELIVERED: Final = "Delivered"
+"""A detail of a FlagProvider: whether its last message arrived; not there before there was one."""
+SETTLE: Final = 5.0
+"""Seconds from the beginning of our lead until objects are compared with what was told of them: by then the
+watches brought what the leader before us wrote.
+"""
+WRITE_LATER: Final = 1.0
+"""Seconds until a delivery is written while more is to be delivered: several are one write then."""
+GRACE: Final = 3.0
+"""Seconds at the end of our lead for what is under way, and as many to write what arrived."""
+
+
+class Sender(Protocol):
+    """Posts to other people's servers."""
+
+    async def send(self, post: Post, timeout: float) -> Answer:  # noqa: ASYNC109 - of one request
+        """Post once; never raises."""
+
+
+@dataclass(slots=True)
+class _Route:
+    """One provider that can be used."""
+
+    target: Target
+    pace: Pace = field(default_factory=Pace)
+    failures: int = 0
+    """In a row."""
+    last: Condition | None = None
+    sending: bool = False
+    task: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True)
+class Courier:
+    """Works while this replica leads."""
+
+    outbox: Outbox
+    sender: Sender
+    objects: Cache
+    writer: Writer
+    now: Callable[[], datetime]
+    clock: Callable[[], float]
+    """Seconds; does not jump."""
+    random: Callable[[], float]
+    """From 0 to 1."""
+    told: Callable[[str, str], None]
+    """Given the type and the result of each try."""
+    _routes: dict[ObjectKey, _Route] = field(default_factory=dict)
+    _resting: bool = False
+
+    def __post_init__(self) -> None:
+        self.outbox.sendable = self.look
+
+    def begin(self) -> None:
+        """Our lead begins: `run` is about to follow, and Events to come."""
+        self._resting = False
+        self.outbox.begin()
+
+    def use(self, key: ObjectKey, target: Target) -> None:
+        """Deliver to `target` what waits for the provider, from now on."""
+        route = self._routes.get(key)
+        if route is None:
+            route = self._routes[key] = _Route(target)
+        elif route.target != target:
+            # What failed before may work now: it is not waited for.
+            self._stop(route)
+            route.target, route.failures = target, 0
+        self.look(key)
+
+    def shut(self, key: ObjectKey) -> None:
+        """The provider cannot be used, or is gone: what waits goes on waiting."""
+        route = self._routes.pop(key, None)
+        if route is not None:
+            self._stop(route)
+
+    def last(self, key: ObjectKey) -> tuple[Condition, ...]:
+        """What came of the last try of a provider, if there was one."""
+        route = self._routes.get(key)
+        return () if route is None or route.last is None else (route.last,)
+
+    def look(self, key: ObjectKey) -> None:
+        """Begin to deliver what waits for the provider, unless somebody is at it."""
+        route, box = self._routes.get(key), self.outbox.box(key)
+        if route is None or box is None or (route.task is not None and not route.task.done()):
+            return
+        if next(box.sendable(), None) is not None:
+            route.task = asyncio.create_task(self._deliver(key, route, box))
+
+    async def run(self) -> None:
+        """Deliver until cancelled; what is under way then ends well, and what arrived is written."""
+        try:
+            await asyncio.sleep(SETTLE)
+            self.outbox.settled = True
+            for each in self.objects.of_kind(provider.KIND):
+                self.outbox.wake(each.key, 0.0)
+            await asyncio.Event().wait()
+        finally:
+            await self._rest()
+            self._routes.clear()
+            self.outbox.end()
+
+    async def _rest(self) -> None:
+        self._resting = True
+        for route in self._routes.values():
+            if not route.sending:
+                self._stop(route)
+        tasks = [each.task for each in self._routes.values() if each.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=GRACE)
+        for route in self._routes.values():
+            self._stop(route)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GRACE):
+                await asyncio.gather(*(self._write(*each) for each in self.outbox.boxes().items()))
+
+    async def _write(self, key: ObjectKey, box: Box) -> None:
+        """Write what the loop has no time to write any more."""
+        resource = self.objects.get(key)
+        if resource is None:
+            return
+        status = {**resource.status, **box.status()}
+        status = {name: value for name, value in status.items() if value is not None}
+        if status == resource.status:
+            return
+        try:
+            await self.writer.write_status(resource, status)
+        except Setback as setback:
+            log.warning("what was delivered is not written: %s", setback.message, extra=about(key))
+
+    async def _deliver(self, key: ObjectKey, route: _Route, box: Box) -> None:
+        while (message := next(box.sendable(), None)) is not None and not self._is_quiet(key):
+            await asyncio.sleep(route.pace.wait(self.clock()))
+            route.sending = True
+            try:
+                pause = await self._try(key, route, box, message)
+            except Exception:
+                log.exception("an alert could not be sent", extra=about(key))
+                box.drop(message.key, "it could not be sent; the controller's log has more")
+                pause = 0.0
+            finally:
+                route.sending = False
+            if not self._is_quiet(key):
+                await asyncio.sleep(pause)
+
+    def _is_quiet(self, key: ObjectKey) -> bool:
+        """Whether nothing more is to be sent: our lead ends, or somebody suspended the provider."""
+        resource = self.objects.get(key)
+        return self._resting or (resource is not None and resource.suspended)
+
+    async def _try(self, key: ObjectKey, route: _Route, box: Box, message: Message) -> float:
+        """Send once; the seconds until the next try."""
+        answer = await self.sender.send(post_of(message, route.target), route.target.spec.timeout)
+        if is_refusal(route.target, answer.text):
+            answer = replace(answer, status=502)
+        now = self.now()
+        result = verdict(message, answer, route.failures + 1, self.random(), now)
+        type_ = route.target.spec.type
+        if isinstance(result, Again):
+            route.failures += 1
+            self.told(type_, "failed")
+            log.warning("an alert is sent again: %s", answer.text, extra=about(key))
+            self._note(key, route, Condition(DELIVERED, FALSE, "DeliveryFailed", answer.text))
+            return result.delay
+        if isinstance(result, Dead):
+            self.told(type_, "dead")
+            log.warning("an alert is not sent any more: %s", result.why, extra=about(key))
+            box.drop(message.key, result.why)
+            route.last = Condition(DELIVERED, FALSE, "MessageRefused", result.why)
+        else:
+            self.told(type_, "delivered")
+            box.delivered(message.key, now.strftime("%Y-%m-%dT%H:%M:%SZ"))
+            route.last = Condition(DELIVERED, TRUE, "Succeeded", "the last message was delivered")
+        route.failures = 0
+        self.outbox.wake(key, WRITE_LATER if next(box.sendable(), None) is not None else 0.0)
+        return 0.0
+
+    def _note(self, key: ObjectKey, route: _Route, condition: Condition) -> None:
+        if route.last != condition:
+            route.last = condition
+            self.outbox.wake(key, 0.0)
+
+    @staticmethod
+    def _stop(route: _Route) -> None:
+        if route.task is not None:
+            route.task.cancel()
+            route.task = None

@@ -1,0 +1,120 @@
+"""Messages as tools for incidents and dashboards take them: a failure opens an incident, and its recovery
+ends just that one. Pure.
+
+PagerDuty: https://developer.pagerduty.com/docs/events-api-v2
+Opsgenie: https://docs.opsgenie.com/docs/alert-api
+Alertmanager: https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml
+Grafana: https://grafana.com/docs/grafana/latest/developers/http_api/annotations/
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from controller.notifications.posts import bearer, changes, facts, posted, subject, title
+
+if TYPE_CHECKING:
+    from controller.api.provider import Message
+    from controller.notifications.posts import Post, Target
+
+PAGERDUTY: Final = "https://events.pagerduty.com"
+OPSGENIE: Final = "https://api.opsgenie.com"
+_SOURCE: Final = "flagstaff"
+_FIRES: Final = timedelta(days=7)
+"""An Alertmanager takes an alert for resolved that nobody repeats; ours are told once."""
+_TELLS: Final = timedelta(minutes=5)
+"""How long an alert stands in an Alertmanager that is no incident."""
+
+
+def pagerduty(message: Message, target: Target) -> Post:
+    """What fails triggers, what recovered resolves; everything else is a change event, and pages nobody."""
+    address = (target.address or PAGERDUTY).rstrip("/")
+    payload: dict[str, Any] = {
+        "summary": f"{title(message, target)}: {message.message}"[:1024],
+        "source": title(message, target),
+        "timestamp": message.time,
+        "custom_details": _details(message),
+    }
+    content: dict[str, Any] = {"routing_key": target.token, "payload": payload}
+    if message.state is None:
+        return posted(f"{address}/v2/change/enqueue", message, content)
+    payload |= {"severity": "error", "component": message.kind, "class": message.reason}
+    action = "trigger" if message.state == "failing" else "resolve"
+    content |= {"event_action": action, "dedup_key": subject(message, target)[:255], "client": _SOURCE}
+    return posted(f"{address}/v2/enqueue", message, content)
+
+
+def opsgenie(message: Message, target: Target) -> Post:
+    """An alert with an alias, by which its recovery closes it."""
+    address = f"{(target.address or OPSGENIE).rstrip('/')}/v2/alerts"
+    alias = subject(message, target)[:512] if message.state else message.key
+    headers = {"Authorization": f"GenieKey {target.token}"}
+    if message.state == "recovered":
+        content = {"source": _SOURCE, "note": message.message}
+        url = f"{address}/{quote(alias, safe='')}/close?identifierType=alias"
+        return posted(url, message, content, **headers)
+    created = {
+        "message": f"{title(message, target)}: {message.reason}"[:130],
+        "alias": alias,
+        "description": message.message,
+        "details": _details(message),
+        "entity": title(message, target)[:512],
+        "source": _SOURCE,
+        "tags": [message.kind, message.severity],
+        "priority": "P3" if message.severity == "error" else "P5",
+    }
+    return posted(address, message, created, **headers)
+
+
+def alertmanager(message: Message, target: Target) -> Post:
+    """An alert that stands until its recovery, whose labels are the same; what is no incident stands for
+    minutes.
+    """
+    began = datetime.fromisoformat(message.time)
+    labels = {
+        "alertname": f"Flagstaff{message.kind}" + ("Failing" if message.state else message.reason),
+        "severity": "error" if message.state else message.severity,
+        "kind": message.kind,
+        "name": message.name,
+        "namespace": target.namespace,
+        "alert": message.alert,
+    }
+    ends = {"failing": began + _FIRES, "recovered": began}.get(message.state or "", began + _TELLS)
+    content: dict[str, Any] = {
+        "labels": {name: text for name, text in labels.items() if text},
+        "annotations": {"message": message.message, **_details(message)},
+        "endsAt": _moment(ends),
+    }
+    if message.state != "recovered":
+        content["startsAt"] = message.time
+    return posted(target.address, message, [content], **bearer(target))
+
+
+def grafana(message: Message, target: Target) -> Post:
+    """An annotation."""
+    lines = changes(message)
+    content = {
+        "time": round(datetime.fromisoformat(message.time).timestamp() * 1000),
+        "text": f"{title(message, target)}: {message.message}" + (f"\n{lines}" if lines else ""),
+        "tags": [
+            _SOURCE,
+            f"kind:{message.kind}",
+            f"name:{message.name}",
+            f"namespace:{target.namespace}",
+            f"reason:{message.reason}",
+            f"severity:{message.severity}",
+        ],
+    }
+    return posted(target.address, message, content, **bearer(target))
+
+
+def _details(message: Message) -> dict[str, str]:
+    told = {name.lower(): text for name, text in facts(message).items()}
+    lines = changes(message)
+    return told | ({"changes": lines} if lines else {}) | {"idempotency_key": message.key}
+
+
+def _moment(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

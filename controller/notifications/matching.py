@@ -1,0 +1,84 @@
+"""Which alerts an Event concerns. Pure."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import re2
+
+from controller.api import alert
+from controller.api.alert import EVERY, FlagAlertSpec
+from controller.api.fields import InvalidSpecError, read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from controller.api.meta import ObjectKey, Resource
+    from controller.runtime.cache import Cache
+
+_MEMORY: Final = 1 << 20
+"""Bytes that RE2 may use for one expression."""
+
+
+def alerts_of(cache: Cache, namespace: str, provider: str) -> dict[str, tuple[Resource, FlagAlertSpec]]:
+    """By name: the alerts of a provider that can be used now."""
+    found = {}
+    for each in cache.of_kind(alert.KIND, namespace):
+        try:
+            spec = usable(each)
+        except InvalidSpecError:
+            # Its own status says so.
+            continue
+        if spec.provider_ref.name == provider and not each.suspended and not each.deleting:
+            found[each.name] = (each, spec)
+    return found
+
+
+def usable(resource: Resource) -> FlagAlertSpec:
+    """An alert's spec. Raises InvalidSpecError, which names the field or the expression."""
+    spec = read(FlagAlertSpec, resource.spec)
+    for field, expressions in (
+        ("inclusionList", spec.inclusion_list),
+        ("exclusionList", spec.exclusion_list),
+    ):
+        for place, expression in enumerate(expressions):
+            try:
+                _compiled(expression)
+            except re2.error as error:
+                why = error.args[0] if error.args else ""
+                told = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+                raise InvalidSpecError(f"spec.{field}.{place}: not an RE2 expression: {told}") from None
+    return spec
+
+
+def concerns(spec: FlagAlertSpec, key: ObjectKey, labels: Mapping[str, str]) -> bool:
+    """Whether the alert is about this object; both are in one namespace."""
+    return any(
+        source.kind == key.kind
+        and source.name in {EVERY, key.name}
+        and source.match_labels.items() <= labels.items()
+        for source in spec.event_sources
+    )
+
+
+def wants(spec: FlagAlertSpec, message: str, *, warning: bool) -> bool:
+    """Whether a message of an object that the alert is about is to be told: exclusion wins over inclusion."""
+    if spec.event_severity == "error" and not warning:
+        return False
+    if _any(spec.exclusion_list, message):
+        return False
+    return not spec.inclusion_list or _any(spec.inclusion_list, message)
+
+
+def _any(expressions: Iterable[str], message: str) -> bool:
+    return any(_compiled(each).search(message) is not None for each in expressions)
+
+
+@lru_cache(maxsize=1024)
+def _compiled(expression: str) -> re2._Regexp:
+    """Raises re2.error. Whatever it is, its search takes time in proportion to the message."""
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _MEMORY
+    return re2.compile(expression, options)

@@ -1,0 +1,130 @@
+"""What alerts say: an Event, or an object's state where its Event was lost, as a message with a key of its
+own. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import provider
+from controller.api.conditions import READY, find
+from controller.api.meta import API_VERSION, GROUP
+from controller.api.provider import Message
+from controller.runtime.events import Severity, content
+from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from controller.api.alert import FlagAlertSpec
+    from controller.api.meta import Resource
+    from controller.runtime.events import Event
+
+SUMMARY: Final = f"{GROUP}/summary"
+RECOVERED: Final = "Recovered"
+_TEXT: Final = 2_000
+"""Characters of a message."""
+_MORE: Final = 4_000
+"""Characters of all metadata that the object's reconcile adds."""
+
+
+def of_event(event: Event, alert: Resource, spec: FlagAlertSpec) -> Message:
+    """The Event as `alert` tells it."""
+    return Message(
+        key=_key(event.key, alert.uid),
+        alert=alert.name,
+        api_version=event.api_version,
+        kind=event.object.kind,
+        name=event.object.name,
+        uid=event.uid,
+        severity="error" if event.severity is Severity.WARNING else "info",
+        reason=event.reason,
+        message=event.message[:_TEXT],
+        time=_moment(event.time),
+        metadata=_metadata(event.revision, event.digest, spec.summary or "", _bounded(event.metadata)),
+    )
+
+
+def of_state(resource: Resource, alert: Resource, spec: FlagAlertSpec, state: str, now: datetime) -> Message:
+    """What the object's conditions say, for what no Event told; `state` tells one such message from the
+    next.
+    """
+    ready = find(resource.status.get("conditions") or (), READY) or {}
+    return Message(
+        key=_key(resource.uid, state, alert.uid),
+        alert=alert.name,
+        api_version=resource.api_version,
+        kind=resource.key.kind,
+        name=resource.name,
+        uid=resource.uid,
+        severity="info",
+        reason=str(ready.get("reason") or "Unknown"),
+        message=str(ready.get("message") or "")[:_TEXT],
+        time=_moment(now),
+        metadata=_metadata(*content(resource.status), spec.summary or "", {}),
+    )
+
+
+def of_test(resource: Resource, asked: str, now: datetime) -> Message:
+    """What a person asked a provider to send."""
+    return Message(
+        key=test_key(resource.uid, asked),
+        alert="",
+        api_version=API_VERSION,
+        kind=provider.KIND,
+        name=resource.name,
+        uid=resource.uid,
+        severity="info",
+        reason="TestAlert",
+        message=f"a test of FlagProvider {resource.namespace}/{resource.name}",
+        time=_moment(now),
+    )
+
+
+def test_key(uid: str, asked: str) -> str:
+    """The key of the test that was asked of the provider with this uid."""
+    return _key(uid, "test", asked)
+
+
+def event_json(message: Message, namespace: str, instance: str) -> dict[str, Any]:
+    """Flux's Event (event.toolkit.fluxcd.io/v1beta1), as its notification-controller takes and posts it."""
+    return {
+        "involvedObject": {
+            "apiVersion": message.api_version,
+            "kind": message.kind,
+            "namespace": namespace,
+            "name": message.name,
+            "uid": message.uid,
+        },
+        "severity": message.severity,
+        "timestamp": message.time,
+        "message": message.message,
+        "reason": message.reason,
+        "metadata": {**message.metadata, f"{GROUP}/idempotency-key": message.key}
+        | ({f"{GROUP}/alert": message.alert} if message.alert else {}),
+        "reportingController": "flagstaff-controller",
+        "reportingInstance": instance,
+    }
+
+
+def _key(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _moment(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _metadata(revision: str, digest: str, summary: str, more: Mapping[str, str]) -> dict[str, str]:
+    told = {**more, REVISION_KEY: revision, DIGEST_KEY: digest, SUMMARY: summary}
+    return {name: text for name, text in told.items() if text}
+
+
+def _bounded(metadata: Mapping[str, str]) -> dict[str, str]:
+    left, kept = _MORE, {}
+    for name, text in metadata.items():
+        kept[name] = text[:left]
+        left -= len(kept[name])
+    return kept

@@ -1,0 +1,283 @@
+"""The sink of Events that alerts are about: each waits in its provider's box, which the provider's status
+keeps.
+
+Local and quick: the provider's reconcile writes the status, and only what is written is sent. What was lost
+with a process before it was written is found again by comparing objects with what was told of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from controller.api import alert, provider
+from controller.api.conditions import READY, TRUE, failure, find
+from controller.api.fields import InvalidSpecError
+from controller.api.meta import ObjectKey, Resource, about
+from controller.notifications import messages
+from controller.notifications.box import Box, Told, shortened
+from controller.notifications.matching import alerts_of, concerns, usable, wants
+from controller.runtime.events import Severity, content
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from controller.api.alert import FlagAlertSpec
+    from controller.runtime.cache import Cache, Change
+    from controller.runtime.events import Event
+
+log = logging.getLogger(__name__)
+
+MOST_EARLY: Final = 1_000
+"""Events that wait until their provider's box was read."""
+
+
+@dataclass(slots=True)
+class _Slot:
+    """What is known of one provider while this replica leads."""
+
+    box: Box | None = None
+    """None: not read yet."""
+    early: deque[Event] = field(default_factory=lambda: deque(maxlen=MOST_EARLY))
+    compared: object = None
+    """The provider and its alerts at the last comparison with all objects."""
+
+
+class Outbox:
+    """An EventSink. Belongs to the leader: `begin` and `end` say while it leads."""
+
+    def __init__(
+        self, objects: Cache, now: Callable[[], datetime], wake: Callable[[ObjectKey, float], None]
+    ) -> None:
+        """`wake` is told of providers whose status is to be written, in so many seconds."""
+        self._objects = objects
+        self._now = now
+        self.wake = wake
+        self._slots: dict[ObjectKey, _Slot] | None = None
+        self.settled = False
+        """Whether the objects are known as the leader before us left them, so that they can be compared."""
+        self.sendable: Callable[[ObjectKey], None] = lambda _: None
+        """Told of providers that have something to be sent."""
+
+    def begin(self) -> None:
+        """Lead: what was known is of another time."""
+        self._slots, self.settled = {}, False
+
+    def end(self) -> None:
+        """Lead no more."""
+        self._slots = None
+
+    def accept(self, event: Event) -> None:
+        """Have the Event wait in the box of each provider that an alert names for it."""
+        try:
+            self._accept(event)
+        except Exception:
+            # Whatever an alert or a message is like, the object's status is written.
+            log.exception("an Event cannot be told", extra=about(event.object))
+
+    def _accept(self, event: Event) -> None:
+        if self._slots is None:
+            return
+        for key in self._providers_of(event.object):
+            slot = self._slots.setdefault(key, _Slot())
+            if slot.box is None:
+                slot.early.append(event)
+            else:
+                self._take(key, slot.box, event)
+            self.wake(key, 0.0)
+
+    def box(self, key: ObjectKey) -> Box | None:
+        """A provider's, if it was read."""
+        slot = (self._slots or {}).get(key)
+        return None if slot is None else slot.box
+
+    def boxes(self) -> dict[ObjectKey, Box]:
+        """All that were read."""
+        return {key: slot.box for key, slot in (self._slots or {}).items() if slot.box is not None}
+
+    def open(self, key: ObjectKey, status: Mapping[str, object]) -> Box:
+        """The provider's box, as `status`, the newest there is, keeps it. What came early is in it."""
+        box = Box.of(status)
+        slot = _Slot() if self._slots is None else self._slots.setdefault(key, _Slot())
+        slot.box = box
+        while slot.early:
+            self._take(key, box, slot.early.popleft())
+        self.sendable(key)
+        return box
+
+    def forget(self, key: ObjectKey) -> None:
+        """The provider is gone."""
+        if self._slots is not None:
+            self._slots.pop(key, None)
+
+    def compare(self, resource: Resource) -> None:
+        """Once the objects are known, and whenever a provider or its alerts changed: tell what nobody told,
+        what fails and what works again.
+        """
+        slot = (self._slots or {}).get(resource.key)
+        if slot is None or slot.box is None or not self.settled:
+            return
+        found = alerts_of(self._objects, resource.namespace, resource.name)
+        version = (resource.generation, {(each.uid, each.generation) for each, _ in found.values()})
+        if slot.compared == version:
+            return
+        slot.compared = version
+        for subject in tuple(slot.box.told):
+            name, _, rest = subject.partition("/")
+            kind, _, called = rest.partition("/")
+            key = ObjectKey(kind, resource.namespace, called)
+            if name not in found:
+                slot.box.remember(subject, None)
+            elif self._objects.get(key) is None:
+                self._gone(slot.box, *found[name], Resource(key, "", 0, ""))
+        for each, spec in found.values():
+            for kind in dict.fromkeys(source.kind for source in spec.event_sources):
+                for thing in self._objects.of_kind(kind, resource.namespace):
+                    if concerns(spec, thing.key, thing.labels):
+                        self._compare(slot.box, each, spec, thing)
+
+    def changed(self, change: Change) -> tuple[()]:
+        """Take note of a change of any object. Wakes nobody by itself."""
+        if self._slots is None:
+            return ()
+        before, after = change.before, change.after
+        if change.latest.key.kind == provider.KIND:
+            self._written(change)
+        elif before is not None and (after is None or (_works(after) and not _works(before))):
+            self._works_again(before, after)
+        return ()
+
+    def _written(self, change: Change) -> None:
+        box = self.box(change.latest.key)
+        if box is None or change.after is None:
+            return
+        keys = {
+            str(each.get("key"))
+            for each in change.after.status.get("pending") or ()
+            if isinstance(each, dict)
+        }
+        if box.keep(keys):
+            self.sendable(change.latest.key)
+
+    def _works_again(self, before: Resource, after: Resource | None) -> None:
+        """An object works, or is gone, that waited for something before: no Event says so."""
+        for key, box in self.boxes().items():
+            if key.namespace != before.namespace:
+                continue
+            for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
+                told = box.of_subject(_subject(each, before.key))
+                if told is None:
+                    continue
+                if after is None:
+                    self._gone(box, each, spec, before)
+                elif told.failures:
+                    self._recovered(box, each, spec, after)
+                self.wake(key, 0.0)
+
+    def _providers_of(self, key: ObjectKey) -> set[ObjectKey]:
+        """Those of which an alert says that they are to be told of an object; none that is suspended."""
+        found = set()
+        labels = self._labels(key)
+        for each in self._objects.of_kind(alert.KIND, key.namespace):
+            try:
+                spec = usable(each)
+            except InvalidSpecError:
+                continue
+            named = ObjectKey(provider.KIND, key.namespace, spec.provider_ref.name)
+            there = self._objects.get(named)
+            if there is not None and not there.suspended and concerns(spec, key, labels):
+                found.add(named)
+        return found
+
+    def _labels(self, key: ObjectKey) -> Mapping[str, str]:
+        found = self._objects.get(key)
+        return {} if found is None else found.labels
+
+    def _take(self, key: ObjectKey, box: Box, event: Event) -> None:
+        labels = self._labels(event.object)
+        for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
+            if concerns(spec, event.object, labels):
+                _tell(box, each, spec, event)
+
+    def _compare(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
+        """Tell of one object what was not told."""
+        subject = _subject(alert, thing.key)
+        told, (_, digest) = box.of_subject(subject), content(thing.status)
+        failing = failure(thing.status)
+        if failing:
+            if told is None or failing not in told.failures:
+                self._failed(box, alert, spec, thing)
+        elif told is not None and told.failures:
+            if _works(thing):
+                self._recovered(box, alert, spec, thing)
+        elif told is not None and told.digest and digest and shortened(digest) != told.digest:
+            message = messages.of_state(thing, alert, spec, digest, self._now())
+            if wants(spec, message.message, warning=False):
+                box.push(message)
+            box.remember(subject, Told((), shortened(digest)))
+        elif told is None and digest:
+            # Of what was there before the alert there is no news.
+            box.remember(subject, Told((), shortened(digest)))
+
+    def _failed(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
+        subject, reason = _subject(alert, thing.key), failure(thing.status)
+        ready = find(thing.status.get("conditions") or (), READY) or {}
+        since = str(ready.get("lastTransitionTime"))
+        message = messages.of_state(thing, alert, spec, f"{reason} {since}", self._now())
+        if not wants(spec, message.message, warning=True):
+            return
+        told = box.of_subject(subject) or Told()
+        box.push(message.model_copy(update={"severity": "error", "state": "failing"}))
+        box.remember(subject, Told((*told.failures, reason), told.digest))
+
+    def _recovered(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
+        subject = _subject(alert, thing.key)
+        told = box.of_subject(subject) or Told()
+        message = messages.of_state(thing, alert, spec, f"{thing.resource_version} works", self._now())
+        box.push(message.model_copy(update={"state": "recovered", "reason": messages.RECOVERED}))
+        box.remember(subject, Told((), shortened(content(thing.status)[1]) or told.digest))
+
+    def _gone(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
+        """The object was deleted, which ends what it failed with; `thing` is what is known of it."""
+        subject = _subject(alert, thing.key)
+        told = box.of_subject(subject) or Told()
+        if told.failures:
+            message = messages.of_state(thing, alert, spec, f"{thing.resource_version} gone", self._now())
+            update = {"state": "recovered", "reason": "Deleted", "message": "it was deleted while it failed"}
+            box.push(message.model_copy(update=update))
+        box.remember(subject, None)
+
+
+def _tell(box: Box, alert: Resource, spec: FlagAlertSpec, event: Event) -> None:
+    """Have the Event wait, unless it is another word about an incident that was told."""
+    subject = _subject(alert, event.object)
+    told = box.of_subject(subject) or Told()
+    message = messages.of_event(event, alert, spec)
+    if event.reason == messages.RECOVERED:
+        # Whoever was told of the failure is told of its end, whatever else they want to know.
+        if told.failures:
+            box.push(message.model_copy(update={"state": "recovered"}))
+            box.remember(subject, Told((), shortened(event.digest) or told.digest))
+        return
+    warning, failures = event.severity is Severity.WARNING, told.failures
+    if wants(spec, event.message, warning=warning):
+        if warning and event.reason == event.failure:
+            if event.failure in failures:
+                return
+            message = message.model_copy(update={"state": "failing"})
+            failures = (*failures, event.failure)
+        box.push(message)
+    # What is not wanted now is not wanted by the next leader either.
+    box.remember(subject, Told(failures, shortened(event.digest) or told.digest))
+
+
+def _subject(alert: Resource, key: ObjectKey) -> str:
+    return f"{alert.name}/{key.kind}/{key.name}"
+
+
+def _works(resource: Resource) -> bool:
+    ready = find(resource.status.get("conditions") or (), READY)
+    return ready is not None and ready.get("status") == TRUE

@@ -1,0 +1,67 @@
+"""What is posted to each type of provider: the table of them. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from controller.notifications import chats, incidents
+from controller.notifications.messages import event_json
+from controller.notifications.posts import Post, posted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.api.provider import Message
+    from controller.notifications.posts import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How one type of provider is addressed."""
+
+    post: Callable[[Message, Target], Post]
+    needs: tuple[str, ...] = ("address",)
+    """Keys of the Secret that it cannot do without; the address may stand in the spec."""
+    refusal: str = ""
+    """What an answer with a good status says where it is a refusal all the same."""
+
+
+def post_of(message: Message, target: Target) -> Post:
+    """The request that delivers the message."""
+    return FORMS[target.spec.type].post(message, target)
+
+
+def is_refusal(target: Target, text: str) -> bool:
+    """Whether an answer's text says, against its status, that the message was not taken."""
+    refusal = FORMS[target.spec.type].refusal
+    return bool(refusal) and refusal in text.replace(" ", "")
+
+
+def _generic(message: Message, target: Target) -> Post:
+    event = event_json(message, target.namespace, target.instance)
+    return posted(target.address, message, event, **{"Gotk-Component": event["reportingController"]})
+
+
+def _signed(message: Message, target: Target) -> Post:
+    plain = _generic(message, target)
+    signature = hmac.new(target.token.encode(), plain.body, hashlib.sha256).hexdigest()
+    return Post(plain.url, plain.body, plain.headers | {"X-Signature": f"sha256={signature}"})
+
+
+FORMS: Final[dict[str, Form]] = {
+    "generic": Form(_generic),
+    "generic-hmac": Form(_signed, ("address", "token")),
+    "slack": Form(chats.slack, refusal='"ok":false'),
+    "discord": Form(chats.discord),
+    "msteams": Form(chats.msteams),
+    "googlechat": Form(chats.googlechat),
+    "rocket": Form(chats.rocket),
+    "pagerduty": Form(incidents.pagerduty, ("token",)),
+    "opsgenie": Form(incidents.opsgenie, ("token",)),
+    "alertmanager": Form(incidents.alertmanager),
+    "grafana": Form(incidents.grafana, ("address", "token")),
+}
+"""By type."""

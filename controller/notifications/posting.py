@@ -1,0 +1,143 @@
+"""Posts to addresses that users name: only to those that they may, never further, and hardly listening to the
+answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Final
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from controller.delivery.problems import one_line
+from controller.notifications.addresses import AddressRefused, require_public, require_usable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.notifications.posts import Post
+
+_MOST_ANSWER: Final = 4_096
+"""Bytes that are read of an answer."""
+_SHOWN: Final = 200
+_AT_ONCE: Final = 256
+_NUMERIC: Final = socket.AI_NUMERICHOST
+MOST_RETRY_AFTER: Final = 3_600.0
+"""Seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a request."""
+
+    status: int
+    """0: there was no answer."""
+    text: str
+    """One clean line, for people."""
+    retry_after: float = 0.0
+    """Seconds."""
+
+
+class _PublicResolver(AbstractResolver):
+    """Looks a name up, and gives out nothing unless each of its addresses may be asked. A connection is made
+    to just these.
+    """
+
+    def __init__(self, *, allow_local: bool) -> None:
+        self._allow_local = allow_local
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, family=family, flags=socket.AI_ADDRCONFIG
+        )
+        results = []
+        for kind, _, protocol, _, address in found:
+            number = str(address[0])
+            try:
+                require_public(number, allow_local=self._allow_local)
+            except AddressRefused as error:
+                raise OSError(str(error)) from None
+            results.append(
+                ResolveResult(
+                    hostname=host, host=number, port=port, family=kind, proto=protocol, flags=_NUMERIC
+                )
+            )
+        return results
+
+    async def close(self) -> None:
+        """Nothing is kept."""
+
+
+class Poster:
+    """Belongs to one event loop."""
+
+    def __init__(self, now: Callable[[], datetime], *, allow_local: bool) -> None:
+        """`allow_local`: also http, and addresses of this machine and of private networks."""
+        self._now = now
+        self._allow_local = allow_local
+        connector = aiohttp.TCPConnector(
+            limit=_AT_ONCE, use_dns_cache=False, resolver=_PublicResolver(allow_local=allow_local)
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            headers={"User-Agent": "flagstaff-controller"},
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._session.close()
+
+    async def send(self, post: Post, timeout: float) -> Answer:  # noqa: ASYNC109 - of one request
+        """Post once, within `timeout` seconds."""
+        try:
+            require_usable(post.url, allow_local=self._allow_local)
+            async with self._session.post(
+                post.url,
+                data=post.body,
+                headers=post.headers,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=timeout),
+            ) as answer:
+                content = await answer.content.read(_MOST_ANSWER)
+                text = one_line(content.decode(errors="replace").strip(), _SHOWN)
+                told = f"status {answer.status}" + (f": {text}" if text else "")
+                return Answer(answer.status, told, self._pause(answer.headers.get("Retry-After", "")))
+        except AddressRefused as error:
+            return Answer(0, f"the address cannot be used: {error}")
+        except TimeoutError:
+            return Answer(0, f"no answer within {timeout:g} s")
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return Answer(0, _why(error))
+
+    def _pause(self, header: str) -> float:
+        """The seconds of `Retry-After`, a number or a date; bounded, 0 where there are none."""
+        text = header.strip()[:64]
+        if text.isascii() and text.isdigit():
+            return min(MOST_RETRY_AFTER, float(text))
+        try:
+            moment = parsedate_to_datetime(text)
+        except ValueError:
+            return 0.0
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return max(0.0, min(MOST_RETRY_AFTER, (moment - self._now()).total_seconds()))
+
+
+def _why(error: Exception) -> str:
+    """Why there is no answer: without the URL, which may be a secret."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        cause: BaseException = error.os_error
+        refused = isinstance(cause, ConnectionRefusedError)
+        said = "connection refused" if refused else (getattr(cause, "strerror", None) or str(cause))
+        return one_line(f"{error.host}: {said}", _SHOWN)
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "the connection ended without an answer"
+    return f"{type(error).__name__}"

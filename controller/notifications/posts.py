@@ -1,0 +1,70 @@
+"""A provider as it is used, a request to it, and what forms of messages are made of. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from controller.api.meta import GROUP
+from controller.api.provenance import AUTHOR, CHANGES, SUBJECT
+from controller.notifications.messages import SUMMARY
+from evaluator.flags.model import REVISION_KEY
+
+if TYPE_CHECKING:
+    from controller.api.provider import FlagProviderSpec, Message
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A provider as its spec and its Secret say."""
+
+    spec: FlagProviderSpec
+    address: str
+    token: str = ""
+    namespace: str = ""
+    instance: str = ""
+    """Of the controller that sends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """One request."""
+
+    url: str
+    body: bytes
+    headers: dict[str, str]
+
+
+def posted(url: str, message: Message, content: Any, **headers: str) -> Post:
+    """`content` as JSON, with the message's key."""
+    body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    fixed = {"Content-Type": "application/json", "Idempotency-Key": message.key}
+    return Post(url, body, fixed | headers)
+
+
+def bearer(target: Target) -> dict[str, str]:
+    """The header that shows the token, where there is one."""
+    return {"Authorization": f"Bearer {target.token}"} if target.token else {}
+
+
+def title(message: Message, target: Target) -> str:
+    """`FlagSet/checkout.shop`, as Flux writes it."""
+    return f"{message.kind}/{message.name}.{target.namespace}"
+
+
+def subject(message: Message, target: Target) -> str:
+    """What an incident is known by: the same for its beginning and its end."""
+    return f"{GROUP}/{message.alert}/{message.kind}/{target.namespace}/{message.name}"
+
+
+def changes(message: Message) -> str:
+    """What a revision changed, a line a flag; empty where nobody told."""
+    return message.metadata.get(CHANGES, "")
+
+
+def facts(message: Message) -> dict[str, str]:
+    """What is known beside the message, by the names that people see; never empty texts."""
+    names = {SUMMARY: "Summary", REVISION_KEY: "Revision", AUTHOR: "Author", SUBJECT: "Subject"}
+    found = {name: message.metadata.get(key, "") for key, name in names.items()}
+    return {"Reason": message.reason} | {name: text for name, text in found.items() if text}

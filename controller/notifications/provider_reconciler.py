@@ -1,0 +1,133 @@
+"""FlagProvider: reads where to send and with which token, and keeps what waits to be sent in its status."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from controller.api import conditions
+from controller.api.conditions import find
+from controller.api.fields import InvalidSpecError, read
+from controller.api.meta import TEST_ALERT
+from controller.api.provider import FlagProviderSpec
+from controller.notifications import messages
+from controller.notifications.addresses import AddressRefused, require_usable
+from controller.notifications.courier import DELIVERED
+from controller.notifications.payloads import FORMS
+from controller.notifications.posts import Target
+from controller.runtime.result import Done, Result
+from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from datetime import datetime
+    from typing import Any
+
+    from controller.api.conditions import Condition
+    from controller.api.meta import ObjectKey, Resource
+    from controller.notifications.box import Box
+    from controller.notifications.courier import Courier
+    from controller.notifications.outbox import Outbox
+
+_MOST_TEST: Final = 253
+"""Characters of the annotation that asks for a test."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlagProviderReconciler:
+    """The only one who writes the status while this replica leads, so that one write keeps all of it."""
+
+    secret: Callable[[str, str], Awaitable[Mapping[str, bytes] | None]]
+    """(namespace, name) -> a Secret's content, or None. Raises Failed."""
+    newest: Callable[[ObjectKey], Awaitable[Mapping[str, Any]]]
+    """The status of a provider as the API server has it now. Raises Failed."""
+    outbox: Outbox
+    courier: Courier
+    instance: str
+    """The name of this replica."""
+    allow_local: bool
+    """Whether an address may be of this machine or of a private network, and plain http."""
+
+    async def reconcile(self, resource: Resource, now: datetime) -> Result:
+        """Keep what waits, and have it delivered where that is possible."""
+        box = self.outbox.box(resource.key)
+        if box is None:
+            box = self.outbox.open(resource.key, await self.newest(resource.key))
+        self.outbox.compare(resource)
+        _test(box, resource, now)
+        try:
+            target = await self._target(resource)
+        except Setback as setback:
+            if not isinstance(setback, Failed):
+                self.courier.shut(resource.key)
+            return Result.of(setback, status=box.status(), details=self._last(resource))
+        self.courier.use(resource.key, target)
+        return Result(
+            Done(f"alerts are sent by {target.spec.type}"),
+            status=box.status(),
+            details=self._last(resource),
+        )
+
+    def forget(self, key: ObjectKey) -> None:
+        """What waits goes with it."""
+        self.courier.shut(key)
+        self.outbox.forget(key)
+
+    def _last(self, resource: Resource) -> tuple[Condition, ...]:
+        """What came of the last try, be it one of a leader before us."""
+        before = find(resource.status.get("conditions") or (), DELIVERED)
+        return self.courier.last(resource.key) or (() if before is None else (conditions.read(before),))
+
+    async def _target(self, resource: Resource) -> Target:
+        """As spec and Secret say. Raises Setback."""
+        try:
+            spec = read(FlagProviderSpec, resource.spec)
+        except InvalidSpecError as error:
+            raise Stalled("InvalidSpec", str(error)) from error
+        given = {} if spec.address is None else {"address": spec.address}
+        if spec.secret_ref is not None:
+            name = spec.secret_ref.name
+            given |= _texts(name, await self.secret(resource.namespace, name))
+        needs = FORMS[spec.type].needs
+        for key in needs:
+            if not given.get(key):
+                raise Stalled(*_missing(spec, key))
+        address = given.get("address", "")
+        if "address" in needs or address:
+            try:
+                require_usable(address, allow_local=self.allow_local)
+            except AddressRefused as error:
+                raise Stalled("InvalidAddress", f"the address cannot be used: {error}") from error
+        return Target(spec, address, given.get("token", ""), resource.namespace, self.instance)
+
+
+def _texts(name: str, secret: Mapping[str, bytes] | None) -> dict[str, str]:
+    """What a Secret holds that we read. Raises Waiting or Stalled."""
+    if secret is None:
+        raise Waiting("SecretNotFound", f'Secret "{name}" not found')
+    found = {}
+    for key in ("address", "token"):
+        try:
+            # Files end in a line break, and `kubectl create secret --from-file` keeps it.
+            text = secret.get(key, b"").decode().rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise Stalled("InvalidSecret", f'key "{key}" of Secret "{name}" is not UTF-8') from None
+        if text:
+            found[key] = text
+    return found
+
+
+def _missing(spec: FlagProviderSpec, key: str) -> tuple[str, str]:
+    """Reason and message for what a provider of this type cannot do without."""
+    reason = f"{key.capitalize()}NotFound"
+    other = "spec.address, or " if key == "address" else ""
+    if spec.secret_ref is None:
+        return reason, f'type {spec.type} needs {other}spec.secretRef: a Secret with a key "{key}"'
+    return reason, f'type {spec.type} needs {other}a key "{key}" in Secret "{spec.secret_ref.name}"'
+
+
+def _test(box: Box, resource: Resource, now: datetime) -> None:
+    asked = resource.annotations.get(TEST_ALERT)
+    if asked is not None and asked != box.tested and len(asked) <= _MOST_TEST:
+        box.push(messages.of_test(resource, asked, now))
+        box.tested = asked

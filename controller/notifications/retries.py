@@ -1,0 +1,77 @@
+"""When a message is tried again, and when no more. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from controller.api.provider import Message
+    from controller.notifications.posting import Answer
+
+FIRST: Final = 1.0
+LONGEST: Final = 300.0
+"""Seconds between tries, without a Retry-After."""
+JITTER: Final = 0.2
+OLDEST: Final = timedelta(hours=24)
+"""A message that could not be delivered for so long is dead."""
+_UNWANTED: Final = frozenset({400, 413, 415, 422})
+"""Answers by which a provider refuses what a message says: it will do so again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Try once more, in so many seconds."""
+
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """Try no more."""
+
+    why: str
+
+
+def verdict(
+    message: Message, answer: Answer, failures: int, random: float, now: datetime
+) -> Again | Dead | None:
+    """What is to happen after `failures` tries in a row, this one included; None: it is delivered. `random`:
+    from 0 to 1.
+    """
+    if 200 <= answer.status < 300:
+        return None
+    if answer.status in _UNWANTED:
+        return Dead(answer.text)
+    if _is_old(message, now):
+        return Dead(f"not delivered for {OLDEST.total_seconds() / 3600:g} h, last: {answer.text}")
+    delay = min(LONGEST, FIRST * 2.0 ** min(failures - 1, 30))
+    return Again(max(answer.retry_after, delay * (1.0 - JITTER * random)))
+
+
+def _is_old(message: Message, now: datetime) -> bool:
+    try:
+        return now - datetime.fromisoformat(message.time) > OLDEST
+    except (ValueError, TypeError):
+        return True
+
+
+@dataclass(slots=True)
+class Pace:
+    """How fast one provider is told: a burst, then a steady rate. `now`: seconds of a clock that does not
+    jump.
+    """
+
+    burst: float = 20.0
+    per_second: float = 2.0
+    _left: float = 20.0
+    _since: float | None = None
+
+    def wait(self, now: float) -> float:
+        """Take one message's place; the seconds to wait before it may be sent."""
+        if self._since is not None:
+            self._left = min(self.burst, self._left + (now - self._since) * self.per_second)
+        self._since = now
+        self._left -= 1.0
+        return max(0.0, -self._left / self.per_second)

@@ -1,0 +1,67 @@
+"""Who is told, joined: the sink of Events, the reconciler of providers, and what delivers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from controller.api.kinds import FLAG_PROVIDER
+from controller.notifications.courier import Courier
+from controller.notifications.outbox import Outbox
+from controller.notifications.posting import Poster
+from controller.notifications.provider_reconciler import FlagProviderReconciler
+from controller.runtime.clock import now
+
+if TYPE_CHECKING:
+    import contextlib
+    from collections.abc import Callable, Mapping
+
+    from controller.api.meta import ObjectKey
+    from controller.kube.client import Cluster
+    from controller.runtime.cache import Cache
+    from controller.runtime.metrics import Metrics
+    from controller.settings import ControllerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Notifying:
+    """The parts that others need."""
+
+    outbox: Outbox
+    courier: Courier
+    providers: FlagProviderReconciler
+
+
+async def open_notifying(
+    stack: contextlib.AsyncExitStack,
+    settings: ControllerSettings,
+    cluster: Cluster,
+    objects: Cache,
+    metrics: Metrics,
+    wake: Callable[[ObjectKey, float], None],
+) -> Notifying:
+    """Join them; `stack` closes what is open, and `wake` puts a FlagProvider into its queue."""
+    poster = Poster(now, allow_local=settings.allow_local_providers)
+    stack.push_async_callback(poster.close)
+    outbox = Outbox(objects, now, wake)
+    courier = Courier(
+        outbox,
+        poster,
+        objects,
+        cluster,
+        now=now,
+        clock=asyncio.get_running_loop().time,
+        random=random.random,
+        told=metrics.alerted,
+    )
+
+    async def newest(key: ObjectKey) -> Mapping[str, Any]:
+        body = await cluster.get(FLAG_PROVIDER.api_version, key.kind, key.namespace, key.name)
+        return (body or {}).get("status") or {}
+
+    providers = FlagProviderReconciler(
+        cluster.secret, newest, outbox, courier, settings.identity, settings.allow_local_providers
+    )
+    return Notifying(outbox, courier, providers)

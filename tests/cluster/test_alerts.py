@@ -1,0 +1,224 @@
+"""Alerts, to a real HTTP server: what the example shows, and an outage in which nothing is lost or told twice."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import yaml
+
+from tests.cluster.controllers import FLAGSTAFF, controller
+from tests.cluster.listener import Listener, listening
+from tests.cluster.objects import condition, flags, manifest, secret
+from tests.cluster.patience import within
+from tests.cluster.spines import spine_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.cluster.controllers import ControllerProcess
+    from tests.cluster.objects import Namespace
+    from tests.cluster.plane import Plane
+    from tests.cluster.spines import Spine
+
+EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "notifications" / "alerts.yaml"
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    with listening() as found:
+        yield found
+
+
+def example(listener: Listener) -> list[dict[str, Any]]:
+    """What the example applies, on the listener's port."""
+    text = EXAMPLE.read_text(encoding="utf-8").replace("http://127.0.0.1:8099/", listener.url)
+    return list(yaml.safe_load_all(text))
+
+
+def test_the_examples_provider_is_told_of_the_next_commit(spine: Spine, listener: Listener) -> None:
+    spine.apply(*example(listener))
+    spine.wait_ready("flagprovider", "local")
+    spine.wait_ready("flagalert", "everything")
+    commit = spine.push("off for the night", flags__json=flags(banner="off"))
+    received = listener.wait(lambda event: event["reason"] == "Applied")
+    event = received.event
+    assert event["involvedObject"] | {"uid": ""} == {
+        "apiVersion": "flagstaff.dev/v1beta1", "kind": "FlagSet", "namespace": spine.name, "name": "flags",
+        "uid": "",
+    }  # fmt: skip
+    assert event["severity"] == "info"
+    assert event["metadata"]["flagstaff.dev/revision"] == f"main@sha1:{commit}"
+    assert event["metadata"]["flagstaff.dev/summary"] == "flags of the shop"
+    assert event["metadata"]["flagstaff.dev/idempotency-key"] == received.key
+    assert event["metadata"]["flagstaff.dev/changes"] == "~ banner: default on → off"
+    assert event["metadata"]["flagstaff.dev/subject"] == "off for the night"
+    assert event["metadata"]["flagstaff.dev/author"]
+    assert received.headers["gotk-component"] == "flagstaff-controller"
+    found = spine.wait("flagprovider", lambda each: not each["status"].get("pending"), "local")
+    assert condition(found, "Delivered")["status"] == "True"
+    assert found["status"]["waiting"] == 0
+
+
+def test_a_signed_post_needs_a_token_and_says_which_key_is_missing(
+    space: Namespace, listener: Listener
+) -> None:
+    provider = manifest("FlagProvider", "signed", {"type": "generic-hmac", "secretRef": {"name": "hook"}})
+    space.apply(provider)
+    space.wait_reason("flagprovider", "SecretNotFound", "signed")
+    space.apply(secret("hook", address=listener.url))
+    found = space.wait_reason("flagprovider", "TokenNotFound", "signed")
+    assert condition(found, "Ready")["message"] == 'type generic-hmac needs a key "token" in Secret "hook"'
+    space.apply(secret("hook", address=listener.url, token="a-token"))
+    space.wait_ready("flagprovider", "signed")
+    space.patch("flagprovider", {"metadata": {"annotations": {"flagstaff.dev/test-alert": "1"}}}, "signed")
+    received = listener.wait(lambda event: event["reason"] == "TestAlert")
+    signature = hmac.new(b"a-token", received.body, hashlib.sha256).hexdigest()
+    assert received.headers["x-signature"] == f"sha256={signature}"
+
+
+def flagstaff(space: Namespace, *words: str) -> subprocess.CompletedProcess[str]:
+    """What a verb prints of a namespace."""
+    command = [FLAGSTAFF, *words, "-n", space.name, "--kubeconfig", str(space.plane.kubeconfig)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
+
+
+def test_a_test_is_sent_and_says_what_came_of_it(space: Namespace, listener: Listener) -> None:
+    space.apply(*example(listener))
+    space.wait_ready("flagprovider", "local")
+    done = flagstaff(space, "test-alert", "provider/local")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "provider/local: delivered\n", "")
+    assert listener.reasons() == ["TestAlert"]
+    listener.status = 400
+    done = flagstaff(space, "test-alert", "provider/local")
+    assert (done.returncode, done.stderr) == (1, "provider/local: the last try failed: status 400: ok\n")
+    done = flagstaff(space, "test-alert", "provider/other")
+    assert done.returncode == 1
+    assert "FlagProvider other is not in namespace" in done.stderr
+
+
+def test_events_are_shown_and_followed(spine: Spine) -> None:
+    spine.wait_ready("flagset")
+    spine.wait("flagset", lambda _: "Applied" in {each["reason"] for each in spine.events()})
+    text = flagstaff(spine, "events").stdout
+    assert re.search(rf"(?m)^\S+Z  info   FlagSet/{spine.name}/flags  Applied  main@sha1:", text)
+    command = [
+        FLAGSTAFF,
+        "events",
+        "--watch",
+        "-o",
+        "json",
+        "-n",
+        spine.name,
+        "--kubeconfig",
+        str(spine.plane.kubeconfig),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            commit = spine.push("off", flags__json=flags(banner="off"))
+            found = (json.loads(each) for each in process.stdout)
+            event = next(each for each in found if each["reason"] == "Applied" and commit in each["message"])
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.communicate()
+    assert event["metadata"]["flagstaff.dev/revision"] == f"main@sha1:{commit}"
+    assert process.returncode == 0
+
+
+def changes_to(default: str) -> Callable[[Any], bool]:
+    """Whether an Event tells of this default."""
+    return lambda event: f"→ {default}" in event["metadata"].get("flagstaff.dev/changes", "")
+
+
+def test_a_provider_that_hangs_holds_up_neither_flags_nor_another_provider(
+    spine: Spine, listener: Listener
+) -> None:
+    provider, everything = example(listener)
+    with listening() as hanging:
+        hanging.answering.clear()
+        spec = {**everything["spec"], "providerRef": {"name": "hanging"}}
+        address = {"type": "generic", "address": hanging.url, "timeout": "10m"}
+        spine.apply(
+            provider,
+            everything,
+            manifest("FlagProvider", "hanging", address),
+            manifest("FlagAlert", "hanging", spec),
+        )
+        spine.wait_ready("flagalert", "hanging")
+        spine.wait_ready("flagprovider", "hanging")
+        for default in ("off", "on"):
+            spine.wait_applied(spine.push(default, flags__json=flags(banner=default)))
+            listener.wait(changes_to(default))
+        assert hanging.received == []
+        hanging.answering.set()
+        hanging.wait(changes_to("on"))
+        assert hanging.reasons() == listener.reasons() == ["Applied", "Applied"]
+
+
+# -- an outage -----------------------------------------------------------------------------------------------------------
+
+
+def failing(spine: Spine, number: int) -> None:
+    """Have the flag set fail in words that nobody used before."""
+    bad = (
+        flags(banner="on")
+        .replace('"banner"', f'"banner-{number}"')
+        .replace('"defaultVariant": "on"', '"defaultVariant": "none"')
+    )
+    commit = spine.push(f"bad {number}", flags__json=bad)
+    spine.wait("flagset", lambda each: commit in condition(each, "Ready").get("message", ""))
+
+
+def killed(process: ControllerProcess) -> None:
+    """A controller that is killed, and starts again."""
+    process.end(signal.SIGKILL)
+    process.start()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_an_outage_is_one_alert_and_one_recovery_though_all_fail(
+    spare: Plane, spare_namespace: str, listener: Listener, tmp_path: Path
+) -> None:
+    with (
+        controller(spare, tmp_path / "controller", "--allow-local-providers") as process,
+        spine_in(spare, spare_namespace, tmp_path) as spine,
+    ):
+        spine.wait_ready("flagset")
+        spine.apply(*example(listener))
+        spine.wait_ready("flagalert", "everything")
+        listener.status = 503
+        failing(spine, 1)
+        spine.wait("flagprovider", lambda each: each["status"].get("pending"), "local")
+        killed(process)
+        failing(spine, 2)
+        failing(spine, 3)
+        within(
+            lambda: len({each.key for each in listener.refused}) and len(listener.refused) > 1, process.said
+        )
+        process.end(signal.SIGKILL)
+        listener.status = 200
+        process.start()
+        first = listener.wait(lambda event: event["severity"] == "error")
+        failing(spine, 4)
+        killed(process)
+        spine.push("good again", flags__json=flags(banner="on"))
+        listener.wait(lambda event: event["reason"] == "Recovered")
+        spine.wait("flagprovider", lambda each: not each["status"].get("pending"), "local")
+        process.end()
+        process.start()
+        spine.push("off", flags__json=flags(banner="off"))
+        listener.wait(lambda event: "1 changed: banner" in event["message"])
+    told = [each for each in listener.received if each.event["reason"] != "Applied"]
+    assert [each.event["severity"] for each in told] == ["error", "info"]
+    assert told[0].key == first.key
+    assert {each.key for each in listener.refused} == {first.key}
+    assert len({each.key for each in listener.received}) == len(listener.received)

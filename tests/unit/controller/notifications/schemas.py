@@ -1,0 +1,123 @@
+"""What each service documents of the requests that it takes, as JSON Schemas: see the links in chats.py and
+incidents.py. A field that the page does not name is an error.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+
+def record(needed: str, **properties: Any) -> dict[str, Any]:
+    """An object of just these fields, of which those named in `needed` must be there."""
+    return {
+        "type": "object", "required": needed.split(), "additionalProperties": False, "properties": properties,
+    }  # fmt: skip
+
+
+def text(most: int, least: int = 1) -> dict[str, Any]:
+    return {"type": "string", "minLength": least, "maxLength": most}
+
+
+def several(items: Any, most: int = 100) -> dict[str, Any]:
+    return {"type": "array", "items": items, "minItems": 1, "maxItems": most}
+
+
+MOMENT: Final = {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$"}
+TEXTS: Final = {"type": "object", "additionalProperties": {"type": "string"}}
+_ATTACHMENT: Final = record(
+    "color text fallback",
+    color={"type": "string", "pattern": "^(good|warning|danger|#[0-9A-F]{6})$"},
+    author_name=text(256), text=text(8_000), fallback=text(4_000), mrkdwn_in={"const": ["text"]},
+    fields=several(record("title value short", title=text(80), value=text(2_000), short={"type": "boolean"})),
+)  # fmt: skip
+_CARD: Final = record(
+    "type version body",
+    **{"$schema": {"const": "http://adaptivecards.io/schemas/adaptive-card.json"}},
+    type={"const": "AdaptiveCard"}, version={"enum": ["1.2", "1.3", "1.4"]},
+    body=several({
+        "oneOf": [
+            record(
+                "type text", type={"const": "TextBlock"}, text=text(8_000), wrap={"type": "boolean"},
+                size={"enum": ["Small", "Default", "Medium", "Large", "ExtraLarge"]},
+                color={"enum": ["Default", "Dark", "Light", "Accent", "Good", "Warning", "Attention"]},
+                fontType={"enum": ["Default", "Monospace"]},
+            ),
+            record(
+                "type facts", type={"const": "FactSet"},
+                facts=several(record("title value", title=text(80), value=text(2_000))),
+            ),
+        ]
+    }),
+)  # fmt: skip
+_WIDGET: Final = {
+    "oneOf": [
+        record("textParagraph", textParagraph=record("text", text=text(8_000))),
+        record(
+            "decoratedText",
+            decoratedText=record("text", topLabel=text(80), text=text(2_000), wrapText={"type": "boolean"}),
+        ),
+    ]
+}
+_DETAILS: Final = {"type": "object"}
+
+SCHEMAS: Final[dict[str, Any]] = {
+    "generic": record(
+        "involvedObject severity timestamp message reason reportingController",
+        involvedObject=record("kind namespace name", apiVersion=text(253), kind=text(63), namespace=text(63), name=text(253), uid=text(63)),
+        severity={"enum": ["trace", "info", "error"]}, timestamp=MOMENT, message=text(39_000), reason=text(255), metadata=TEXTS,
+        reportingController=text(253), reportingInstance=text(253),
+    ),
+    "slack": record("attachments", attachments=several(_ATTACHMENT, 20), channel=text(80), username=text(80)),
+    "rocket": record("attachments", attachments=several(_ATTACHMENT), channel=text(80), username=text(80)),
+    "discord": record(
+        "embeds", username=text(80), allowed_mentions={"const": {"parse": []}},
+        embeds=several(record(
+            "description", title=text(256), description=text(4_096), color={"type": "integer", "minimum": 0, "maximum": 0xFFFFFF},
+            timestamp=MOMENT, fields=several(record("name value", name=text(256), value=text(1_024), inline={"type": "boolean"}), 25),
+        ), 10),
+    ),
+    "msteams": record(
+        "type attachments", type={"const": "message"},
+        attachments=several(record(
+            "contentType content", contentType={"const": "application/vnd.microsoft.card.adaptive"}, content=_CARD,
+        )),
+    ),
+    "googlechat": record(
+        "cardsV2",
+        cardsV2=several(record(
+            "cardId card", cardId=text(64),
+            card=record(
+                "header sections", header=record("title", title=text(400), subtitle=text(400)),
+                sections=several(record("widgets", widgets=several(_WIDGET))),
+            ),
+        )),
+    ),
+    "pagerduty": {
+        "oneOf": [
+            record(
+                "routing_key event_action dedup_key payload", routing_key=text(32), dedup_key=text(255), client=text(255),
+                event_action={"enum": ["trigger", "acknowledge", "resolve"]},
+                payload=record(
+                    "summary source severity", summary=text(1_024), source=text(255), timestamp=MOMENT, component=text(255),
+                    severity={"enum": ["critical", "error", "warning", "info"]}, custom_details=_DETAILS, **{"class": text(255)},
+                ),
+            ),
+            record(
+                "routing_key payload", routing_key=text(32),
+                payload=record("summary", summary=text(1_024), source=text(255), timestamp=MOMENT, custom_details=_DETAILS),
+            ),
+        ]
+    },
+    "opsgenie": {
+        "oneOf": [
+            record(
+                "message", message=text(130), alias=text(512), description=text(15_000), details=TEXTS, entity=text(512),
+                source=text(100), tags=several(text(50), 20), priority={"enum": ["P1", "P2", "P3", "P4", "P5"]},
+            ),
+            record("", source=text(100), note=text(25_000)),
+        ]
+    },
+    "alertmanager": several(record("labels", labels=TEXTS, annotations=TEXTS, startsAt=MOMENT, endsAt=MOMENT)),
+    "grafana": record("text", time={"type": "integer", "minimum": 10**12}, text=text(10_000), tags=several(text(400))),
+}  # fmt: skip
+SCHEMAS["generic-hmac"] = SCHEMAS["generic"]

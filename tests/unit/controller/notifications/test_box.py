@@ -1,0 +1,65 @@
+"""A provider's box: bounded, and the same after its status was read again."""
+
+from __future__ import annotations
+
+from controller.notifications.box import MOST_CHARACTERS, MOST_PENDING, MOST_RECENT, MOST_TOLD, Box, Told
+from tests.unit.controller.notifications.things import message
+
+
+def test_a_box_is_what_its_status_keeps() -> None:
+    box = Box()
+    box.push(message("one", state="failing", metadata={"a": "b"}))
+    box.push(message("two"))
+    box.delivered("one", "2026-01-02T03:04:05Z")
+    box.drop("two", "refused")
+    box.push(message("three"))
+    box.remember("all/FlagSet/flags", Told(("BuildFailed",), "sha256:1"))
+    box.tested = "t"
+    status = {name: value for name, value in box.status().items() if value is not None}
+    again = Box.of(status)
+    assert again.status() == box.status()
+    assert again.of_subject("all/FlagSet/flags") == Told(("BuildFailed",), "sha256:1")
+    assert (again.dead, again.last_dead) == (1, "Applied of FlagSet/flags: refused")
+
+
+def test_a_message_that_cannot_be_read_is_left_out() -> None:
+    assert Box.of({"pending": [{"key": "x"}, 7], "told": {"a": 7}}).status()["waiting"] == 0
+
+
+def test_ten_thousand_messages_are_no_more_than_fit_and_the_rest_is_counted() -> None:
+    box = Box()
+    box.push(message("incident", state="failing"))
+    for number in range(10_000):
+        box.push(message(f"k{number}"))
+    assert len(box.pending) == MOST_PENDING
+    assert box.dead == 10_001 - MOST_PENDING
+    assert list(box.pending)[:2] == ["incident", f"k{10_001 - MOST_PENDING}"]
+
+
+def test_long_messages_are_fewer() -> None:
+    box = Box()
+    for number in range(MOST_PENDING):
+        box.push(message(f"k{number}", message="x" * 2_000, metadata={"m": "y" * 4_000}))
+    characters = sum(len(each.model_dump_json()) for each in box.pending.values())
+    assert MOST_CHARACTERS / 2 < characters < MOST_CHARACTERS
+    assert "k299" in box.pending
+
+
+def test_of_too_many_objects_one_without_an_incident_is_forgotten() -> None:
+    box = Box()
+    box.remember("all/FlagSet/bad", Told(("BuildFailed",)))
+    for number in range(MOST_TOLD):
+        box.remember(f"all/FlagSet/{number}", Told((), "d"))
+    assert len(box.told) == MOST_TOLD
+    assert "all/FlagSet/bad" in box.told
+    assert "all/FlagSet/0" not in box.told
+
+
+def test_what_was_delivered_lately_is_not_taken_again() -> None:
+    box = Box()
+    for number in range(MOST_RECENT + 1):
+        box.push(message(f"{number:064}"[::-1]))
+        box.delivered(f"{number:064}"[::-1], "t")
+    box.push(message(f"{MOST_RECENT:064}"[::-1]))
+    assert box.pending == {}
+    assert len(box.status()["recent"]) == MOST_RECENT

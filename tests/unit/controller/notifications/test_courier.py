@@ -1,0 +1,175 @@
+"""What is delivered, when, and what the provider's status then says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from controller.api.provider import FlagProviderSpec
+from controller.notifications.courier import Courier
+from controller.notifications.posting import Answer
+from controller.notifications.posts import Target
+from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, event, failed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from controller.api.meta import Resource
+    from controller.notifications.posts import Post
+
+TARGET = Target(FlagProviderSpec(type="generic", address="https://x.example.com/"), "https://x.example.com/")
+
+
+@dataclass
+class Server:
+    """Answers as it is told, then with 200."""
+
+    answers: list[Answer] = field(default_factory=list)
+    posts: list[Post] = field(default_factory=list)
+    hold: asyncio.Event | None = None
+
+    async def send(self, post: Post, timeout: float) -> Answer:  # noqa: ASYNC109
+        assert timeout == 15.0
+        self.posts.append(post)
+        if self.hold is not None:
+            await self.hold.wait()
+        return self.answers.pop(0) if self.answers else Answer(200, "status 200")
+
+    def keys(self) -> list[str]:
+        return [each.headers["Idempotency-Key"] for each in self.posts]
+
+
+class Office:
+    """A courier over a desk; the provider's status is written whenever it asks for that, as the loop does."""
+
+    def __init__(self, desk: Desk, server: Server) -> None:
+        self.desk, self.server, self.written = desk, server, 0
+        self.results: list[tuple[str, str]] = []
+        self.courier = Courier(
+            desk.outbox, server, desk.objects, self, lambda: NOW, asyncio.get_running_loop().time, lambda: 1.0,
+            lambda kind, result: self.results.append((kind, result)),
+        )  # fmt: skip
+        desk.outbox.wake = lambda _key, _delay: self.store()
+
+    async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
+        self.store(status)
+        return resource
+
+    def store(self, status: Mapping[str, Any] | None = None) -> None:
+        self.written += 1
+        found = self.desk.objects.get(CHAT)
+        assert found is not None
+        kept = status or {name: each for name, each in self.desk.box.status().items() if each is not None}
+        self.desk.objects.learn(replace(found, status=kept, resource_version=str(self.written + 1)))
+
+    async def until(self, results: int) -> None:
+        async with asyncio.timeout(20):
+            while len(self.results) < results:  # noqa: ASYNC110 - results come by a plain call
+                await asyncio.sleep(0.001)
+
+
+@contextlib.asynccontextmanager
+async def office(server: Server) -> AsyncIterator[Office]:
+    found = Office(Desk(alert()), server)
+    task = asyncio.create_task(found.courier.run())
+    found.courier.use(CHAT, TARGET)
+    await asyncio.sleep(0)
+    yield found
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_what_is_accepted_is_delivered_in_its_order_and_counted() -> None:
+    server = Server()
+    async with office(server) as found:
+        found.desk.accept(event("Applied"), failed(), event("Recovered"))
+        await found.until(3)
+        assert found.results == [("generic", "delivered")] * 3
+        assert [each.type + each.status for each in found.courier.last(CHAT)] == ["DeliveredTrue"]
+        assert found.desk.box.status()["waiting"] == 0
+    assert len(set(server.keys())) == 3
+
+
+async def test_a_server_that_refuses_is_asked_again_with_the_same_key_and_nothing_overtakes() -> None:
+    server = Server([Answer(503, "status 503")])
+    async with office(server) as found:
+        found.desk.accept(event("Applied"), event("NewArtifact"))
+        await found.until(1)
+        (said,) = found.courier.last(CHAT)
+        assert (said.status, said.reason, said.message) == ("False", "DeliveryFailed", "status 503")
+        await found.until(3)
+    first, again, second = server.keys()
+    assert first == again != second
+
+
+async def test_a_message_that_is_refused_makes_way_and_is_counted() -> None:
+    server = Server([Answer(400, "status 400: no")])
+    async with office(server) as found:
+        found.desk.accept(event("Applied"), event("NewArtifact"))
+        await found.until(2)
+        status = found.desk.box.status()
+        assert (status["dead"], status["lastDead"]) == (1, "Applied of FlagSet/flags: status 400: no")
+    assert found.results == [("generic", "dead"), ("generic", "delivered")]
+
+
+async def test_another_address_is_tried_at_once() -> None:
+    server = Server([Answer(503, "status 503", 3_600.0)])
+    async with office(server) as found:
+        found.desk.accept(event("Applied"))
+        await found.until(1)
+        found.courier.use(CHAT, replace(TARGET, address="https://y.example.com/"))
+        await found.until(2)
+    assert [each.url for each in server.posts] == ["https://x.example.com/", "https://y.example.com/"]
+
+
+async def test_a_provider_that_cannot_be_used_is_told_later() -> None:
+    server = Server()
+    async with office(server) as found:
+        found.courier.shut(CHAT)
+        found.desk.accept(event("Applied"))
+        await asyncio.sleep(0.01)
+        assert server.posts == []
+        found.courier.use(CHAT, TARGET)
+        await found.until(1)
+
+
+async def test_at_the_end_what_is_under_way_ends_well_and_is_written() -> None:
+    server = Server(hold=asyncio.Event())
+    found = Office(Desk(alert()), server)
+    task = asyncio.create_task(found.courier.run())
+    found.courier.use(CHAT, TARGET)
+    await asyncio.sleep(0)
+    found.desk.accept(event("Applied"), event("NewArtifact"))
+    while not server.posts:  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0.001)
+    task.cancel()
+    await asyncio.sleep(0)
+    assert server.hold is not None
+    server.hold.set()
+    await asyncio.gather(task, return_exceptions=True)
+    resource = found.desk.objects.get(CHAT)
+    assert resource is not None
+    assert [each["reason"] for each in resource.status["pending"]] == ["NewArtifact"]
+    assert len(server.posts) == 1
+    assert found.desk.outbox.boxes() == {}
+
+
+async def test_what_is_suspended_meanwhile_is_sent_no_more_until_it_is_resumed() -> None:
+    server = Server(hold=asyncio.Event())
+    async with office(server) as found:
+        found.desk.accept(event("Applied"), event("NewArtifact"))
+        while not server.posts:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.001)
+        resource = found.desk.objects.get(CHAT)
+        assert resource is not None
+        found.desk.objects.learn(replace(resource, spec={"suspend": True}, resource_version="100"))
+        assert server.hold is not None
+        server.hold.set()
+        await found.until(1)
+        await asyncio.sleep(0.01)
+        assert len(server.posts) == 1
+        found.desk.objects.learn(replace(resource, resource_version="101"))
+        found.courier.use(CHAT, TARGET)
+        await found.until(2)

@@ -1,0 +1,215 @@
+"""What waits to be told after Events, restarts and changes that no Event told of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from controller.api.meta import ObjectKey
+from tests.unit.controller.notifications.things import CHAT, Desk, alert, event, failed, status, thing
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_a_failure_with_changing_texts_is_told_once_and_so_is_its_end() -> None:
+    desk = Desk(alert())
+    told = desk.accept(*(failed(message=f"request {number} failed") for number in range(50)))
+    assert told == ["BuildFailed"]
+    assert desk.accept(event("Recovered"), event("Recovered")) == ["BuildFailed", "Recovered"]
+    assert [each.state for each in desk.box.pending.values()] == ["failing", "recovered"]
+
+
+def test_each_reason_is_told_once_of_an_incident_and_again_in_the_next() -> None:
+    desk = Desk(alert())
+    flapping = (failed("FetchFailed"), failed("BuildFailed")) * 3
+    assert desk.accept(*flapping) == ["FetchFailed", "BuildFailed"]
+    again = failed("FetchFailed", "another day")
+    assert desk.accept(event("Recovered"), again)[2:] == ["Recovered", "FetchFailed"]
+
+
+def test_who_wants_errors_alone_is_told_of_their_end() -> None:
+    desk = Desk(alert(eventSeverity="error", exclusionList=["again"]))
+    assert desk.accept(event("Applied"), failed(), event("Recovered", "it works again")) == [
+        "BuildFailed", "Recovered",
+    ]  # fmt: skip
+
+
+def test_the_end_of_what_was_not_told_is_not_told() -> None:
+    assert Desk(alert()).accept(event("Recovered")) == []
+    assert Desk(alert(exclusionList=["words"])).accept(failed(), event("Recovered")) == []
+
+
+def test_a_warning_that_is_no_failure_of_the_object_is_told_each_time() -> None:
+    desk = Desk(alert())
+    drift = [event("DriftCorrected", f"field {number}", warning=True) for number in range(3)]
+    assert desk.accept(*drift) == ["DriftCorrected"] * 3
+
+
+def test_the_same_event_waits_once_and_is_not_sent_again_after_a_kill() -> None:
+    desk = Desk(alert())
+    desk.accept(event("Applied"), event("Applied"))
+    (key,) = desk.box.pending
+    desk.box.delivered(key, "2026-01-02T03:04:05Z")
+    assert desk.restart().accept(event("Applied")) == []
+
+
+def test_what_waited_has_the_same_key_after_a_kill() -> None:
+    desk = Desk(alert())
+    desk.accept(failed())
+    again = desk.restart()
+    assert again.box.pending == desk.box.pending
+    assert list(again.box.sendable()) == list(desk.box.pending.values())
+
+
+def test_only_what_the_api_server_keeps_may_be_sent() -> None:
+    desk = Desk(alert())
+    sendable: list[ObjectKey] = []
+    desk.outbox.sendable = sendable.append
+    desk.accept(event("Applied"))
+    assert list(desk.box.sendable()) == []
+    kept = {name: value for name, value in desk.box.status().items() if value is not None}
+    desk.objects.learn(replace(desk.provider, status=kept, resource_version="2"))
+    assert [each.reason for each in desk.box.sendable()] == ["Applied"]
+    assert sendable == [CHAT]
+
+
+def test_two_alerts_of_a_provider_tell_with_keys_of_their_own() -> None:
+    desk = Desk(alert("one"), alert("two"))
+    desk.accept(event("Applied"))
+    assert [each.alert for each in desk.box.pending.values()] == ["one", "two"]
+
+
+def test_nobody_is_told_by_what_is_suspended_or_of_another_object() -> None:
+    assert Desk(alert(suspend=True)).accept(event("Applied")) == []
+    assert Desk(alert(about="other")).accept(event("Applied")) == []
+    assert Desk(alert(kind="FlagSource")).accept(event("Applied")) == []
+    desk = Desk(alert())
+    desk.objects.learn(
+        replace(desk.provider, spec={"type": "generic", "suspend": True}, resource_version="2")
+    )
+    assert desk.accept(event("Applied")) == []
+
+
+def test_what_comes_before_the_box_was_read_is_in_it_afterwards() -> None:
+    desk = Desk(alert())
+    desk.outbox.begin()
+    desk.outbox.accept(event("Applied"))
+    assert desk.woken == [(CHAT, 0.0)]
+    assert [each.reason for each in desk.outbox.open(CHAT, {}).pending.values()] == ["Applied"]
+
+
+def test_nothing_waits_where_another_replica_leads() -> None:
+    desk = Desk(alert())
+    desk.outbox.end()
+    desk.outbox.accept(event("Applied"))
+    assert desk.waiting() == []
+    assert desk.woken == []
+
+
+def test_whatever_goes_wrong_an_event_is_accepted(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk(alert())
+
+    def fail(key: ObjectKey, delay: float) -> None:
+        raise RuntimeError(key, delay)
+
+    desk.outbox.wake = fail
+    desk.outbox.accept(event("Applied"))
+    assert "an Event cannot be told" in caplog.text
+
+
+# -- what no Event told --------------------------------------------------------------------------------------------------
+
+
+def flag_set(
+    reason: str = "Succeeded", digest: str = "", version: str = "1", *, waits: bool = False
+) -> object:
+    return thing("FlagSet", "flags", status=status(reason, digest, waits=waits), resource_version=version)
+
+
+def learn(desk: Desk, found: object) -> None:
+    desk.objects.learn(found)  # type: ignore[arg-type]
+
+
+def test_an_alert_that_comes_late_tells_what_fails_and_then_its_end() -> None:
+    desk = Desk(alert())
+    learn(desk, flag_set("BuildFailed"))
+    assert desk.compare() == ["BuildFailed"]
+    assert desk.compare() == ["BuildFailed"]
+    assert desk.accept(event("Recovered")) == ["BuildFailed", "Recovered"]
+
+
+def test_a_failure_and_its_end_that_a_killed_leader_did_not_keep_are_told_by_the_next() -> None:
+    before = Desk(alert())
+    learn(before, flag_set("BuildFailed"))
+    desk = before.restart()
+    assert desk.compare() == ["BuildFailed"]
+    learn(desk, flag_set(version="2"))
+    after = desk.restart()
+    assert after.compare() == ["BuildFailed", "Recovered"]
+    assert after.restart().compare() == ["BuildFailed", "Recovered"]
+
+
+def test_what_fails_no_more_after_it_waited_has_recovered() -> None:
+    desk = Desk(alert())
+    learn(desk, flag_set("BuildFailed"))
+    desk.accept(failed())
+    learn(desk, flag_set("SourceNotReady", version="2", waits=True))
+    assert desk.waiting() == ["BuildFailed"]
+    learn(desk, flag_set(version="3"))
+    assert desk.waiting() == ["BuildFailed", "Recovered"]
+
+
+def test_an_object_that_is_deleted_ends_its_incident() -> None:
+    desk = Desk(alert())
+    learn(desk, flag_set("BuildFailed"))
+    desk.accept(failed())
+    desk.objects.forget(ObjectKey("FlagSet", "shop", "flags"))
+    assert desk.waiting() == ["BuildFailed", "Deleted"]
+    assert desk.box.told == {}
+
+
+def test_an_object_that_was_deleted_while_nobody_led_ends_its_incident() -> None:
+    before = Desk(alert())
+    before.accept(failed())
+    desk = before.restart()
+    assert desk.compare() == ["BuildFailed", "Deleted"]
+
+
+def test_content_that_nobody_told_of_is_told_by_the_next_leader() -> None:
+    desk = Desk(alert())
+    learn(desk, flag_set(digest="sha256:1"))
+    assert desk.compare() == []
+    learn(desk, flag_set(digest="sha256:2", version="2"))
+    again = desk.restart()
+    assert again.compare() == ["Succeeded"]
+    (told,) = again.box.pending.values()
+    assert told.metadata["flagstaff.dev/revision"] == "main@sha256:2"
+    assert again.restart().compare() == ["Succeeded"]
+
+
+def test_content_that_an_event_told_of_is_not_told_again() -> None:
+    desk = Desk(alert())
+    learn(desk, flag_set(digest="sha256:1"))
+    desk.compare()
+    desk.accept(event("Applied", after=status(digest="sha256:2")))
+    learn(desk, flag_set(digest="sha256:2", version="2"))
+    assert desk.restart().compare() == ["Applied"]
+
+
+def test_content_that_an_alert_leaves_out_is_not_told_later_either() -> None:
+    desk = Desk(alert(exclusionList=["words", "so:"]))
+    learn(desk, flag_set(digest="sha256:1"))
+    desk.compare()
+    desk.accept(event("Applied", after=status(digest="sha256:2")))
+    learn(desk, flag_set(digest="sha256:2", version="2"))
+    assert desk.restart().compare() == []
+
+
+def test_what_an_alert_that_is_gone_told_is_forgotten() -> None:
+    before = Desk(alert())
+    before.accept(failed())
+    before.objects.forget(ObjectKey("FlagAlert", "shop", "all"))
+    desk = before.restart()
+    desk.compare()
+    assert desk.box.told == {}

@@ -1,0 +1,181 @@
+"""Whether providers and alerts can be used, as their conditions say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.api.meta import TEST_ALERT
+from controller.notifications.alert_reconciler import FlagAlertReconciler
+from controller.notifications.payloads import FORMS
+from controller.notifications.provider_reconciler import FlagProviderReconciler
+from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
+from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, event, thing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.api.meta import ObjectKey
+    from controller.api.provider import ProviderType
+    from controller.notifications.posts import Target
+    from controller.runtime.result import Result
+
+ADDRESS = "https://hooks.example.com/x"
+
+
+class Routes:
+    """What a courier is told."""
+
+    def __init__(self) -> None:
+        self.used: dict[ObjectKey, Target] = {}
+
+    def use(self, key: ObjectKey, target: Target) -> None:
+        self.used[key] = target
+
+    def shut(self, key: ObjectKey) -> None:
+        self.used.pop(key, None)
+
+    def last(self, key: ObjectKey) -> tuple[()]:
+        del key
+        return ()
+
+
+class Around:
+    """A reconciler of providers, a Secret that may change, and what the API server keeps."""
+
+    def __init__(self, secret: Mapping[str, bytes] | Setback | None = None, *, local: bool = False) -> None:
+        self.secret, self.kept = secret, {"waiting": 0}
+        self.desk, self.routes = Desk(alert()), Routes()
+        self.reconciler = FlagProviderReconciler(
+            self._secret, self._newest, self.desk.outbox, self.routes, "controller-0", local  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    async def _secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
+        assert (namespace, name) == ("shop", "hook")
+        if isinstance(self.secret, Setback):
+            raise self.secret
+        return self.secret
+
+    async def _newest(self, key: ObjectKey) -> Mapping[str, Any]:
+        assert key == CHAT
+        return self.kept
+
+    async def reconcile(self, spec: Mapping[str, Any], **more: Any) -> Result:
+        return await self.reconciler.reconcile(thing("FlagProvider", "chat", spec, **more), NOW)
+
+
+def spec(kind: str = "generic", **more: Any) -> dict[str, Any]:
+    return {"type": kind, **more}
+
+
+SECRET: dict[str, Any] = {"secretRef": {"name": "hook"}}
+ROWS: dict[str, tuple[dict[str, Any], Any, type[Setback], str, str]] = {
+    "nowhere": (spec(), None, Stalled, "AddressNotFound", 'type generic needs spec.address, or spec.secretRef: a Secret with a key "address"'),
+    "no Secret": (spec(**SECRET), None, Waiting, "SecretNotFound", 'Secret "hook" not found'),
+    "an empty Secret": (spec(**SECRET), {}, Stalled, "AddressNotFound", 'type generic needs spec.address, or a key "address" in Secret "hook"'),
+    "no token": (spec("generic-hmac", address=ADDRESS, **SECRET), {"token": b""}, Stalled, "TokenNotFound", 'type generic-hmac needs a key "token" in Secret "hook"'),
+    "no Secret for a token": (spec("pagerduty"), None, Stalled, "TokenNotFound", 'type pagerduty needs spec.secretRef: a Secret with a key "token"'),
+    "no text": (spec(**SECRET), {"address": b"\xff"}, Stalled, "InvalidSecret", 'key "address" of Secret "hook" is not UTF-8'),
+    "plain http": (spec(address="http://hooks.example.com/secret"), None, Stalled, "InvalidAddress", "the address cannot be used: it must begin with https://"),
+    "loopback": (spec("pagerduty", address="https://127.0.0.1/", **SECRET), {"token": b"t"}, Stalled, "InvalidAddress", "the address cannot be used: 127.0.0.1 is not a public address"),
+    "no type": ({"address": ADDRESS}, None, Stalled, "InvalidSpec", "spec.type: Field required"),
+    "an API server that is away": (spec(**SECRET), Failed("ApiServerFailed", "away"), Failed, "ApiServerFailed", "away"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "secret", "kind", "reason", "words"), ROWS.values(), ids=ROWS.keys())
+async def test_what_cannot_be_used_says_what_is_missing(
+    given: dict[str, Any], secret: Any, kind: type[Setback], reason: str, words: str
+) -> None:
+    around = Around(secret)
+    result = await around.reconcile(given)
+    assert isinstance(result.outcome, kind)
+    assert (result.outcome.reason, result.outcome.message) == (reason, words)
+    assert around.routes.used == {}
+    assert result.status["waiting"] == 0
+
+
+async def test_what_the_secret_says_comes_before_the_spec() -> None:
+    around = Around({"address": b"https://other.example.com/y\n", "token": b"t\r\n"})
+    result = await around.reconcile(spec(address=ADDRESS, **SECRET))
+    assert result.kind == "success"
+    target = around.routes.used[CHAT]
+    assert (target.address, target.token, target.namespace) == ("https://other.example.com/y", "t", "shop")
+
+
+@pytest.mark.parametrize("kind", [each for each, form in FORMS.items() if "address" not in form.needs])
+async def test_a_service_with_one_address_needs_none(kind: ProviderType) -> None:
+    around = Around({"token": b"t"})
+    assert (await around.reconcile(spec(kind, **SECRET))).kind == "success"
+
+
+async def test_where_it_is_allowed_a_local_address_is_used() -> None:
+    assert (await Around(local=True).reconcile(spec(address="http://127.0.0.1:8099/"))).kind == "success"
+
+
+async def test_what_was_used_stays_while_the_secret_cannot_be_read() -> None:
+    around = Around({"address": ADDRESS.encode()})
+    await around.reconcile(spec(**SECRET))
+    around.secret = Failed("ApiServerFailed", "away")
+    await around.reconcile(spec(**SECRET))
+    assert around.routes.used[CHAT].address == ADDRESS
+    around.secret = None
+    await around.reconcile(spec(**SECRET))
+    assert around.routes.used == {}
+
+
+async def test_a_test_that_is_asked_for_waits_once() -> None:
+    around = Around()
+    handled = [
+        (await around.reconcile(spec(address=ADDRESS), annotations={TEST_ALERT: asked})).status[
+            "lastHandledTest"
+        ]
+        for asked in ("one", "one", "two")
+    ]
+    assert handled == ["one", "one", "two"]
+    assert around.desk.waiting() == ["TestAlert", "TestAlert"]
+
+
+async def test_the_box_is_read_from_the_api_server_and_not_from_memory() -> None:
+    around = Around()
+    around.desk.accept(event("Applied"))
+    around.kept = {"dead": 7}
+    around.desk.outbox.begin()
+    around.desk.outbox.accept(event("NewArtifact"))
+    result = await around.reconcile(spec(address=ADDRESS))
+    assert result.status["dead"] == 7
+    assert [each["reason"] for each in result.status["pending"]] == ["NewArtifact"]
+
+
+async def test_what_came_of_the_last_try_stays_after_a_restart() -> None:
+    told = {"type": "Delivered", "status": "True", "reason": "Succeeded", "message": "m"}
+    result = await Around().reconcile(spec(address=ADDRESS), status={"conditions": [told]})
+    assert [(each.type, each.status) for each in result.details] == [("Delivered", "True")]
+
+
+async def test_a_provider_that_is_gone_is_forgotten() -> None:
+    around = Around()
+    await around.reconcile(spec(address=ADDRESS))
+    around.reconciler.forget(CHAT)
+    assert around.routes.used == {}
+    assert around.desk.outbox.box(CHAT) is None
+
+
+# -- alerts --------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_alert_says_whether_anybody_is_told() -> None:
+    desk = Desk()
+    reconciler = FlagAlertReconciler(desk.objects)
+    result = await reconciler.reconcile(alert(), NOW)
+    assert result.kind == "success"
+    desk.objects.learn(replace(desk.provider, spec={"suspend": True}, resource_version="2"))
+    result = await reconciler.reconcile(alert(), NOW)
+    assert getattr(result.outcome, "message", "") == "FlagProvider chat is suspended; nobody is told"
+    desk.objects.forget(CHAT)
+    with pytest.raises(Waiting, match="FlagProvider chat not found"):
+        await reconciler.reconcile(alert(), NOW)
+    with pytest.raises(Stalled, match=r"spec\.inclusionList\.0"):
+        await reconciler.reconcile(alert(inclusionList=["("]), NOW)

@@ -1,0 +1,51 @@
+"""What is to happen after a try."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from controller.notifications.posting import Answer
+from controller.notifications.retries import LONGEST, OLDEST, Again, Dead, Pace, verdict
+from tests.unit.controller.notifications.things import NOW, message
+
+
+@pytest.mark.parametrize("status", [200, 202, 204])
+def test_a_good_answer_ends_it(status: int) -> None:
+    assert verdict(message(), Answer(status, ""), 1, 0.0, NOW) is None
+
+
+@pytest.mark.parametrize("status", [0, 301, 401, 403, 404, 408, 429, 500, 503])
+def test_what_may_work_later_is_tried_again(status: int) -> None:
+    assert verdict(message(), Answer(status, ""), 1, 0.0, NOW) == Again(1.0)
+
+
+@pytest.mark.parametrize("status", [400, 413, 415, 422])
+def test_a_message_that_is_refused_is_dead(status: int) -> None:
+    assert verdict(message(), Answer(status, "status 400: no"), 1, 0.0, NOW) == Dead("status 400: no")
+
+
+def test_pauses_double_up_to_five_minutes_and_are_shortened_at_random() -> None:
+    found = [verdict(message(), Answer(500, ""), failures, 0.0, NOW) for failures in (1, 2, 5, 10, 1000)]
+    assert found == [Again(1.0), Again(2.0), Again(16.0), Again(LONGEST), Again(LONGEST)]
+    assert verdict(message(), Answer(500, ""), 1, 1.0, NOW) == Again(0.8)
+
+
+def test_a_server_is_left_alone_for_as_long_as_it_asks() -> None:
+    assert verdict(message(), Answer(429, "", 120.0), 1, 0.0, NOW) == Again(120.0)
+    assert verdict(message(), Answer(429, "", 1.0), 10, 0.0, NOW) == Again(LONGEST)
+
+
+def test_after_a_day_it_is_dead() -> None:
+    answer = Answer(0, "connection refused")
+    assert isinstance(verdict(message(), answer, 9, 0.0, NOW + OLDEST), Again)
+    found = verdict(message(), answer, 9, 0.0, NOW + OLDEST + timedelta(seconds=1))
+    assert found == Dead("not delivered for 24 h, last: connection refused")
+    assert isinstance(verdict(message(time="odd"), answer, 9, 0.0, NOW), Dead)
+
+
+def test_a_burst_goes_at_once_and_then_two_a_second() -> None:
+    pace = Pace()
+    assert [pace.wait(0.0) for _ in range(22)] == [0.0] * 20 + [0.5, 1.0]
+    assert pace.wait(100.0) == 0.0

@@ -1,0 +1,66 @@
+"""What a FlagProvider's body says of a test, and an Event of the API server on a line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.cli import main
+from controller.cli.events import line
+from controller.notifications.messages import test_key as key_of
+from controller.wiring.event_stream import as_event
+from controller.wiring.testing_alerts import Outcome, outcome_of
+
+
+def provider(*pending: str, tested: str = "t", **conditions: str) -> dict[str, Any]:
+    found = [
+        {"type": kind.partition("_")[0], "status": status, "message": "why"}
+        for kind, status in conditions.items()
+    ]
+    waiting = [{"key": key_of("u", asked)} for asked in pending]
+    return {
+        "metadata": {"uid": "u"}, "spec": {},
+        "status": {"lastHandledTest": tested, "pending": waiting, "conditions": found},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        ({}, Outcome(False, "the FlagProvider was deleted")),
+        ({**provider(), "spec": {"suspend": True}}, Outcome(False, "the FlagProvider is suspended")),
+        (provider(tested="before"), Outcome(False, "no controller has seen the request", over=False)),
+        (provider("t", Ready="False"), Outcome(False, "the FlagProvider is not ready: why")),
+        (provider("t", Ready="True"), Outcome(False, "the message waits to be delivered", over=False)),
+        (provider("t", Delivered="False"), Outcome(False, "the last try failed: why", over=False)),
+        (provider(Delivered="False"), Outcome(False, "the last try failed: why")),
+        (provider("another", Ready="True", Delivered="True"), Outcome(True, "delivered")),
+    ],
+)
+def test_a_body_tells_what_came_of_a_test(body: dict[str, Any], outcome: Outcome) -> None:
+    assert outcome_of(body, "t") == outcome
+
+
+@pytest.mark.parametrize("what", ["chat", "flagset/chat", "provider/"])
+def test_wrong_usage_says_what_to_write(what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["test-alert", what]) == 2
+    assert "write provider/NAME" in capsys.readouterr().err
+
+
+EVENT: dict[str, Any] = {
+    "metadata": {"uid": "e", "annotations": {"flagstaff.dev/revision": "main@sha1:1", "other": "x"}},
+    "involvedObject": {"apiVersion": "flagstaff.dev/v1beta1", "kind": "FlagSet", "namespace": "shop", "name": "flags", "uid": "u"},
+    "type": "Warning", "reason": "BuildFailed", "message": "it is\x1b[2J wrong", "lastTimestamp": "2026-01-02T03:04:05Z",
+    "reportingComponent": "flagstaff-controller",
+}  # fmt: skip
+
+
+def test_an_event_is_shown_as_it_is_posted_and_on_a_line() -> None:
+    event = as_event(EVENT)
+    assert event == {
+        "involvedObject": EVENT["involvedObject"], "severity": "error", "timestamp": "2026-01-02T03:04:05Z",
+        "message": "it is\x1b[2J wrong", "reason": "BuildFailed", "reportingController": "flagstaff-controller",
+        "metadata": {"flagstaff.dev/revision": "main@sha1:1"},
+    }  # fmt: skip
+    assert line(event) == "2026-01-02T03:04:05Z  error  FlagSet/shop/flags  BuildFailed  it is [2J wrong"
