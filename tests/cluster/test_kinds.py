@@ -228,7 +228,8 @@ def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
 
 
 @pytest.mark.parametrize(
-    "kind", ["flagsource", "flagset", "flagreceiver", "flagprovider", "flagalert", "ffc", "ff", "ffs", "flagshard"]
+    "kind",
+    ["flagsource", "flagset", "flagreceiver", "flagprovider", "flagalert", "ffc", "ff", "ffs", "flagshard"],
 )
 def test_kubectl_explains_every_kind(cluster: Plane, kind: str) -> None:
     told = cluster.kubectl("explain", f"{kind}.spec")
