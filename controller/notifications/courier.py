@@ -38,8 +38,9 @@ watches brought what the leader before us wrote.
 """
 WRITE_LATER: Final = 1.0
 """Seconds until a delivery is written while more is to be delivered: several are one write then."""
-GRACE: Final = 3.0
-"""Seconds at the end of our lead for what is under way, and as many to write what arrived."""
+GRACE: Final = 1.0
+"""Seconds at the end of our lead for what is under way, and as many to write what arrived: the next
+leader waits for it."""
 
 
 class Sender(Protocol):
