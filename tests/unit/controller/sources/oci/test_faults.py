@@ -148,6 +148,7 @@ def long_name() -> Artifact:
         (flux({"../evil.json": "1"}), "UnsafePath"),
         (flux({"flags/../../evil.json": "1"}), "UnsafePath"),
         (flux({"/etc/evil.json": "1"}), "UnsafePath"),
+        (flux({f"{'ä' * 128}.json": "1"}), "UnsafePath"),
     ],
     ids=[
         "bomb",
@@ -160,6 +161,7 @@ def long_name() -> Artifact:
         "up",
         "inner up",
         "root",
+        "long name",
     ],
 )
 async def test_an_archive_that_is_made_to_harm_is_refused(
