@@ -79,6 +79,8 @@ async def test_neither_a_registry_nor_what_it_redirects_to_may_be_on_a_host_that
         (of_blobs(lambda answer: Answer(500)), "OCIArtifactPullFailed"),
         (of_blobs(lambda answer: Answer(404)), "RevisionGone"),
         (of_blobs(lambda answer: Answer(302, {"Location": "ftp://127.0.0.1/"})), "OCIArtifactPullFailed"),
+        (of_blobs(lambda answer: Answer(302, {"Location": "http://xn--a/"})), "OCIArtifactPullFailed"),
+        (of_blobs(lambda answer: Answer(302, {"Location": "http://[/"})), "OCIArtifactPullFailed"),
         (of_blobs(lambda answer: Answer(302, {"Location": "/again"})), "RevisionGone"),
         (of_manifests(lambda answer: replace(answer, body=answer.body + b" ")), "DigestMismatch"),
         (of_manifests(lambda answer: replace(answer, cut=True)), "OCIArtifactPullFailed"),
