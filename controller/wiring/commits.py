@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from controller.artifacts.archive import pack, unpack
 from controller.artifacts.durable import as_failed
 from controller.sources.git.provider import open_source
-from controller.sources.oci.address import SCHEME
+from controller.sources.oci import SCHEME
 from controller.sources.temporary import TemporaryFolder
 from controller.wiring.state import Identity, state_folder
 

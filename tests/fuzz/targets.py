@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.fuzz import documents, management, requests, settings, streams, webhooks
+from tests.fuzz import artifacts, documents, management, requests, settings, streams, webhooks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,4 +18,5 @@ TARGETS: Final[Mapping[str, Target]] = {
     **streams.TARGETS,
     **settings.TARGETS,
     **webhooks.TARGETS,
+    **artifacts.TARGETS,
 }

@@ -9,8 +9,8 @@ from typing import Final
 from yarl import URL
 
 from controller.runtime.setbacks import Stalled
+from controller.sources.oci import SCHEME
 
-SCHEME: Final = "oci://"
 DEFAULT_TAG: Final = "latest"
 
 _HOST: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
@@ -80,9 +80,11 @@ def parse_address(text: str, *, insecure: bool = False) -> Address:
         )
     address = Address(host.lower(), repository, insecure)
     try:
-        URL(address.origin)
+        known = bool(URL(address.origin).host)
     except ValueError:
-        raise _invalid("its host name or port is malformed") from None
+        known = False
+    if not known:
+        raise _invalid("its host name or port is malformed")
     return address
 
 

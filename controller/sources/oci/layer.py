@@ -7,7 +7,14 @@ import tarfile
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from controller.artifacts.archive import PLAIN_TYPES, ArchiveLimits, ArchiveRefused, Decompressed, SoundMember
+from controller.artifacts.archive import (
+    DEFAULT_LIMITS,
+    PLAIN_TYPES,
+    ArchiveLimits,
+    ArchiveRefused,
+    Decompressed,
+    SoundMember,
+)
 from controller.artifacts.skipped import too_large
 from controller.runtime.setbacks import Stalled
 
@@ -18,6 +25,8 @@ if TYPE_CHECKING:
     from controller.sources.limits import TreeLimits
 
 _GZIP: Final = b"\x1f\x8b"
+_LONGEST_NAME: Final = 255
+"""Bytes that file systems take."""
 
 
 def extract(archive: BinaryIO, into: Path, limits: TreeLimits) -> tuple[str, ...]:
@@ -88,8 +97,11 @@ class _Writing:
 
     def checked(self, name: str) -> list[str]:
         parts = name.split("/")
-        if name.startswith("/") or "\0" in name or not {"", ".", ".."}.isdisjoint(parts):
+        unsafe = name.startswith("/") or "\0" in name or not {"", ".", ".."}.isdisjoint(parts)
+        if unsafe or max(len(part.encode()) for part in parts) > _LONGEST_NAME:
             raise Stalled("UnsafePath", f"{name[:200]!r}: a file cannot have this name")
+        if len(name.encode()) > DEFAULT_LIMITS.name_length:
+            raise ArchiveRefused(f"{name[:80]!r}…: is over {DEFAULT_LIMITS.name_length} bytes long")
         if len(parts) > self.limits.depth:
             raise ArchiveRefused(f"{name[:200]!r}: is over {self.limits.depth} folders deep")
         return parts

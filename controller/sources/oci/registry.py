@@ -307,9 +307,10 @@ def _url_of(text: str, base: URL | None = None) -> URL | None:
     """An http or https URL without a login; a relative one counts from `base`. None: it is none."""
     try:
         url = URL(text) if base is None else base.join(URL(text, encoded=True))
+        known = bool(text and url.host) and url.user is None and url.scheme in {"http", "https"}
     except ValueError:
         return None
-    return url if text and url.host and url.user is None and url.scheme in {"http", "https"} else None
+    return url if known else None
 
 
 def _delay(answer: aiohttp.ClientResponse) -> float | None:

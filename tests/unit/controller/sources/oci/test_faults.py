@@ -79,6 +79,8 @@ async def test_neither_a_registry_nor_what_it_redirects_to_may_be_on_a_host_that
         (of_blobs(lambda answer: Answer(500)), "OCIArtifactPullFailed"),
         (of_blobs(lambda answer: Answer(404)), "RevisionGone"),
         (of_blobs(lambda answer: Answer(302, {"Location": "ftp://127.0.0.1/"})), "OCIArtifactPullFailed"),
+        (of_blobs(lambda answer: Answer(302, {"Location": "http://xn--a/"})), "OCIArtifactPullFailed"),
+        (of_blobs(lambda answer: Answer(302, {"Location": "http://[/"})), "OCIArtifactPullFailed"),
         (of_blobs(lambda answer: Answer(302, {"Location": "/again"})), "RevisionGone"),
         (of_manifests(lambda answer: replace(answer, body=answer.body + b" ")), "DigestMismatch"),
         (of_manifests(lambda answer: replace(answer, cut=True)), "OCIArtifactPullFailed"),
@@ -148,6 +150,7 @@ def long_name() -> Artifact:
         (flux({"../evil.json": "1"}), "UnsafePath"),
         (flux({"flags/../../evil.json": "1"}), "UnsafePath"),
         (flux({"/etc/evil.json": "1"}), "UnsafePath"),
+        (flux({f"{'ä' * 128}.json": "1"}), "UnsafePath"),
     ],
     ids=[
         "bomb",
@@ -160,6 +163,7 @@ def long_name() -> Artifact:
         "up",
         "inner up",
         "root",
+        "long name",
     ],
 )
 async def test_an_archive_that_is_made_to_harm_is_refused(

@@ -50,7 +50,7 @@ def test_an_address_is_a_host_a_repository_and_what_of_it(
         "https://ghcr.io/flags", "oci://", "oci:///flags", "oci://ghcr.io", "oci://ghcr.io/", "oci://ghcr.io/Flags",
         "oci://ada:word@ghcr.io/flags", "oci://ghcr.io/a//b", "oci://ghcr.io/../flags", "oci://ghcr.io/flags:",
         "oci://ghcr.io/flags:-v", "oci://ghcr.io/flags@sha256:12", "oci://ghcr.io:99999/flags", "oci://a b/flags",
-        "oci://ghcr.io/flags?x=1", "oci://-ghcr.io/flags", "oci://[::1/flags",
+        "oci://ghcr.io/flags?x=1", "oci://-ghcr.io/flags", "oci://[::1/flags", "oci://xn--a/flags",
     ],
 )  # fmt: skip
 def test_what_is_no_address_stalls_and_repeats_no_password(text: str) -> None:
