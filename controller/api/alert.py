@@ -1,4 +1,4 @@
-"""FlagAlert: of what a provider is told."""
+"""FlagAlert: of what a provider is reported."""
 
 from __future__ import annotations
 

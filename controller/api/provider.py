@@ -71,6 +71,6 @@ class FlagProviderStatus(Model):
     last_dead: str | None = None
     last_delivery: str | None = None
     pending: tuple[Message, ...] = ()
-    told: dict[str, str] = Field(default_factory=dict)
+    reported: dict[str, str] = Field(default_factory=dict)
     recent: tuple[str, ...] = ()
     conditions: tuple[dict[str, Any], ...] = ()

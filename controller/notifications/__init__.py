@@ -1,3 +1,1 @@
-"""Who is told: alerts choose among Events, and what they choose waits in its provider's status until it is
-delivered.
-"""
+"""Alerts choose among Events, and what they choose waits in its provider's status until it is delivered."""

@@ -35,10 +35,10 @@ class FlagAlertReconciler:
         name = spec.provider_ref.name
         found = self.objects.get(ObjectKey(provider.KIND, resource.namespace, name))
         if found is None:
-            raise Waiting("ProviderNotFound", f"FlagProvider {name} not found; nobody is told")
+            raise Waiting("ProviderNotFound", f"FlagProvider {name} not found; no alert is sent")
         if found.suspended:
-            return Result(Done(f"FlagProvider {name} is suspended; nobody is told"))
-        return Result(Done(f"FlagProvider {name} is told"))
+            return Result(Done(f"FlagProvider {name} is suspended; no alert is sent"))
+        return Result(Done(f"alerts go to FlagProvider {name}"))
 
     def forget(self, key: ObjectKey) -> None:
         """Nothing is kept."""

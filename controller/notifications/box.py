@@ -1,4 +1,4 @@
-"""What one provider is still to be told, and what it was told: a value that its status keeps. Pure."""
+"""What is still to be sent to one provider, and what was reported: a value that its status keeps. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 MOST_PENDING: Final = 300
 MOST_CHARACTERS: Final = 300_000
 """Of all messages that wait: an object of the API server may have 1.5 MiB."""
-MOST_TOLD: Final = 2_000
-"""Objects of which it is remembered what was told."""
+MOST_REPORTED: Final = 2_000
+"""Objects of which it is remembered what was reported."""
 MOST_RECENT: Final = 50
 _DIGEST: Final = 19
 """Characters of a digest that tell it from another: `sha256:` and 12 digits."""
@@ -26,13 +26,13 @@ _KEY: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a provider was told of an object last."""
+class Reported:
+    """What was reported to a provider of an object last."""
 
     failures: tuple[str, ...] = ()
-    """The reasons of its failure that were told since it worked last."""
+    """The reasons of its failure that were reported since it worked last."""
     digest: str = ""
-    """Shortened; empty where no content was told of."""
+    """Shortened; empty where no content was reported."""
 
     @classmethod
     def of(cls, text: str) -> Self:
@@ -45,7 +45,7 @@ class Told:
 
 
 def shortened(digest: str) -> str:
-    """A digest as `Told` has it."""
+    """A digest as `Reported` has it."""
     return digest[:_DIGEST]
 
 
@@ -55,7 +55,7 @@ class Box:
 
     pending: dict[str, Message] = field(default_factory=dict)
     """By key."""
-    told: dict[str, str] = field(default_factory=dict)
+    reported: dict[str, str] = field(default_factory=dict)
     """By `<alert>/<kind>/<name>`."""
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_RECENT))
     """The beginnings of the keys that were delivered last."""
@@ -79,7 +79,7 @@ class Box:
             except ValidationError:
                 continue
             box._add(message)
-        box.told.update({str(name): str(text) for name, text in (status.get("told") or {}).items()})
+        box.reported.update({str(name): str(text) for name, text in (status.get("reported") or {}).items()})
         box.recent.extend(map(str, status.get("recent") or ()))
         box.last_dead, box.last_delivery = status.get("lastDead"), status.get("lastDelivery")
         box.tested = status.get("lastHandledTest")
@@ -91,7 +91,7 @@ class Box:
         pending = [each.model_dump(by_alias=True, exclude_defaults=True) for each in self.pending.values()]
         return {
             "pending": pending or None,
-            "told": dict(self.told) or None,
+            "reported": dict(self.reported) or None,
             "recent": list(self.recent) or None,
             "waiting": len(pending),
             "dead": self.dead,
@@ -100,22 +100,22 @@ class Box:
             "lastHandledTest": self.tested,
         }
 
-    def of_subject(self, subject: str) -> Told | None:
-        """What was told of `<alert>/<kind>/<name>`; None: nothing is known."""
-        text = self.told.get(subject)
-        return None if text is None else Told.of(text)
+    def of_subject(self, subject: str) -> Reported | None:
+        """What was reported of `<alert>/<kind>/<name>`; None: nothing is known."""
+        text = self.reported.get(subject)
+        return None if text is None else Reported.of(text)
 
-    def remember(self, subject: str, told: Told | None) -> None:
-        """Take note of what is told of a subject now; None: forget it. Of too many, the oldest without an
+    def remember(self, subject: str, reported: Reported | None) -> None:
+        """Take note of what is reported of a subject now; None: forget it. Of too many, the oldest without an
         incident goes.
         """
-        self.told.pop(subject, None)
-        if told is None:
+        self.reported.pop(subject, None)
+        if reported is None:
             return
-        self.told[subject] = str(told)
-        if len(self.told) > MOST_TOLD:
-            calm = (name for name, text in self.told.items() if text.startswith("|"))
-            del self.told[next(calm, next(iter(self.told)))]
+        self.reported[subject] = str(reported)
+        if len(self.reported) > MOST_REPORTED:
+            calm = (name for name, text in self.reported.items() if text.startswith("|"))
+            del self.reported[next(calm, next(iter(self.reported)))]
 
     def push(self, message: Message) -> None:
         """Let the message wait, unless it waits or was delivered already. Where there is no room, the oldest

@@ -68,8 +68,8 @@ def msteams(message: Message, target: Target) -> Post:
     if changes(message):
         lines = changes(message).replace("\n", "\n\n")
         body.append({"type": "TextBlock", "text": lines, "fontType": "Monospace", "wrap": True})
-    told = [{"title": name, "value": text} for name, text in facts(message).items()]
-    body.append({"type": "FactSet", "facts": told})
+    entries = [{"title": name, "value": text} for name, text in facts(message).items()]
+    body.append({"type": "FactSet", "facts": entries})
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",

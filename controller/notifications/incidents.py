@@ -111,9 +111,9 @@ def grafana(message: Message, target: Target) -> Post:
 
 
 def _details(message: Message) -> dict[str, str]:
-    told = {name.lower(): text for name, text in facts(message).items()}
+    details = {name.lower(): text for name, text in facts(message).items()}
     lines = changes(message)
-    return told | ({"changes": lines} if lines else {}) | {"idempotency_key": message.key}
+    return details | ({"changes": lines} if lines else {}) | {"idempotency_key": message.key}
 
 
 def _moment(time: datetime) -> str:

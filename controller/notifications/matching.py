@@ -47,8 +47,8 @@ def usable(resource: Resource) -> FlagAlertSpec:
                 _compiled(expression)
             except re2.error as error:
                 why = error.args[0] if error.args else ""
-                told = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
-                raise InvalidSpecError(f"spec.{field}.{place}: not an RE2 expression: {told}") from None
+                reason = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+                raise InvalidSpecError(f"spec.{field}.{place}: not an RE2 expression: {reason}") from None
     return spec
 
 
@@ -63,7 +63,7 @@ def concerns(spec: FlagAlertSpec, key: ObjectKey, labels: Mapping[str, str]) -> 
 
 
 def wants(spec: FlagAlertSpec, message: str, *, warning: bool) -> bool:
-    """Whether a message of an object that the alert is about is to be told: exclusion wins over inclusion."""
+    """Whether a message of an object that the alert is about is wanted: exclusion wins over inclusion."""
     if spec.event_severity == "error" and not warning:
         return False
     if _any(spec.exclusion_list, message):

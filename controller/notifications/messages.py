@@ -118,8 +118,8 @@ def _moment(time: datetime) -> str:
 
 
 def _metadata(revision: str, digest: str, summary: str, more: Mapping[str, str]) -> dict[str, str]:
-    told = {**more, REVISION_KEY: revision, DIGEST_KEY: digest, SUMMARY: summary}
-    return {name: text for name, text in told.items() if text}
+    metadata = {**more, REVISION_KEY: revision, DIGEST_KEY: digest, SUMMARY: summary}
+    return {name: text for name, text in metadata.items() if text}
 
 
 def _bounded(metadata: Mapping[str, str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 keeps.
 
 Local and quick: the provider's reconcile writes the status, and only what is written is sent. What was lost
-with a process before it was written is found again by comparing objects with what was told of them.
+with a process before it was written is found again by comparing objects with what was reported of them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from controller.api.conditions import READY, TRUE, failure, find
 from controller.api.fields import InvalidSpecError
 from controller.api.meta import ObjectKey, Resource, about
 from controller.notifications import messages
-from controller.notifications.box import Box, Told, shortened
+from controller.notifications.box import Box, Reported, shortened
 from controller.notifications.matching import alerts_of, concerns, usable, wants
 from controller.runtime.events import Severity, content
 
@@ -52,7 +52,7 @@ class Outbox:
     def __init__(
         self, objects: Cache, now: Callable[[], datetime], wake: Callable[[ObjectKey, float], None]
     ) -> None:
-        """`wake` is told of providers whose status is to be written, in so many seconds."""
+        """`wake` is called with providers whose status is to be written, in so many seconds."""
         self._objects = objects
         self._now = now
         self.wake = wake
@@ -60,7 +60,7 @@ class Outbox:
         self.settled = False
         """Whether the objects are known as the leader before us left them, so that they can be compared."""
         self.sendable: Callable[[ObjectKey], None] = lambda _: None
-        """Told of providers that have something to be sent."""
+        """Reported of providers that have something to be sent."""
 
     def begin(self) -> None:
         """Lead: what was known is of another time."""
@@ -76,7 +76,7 @@ class Outbox:
             self._accept(event)
         except Exception:
             # Whatever an alert or a message is like, the object's status is written.
-            log.exception("an Event cannot be told", extra=about(event.object))
+            log.exception("an Event cannot be matched with alerts", extra=about(event.object))
 
     def _accept(self, event: Event) -> None:
         if self._slots is None:
@@ -114,7 +114,7 @@ class Outbox:
             self._slots.pop(key, None)
 
     def compare(self, resource: Resource) -> None:
-        """Once the objects are known, and whenever a provider or its alerts changed: tell what nobody told,
+        """Once the objects are known, and whenever a provider or its alerts changed: report what nobody did,
         what fails and what works again.
         """
         slot = (self._slots or {}).get(resource.key)
@@ -125,7 +125,7 @@ class Outbox:
         if slot.compared == version:
             return
         slot.compared = version
-        for subject in tuple(slot.box.told):
+        for subject in tuple(slot.box.reported):
             name, _, rest = subject.partition("/")
             kind, _, called = rest.partition("/")
             key = ObjectKey(kind, resource.namespace, called)
@@ -168,17 +168,17 @@ class Outbox:
             if key.namespace != before.namespace:
                 continue
             for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
-                told = box.of_subject(_subject(each, before.key))
-                if told is None:
+                reported = box.of_subject(_subject(each, before.key))
+                if reported is None:
                     continue
                 if after is None:
                     self._gone(box, each, spec, before)
-                elif told.failures:
+                elif reported.failures:
                     self._recovered(box, each, spec, after)
                 self.wake(key, 0.0)
 
     def _providers_of(self, key: ObjectKey) -> set[ObjectKey]:
-        """Those of which an alert says that they are to be told of an object; none that is suspended."""
+        """Those of which an alert says that they are to be notified of an object; none that is suspended."""
         found = set()
         labels = self._labels(key)
         for each in self._objects.of_kind(alert.KIND, key.namespace):
@@ -203,24 +203,24 @@ class Outbox:
                 _tell(box, each, spec, event)
 
     def _compare(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
-        """Tell of one object what was not told."""
+        """Tell of one object what was not reported."""
         subject = _subject(alert, thing.key)
-        told, (_, digest) = box.of_subject(subject), content(thing.status)
+        reported, (_, digest) = box.of_subject(subject), content(thing.status)
         failing = failure(thing.status)
         if failing:
-            if told is None or failing not in told.failures:
+            if reported is None or failing not in reported.failures:
                 self._failed(box, alert, spec, thing)
-        elif told is not None and told.failures:
+        elif reported is not None and reported.failures:
             if _works(thing):
                 self._recovered(box, alert, spec, thing)
-        elif told is not None and told.digest and digest and shortened(digest) != told.digest:
+        elif reported is not None and reported.digest and digest and shortened(digest) != reported.digest:
             message = messages.of_state(thing, alert, spec, digest, self._now())
             if wants(spec, message.message, warning=False):
                 box.push(message)
-            box.remember(subject, Told((), shortened(digest)))
-        elif told is None and digest:
+            box.remember(subject, Reported((), shortened(digest)))
+        elif reported is None and digest:
             # Of what was there before the alert there is no news.
-            box.remember(subject, Told((), shortened(digest)))
+            box.remember(subject, Reported((), shortened(digest)))
 
     def _failed(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
         subject, reason = _subject(alert, thing.key), failure(thing.status)
@@ -229,22 +229,22 @@ class Outbox:
         message = messages.of_state(thing, alert, spec, f"{reason} {since}", self._now())
         if not wants(spec, message.message, warning=True):
             return
-        told = box.of_subject(subject) or Told()
+        reported = box.of_subject(subject) or Reported()
         box.push(message.model_copy(update={"severity": "error", "state": "failing"}))
-        box.remember(subject, Told((*told.failures, reason), told.digest))
+        box.remember(subject, Reported((*reported.failures, reason), reported.digest))
 
     def _recovered(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
         subject = _subject(alert, thing.key)
-        told = box.of_subject(subject) or Told()
+        reported = box.of_subject(subject) or Reported()
         message = messages.of_state(thing, alert, spec, f"{thing.resource_version} works", self._now())
         box.push(message.model_copy(update={"state": "recovered", "reason": messages.RECOVERED}))
-        box.remember(subject, Told((), shortened(content(thing.status)[1]) or told.digest))
+        box.remember(subject, Reported((), shortened(content(thing.status)[1]) or reported.digest))
 
     def _gone(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
         """The object was deleted, which ends what it failed with; `thing` is what is known of it."""
         subject = _subject(alert, thing.key)
-        told = box.of_subject(subject) or Told()
-        if told.failures:
+        reported = box.of_subject(subject) or Reported()
+        if reported.failures:
             message = messages.of_state(thing, alert, spec, f"{thing.resource_version} gone", self._now())
             update = {"state": "recovered", "reason": "Deleted", "message": "it was deleted while it failed"}
             box.push(message.model_copy(update=update))
@@ -252,17 +252,17 @@ class Outbox:
 
 
 def _tell(box: Box, alert: Resource, spec: FlagAlertSpec, event: Event) -> None:
-    """Have the Event wait, unless it is another word about an incident that was told."""
+    """Have the Event wait, unless it is another word about an incident that was reported."""
     subject = _subject(alert, event.object)
-    told = box.of_subject(subject) or Told()
+    reported = box.of_subject(subject) or Reported()
     message = messages.of_event(event, alert, spec)
     if event.reason == messages.RECOVERED:
-        # Whoever was told of the failure is told of its end, whatever else they want to know.
-        if told.failures:
+        # Whoever was notified of the failure is notified of its end, whatever else they want to know.
+        if reported.failures:
             box.push(message.model_copy(update={"state": "recovered"}))
-            box.remember(subject, Told((), shortened(event.digest) or told.digest))
+            box.remember(subject, Reported((), shortened(event.digest) or reported.digest))
         return
-    warning, failures = event.severity is Severity.WARNING, told.failures
+    warning, failures = event.severity is Severity.WARNING, reported.failures
     if wants(spec, event.message, warning=warning):
         if warning and event.reason == event.failure:
             if event.failure in failures:
@@ -271,7 +271,7 @@ def _tell(box: Box, alert: Resource, spec: FlagAlertSpec, event: Event) -> None:
             failures = (*failures, event.failure)
         box.push(message)
     # What is not wanted now is not wanted by the next leader either.
-    box.remember(subject, Told(failures, shortened(event.digest) or told.digest))
+    box.remember(subject, Reported(failures, shortened(event.digest) or reported.digest))
 
 
 def _subject(alert: Resource, key: ObjectKey) -> str:

@@ -109,8 +109,8 @@ class Poster:
             ) as answer:
                 content = await answer.content.read(_MOST_ANSWER)
                 text = one_line(content.decode(errors="replace").strip(), _SHOWN)
-                told = f"status {answer.status}" + (f": {text}" if text else "")
-                return Answer(answer.status, told, self._pause(answer.headers.get("Retry-After", "")))
+                summary = f"status {answer.status}" + (f": {text}" if text else "")
+                return Answer(answer.status, summary, self._pause(answer.headers.get("Retry-After", "")))
         except AddressRefused as error:
             return Answer(0, f"the address cannot be used: {error}")
         except TimeoutError:

@@ -59,7 +59,7 @@ def subject(message: Message, target: Target) -> str:
 
 
 def changes(message: Message) -> str:
-    """What a revision changed, a line a flag; empty where nobody told."""
+    """What a revision changed, a line a flag; empty where nobody reported."""
     return message.metadata.get(CHANGES, "")
 
 

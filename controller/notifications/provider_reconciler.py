@@ -12,7 +12,7 @@ from controller.api.meta import TEST_ALERT
 from controller.api.provider import FlagProviderSpec
 from controller.notifications import messages
 from controller.notifications.addresses import AddressRefused, require_usable
-from controller.notifications.courier import DELIVERED
+from controller.notifications.deliverer import DELIVERED
 from controller.notifications.payloads import FORMS
 from controller.notifications.posts import Target
 from controller.runtime.result import Done, Result
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from controller.api.conditions import Condition
     from controller.api.meta import ObjectKey, Resource
     from controller.notifications.box import Box
-    from controller.notifications.courier import Courier
+    from controller.notifications.deliverer import Deliverer
     from controller.notifications.outbox import Outbox
 
 _MOST_TEST: Final = 253
@@ -42,7 +42,7 @@ class FlagProviderReconciler:
     newest: Callable[[ObjectKey], Awaitable[Mapping[str, Any]]]
     """The status of a provider as the API server has it now. Raises Failed."""
     outbox: Outbox
-    courier: Courier
+    deliverer: Deliverer
     instance: str
     """The name of this replica."""
     allow_local: bool
@@ -59,9 +59,9 @@ class FlagProviderReconciler:
             target = await self._target(resource)
         except Setback as setback:
             if not isinstance(setback, Failed):
-                self.courier.shut(resource.key)
+                self.deliverer.shut(resource.key)
             return Result.of(setback, status=box.status(), details=self._last(resource))
-        self.courier.use(resource.key, target)
+        self.deliverer.use(resource.key, target)
         return Result(
             Done(f"alerts are sent by {target.spec.type}"),
             status=box.status(),
@@ -70,13 +70,13 @@ class FlagProviderReconciler:
 
     def forget(self, key: ObjectKey) -> None:
         """What waits goes with it."""
-        self.courier.shut(key)
+        self.deliverer.shut(key)
         self.outbox.forget(key)
 
     def _last(self, resource: Resource) -> tuple[Condition, ...]:
         """What came of the last try, be it one of a leader before us."""
         before = find(resource.status.get("conditions") or (), DELIVERED)
-        return self.courier.last(resource.key) or (() if before is None else (conditions.read(before),))
+        return self.deliverer.last(resource.key) or (() if before is None else (conditions.read(before),))
 
     async def _target(self, resource: Resource) -> Target:
         """As spec and Secret say. Raises Setback."""

@@ -59,7 +59,7 @@ def _is_old(message: Message, now: datetime) -> bool:
 
 @dataclass(slots=True)
 class Pace:
-    """How fast one provider is told: a burst, then a steady rate. `now`: seconds of a clock that does not
+    """How fast one provider is reported: a burst, then a steady rate. `now`: seconds of a clock that does not
     jump.
     """
 

@@ -32,7 +32,7 @@ def _spec_of(resource: Resource | None) -> object:
     return None if resource is None else (resource.uid, resource.generation)
 
 
-def _told(cache: Cache, change: Change) -> Iterable[ObjectKey]:
+def _chosen(cache: Cache, change: Change) -> Iterable[ObjectKey]:
     """The providers that an alert names, and named before."""
     del cache
     return {
@@ -47,7 +47,7 @@ FLAG_PROVIDERS: Final = Reconciles(
     FLAG_PROVIDER,
     wakes=(
         Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
-        Watch(frozenset({alert.KIND}), changed=_spec_of, keys=_told),
+        Watch(frozenset({alert.KIND}), changed=_spec_of, keys=_chosen),
     ),
     indexes=(BY_SECRET,),
 )

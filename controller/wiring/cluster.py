@@ -164,7 +164,7 @@ async def open_controller(
             proxies,
             secrets,
             admission,
-            notifying.courier,
+            notifying.deliverer,
         )
 
 

@@ -1,4 +1,4 @@
-"""Who is told, joined: the sink of Events, the reconciler of providers, and what delivers."""
+"""Notifications, joined: the sink of Events, the reconciler of providers, and what delivers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controller.api.kinds import FLAG_PROVIDER
-from controller.notifications.courier import Courier
+from controller.notifications.deliverer import Deliverer
 from controller.notifications.outbox import Outbox
 from controller.notifications.posting import Poster
 from controller.notifications.provider_reconciler import FlagProviderReconciler
@@ -30,7 +30,7 @@ class Notifying:
     """The parts that others need."""
 
     outbox: Outbox
-    courier: Courier
+    deliverer: Deliverer
     providers: FlagProviderReconciler
 
 
@@ -46,7 +46,7 @@ async def open_notifying(
     poster = Poster(now, allow_local=settings.allow_local_providers)
     stack.push_async_callback(poster.close)
     outbox = Outbox(objects, now, wake)
-    courier = Courier(
+    deliverer = Deliverer(
         outbox,
         poster,
         objects,
@@ -54,7 +54,7 @@ async def open_notifying(
         now=now,
         clock=asyncio.get_running_loop().time,
         random=random.random,
-        told=metrics.alerted,
+        count=metrics.alerted,
     )
 
     async def newest(key: ObjectKey) -> Mapping[str, Any]:
@@ -62,6 +62,6 @@ async def open_notifying(
         return (body or {}).get("status") or {}
 
     providers = FlagProviderReconciler(
-        cluster.secret, newest, outbox, courier, settings.identity, settings.allow_local_providers
+        cluster.secret, newest, outbox, deliverer, settings.identity, settings.allow_local_providers
     )
-    return Notifying(outbox, courier, providers)
+    return Notifying(outbox, deliverer, providers)

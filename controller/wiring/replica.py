@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from controller.api.kinds import ResourceType
     from controller.configurations.dead_proxies import ProxyFollower
     from controller.kube.secret_watches import SecretWatches
-    from controller.notifications.courier import Courier
+    from controller.notifications.deliverer import Deliverer
     from controller.runtime.collection import Collector
     from controller.runtime.dispatch import Dispatcher
     from controller.runtime.leadership import Leadership, Role
@@ -64,7 +64,7 @@ class Controller:
     proxies: ProxyFollower
     secrets: SecretWatches
     admission: Admission
-    courier: Courier
+    deliverer: Deliverer
 
     async def work(self) -> None:
         """Learn what is there, then lead whenever the election says so, until cancelled."""
@@ -82,12 +82,12 @@ class Controller:
 
     async def _lead(self) -> None:
         await self.leftovers.remove_artifacts()
-        self.courier.begin()
+        self.deliverer.begin()
         self.dispatcher.wake_all()
         async with asyncio.TaskGroup() as group:
             for loop in self.loops.values():
                 group.create_task(loop.run())
-            group.create_task(self.courier.run())
+            group.create_task(self.deliverer.run())
             group.create_task(forever(self.proxies.look))
             group.create_task(forever(self.leftovers.sweep))
 

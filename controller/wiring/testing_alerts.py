@@ -12,7 +12,7 @@ from controller.api.conditions import FALSE, READY, find
 from controller.api.kinds import FLAG_PROVIDER
 from controller.api.meta import TEST_ALERT, ObjectKey
 from controller.kube.client import Cluster
-from controller.notifications.courier import DELIVERED
+from controller.notifications.deliverer import DELIVERED
 from controller.notifications.messages import test_key
 from controller.runtime.setbacks import Setback
 from controller.wiring.looking import Unreachable

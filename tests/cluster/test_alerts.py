@@ -217,8 +217,8 @@ def test_an_outage_is_one_alert_and_one_recovery_though_all_fail(
         process.start()
         spine.push("off", flags__json=flags(banner="off"))
         listener.wait(lambda event: "1 changed: banner" in event["message"])
-    told = [each for each in listener.received if each.event["reason"] != "Applied"]
-    assert [each.event["severity"] for each in told] == ["error", "info"]
-    assert told[0].key == first.key
+    reported = [each for each in listener.received if each.event["reason"] != "Applied"]
+    assert [each.event["severity"] for each in reported] == ["error", "info"]
+    assert reported[0].key == first.key
     assert {each.key for each in listener.refused} == {first.key}
     assert len({each.key for each in listener.received}) == len(listener.received)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from controller.notifications.box import MOST_CHARACTERS, MOST_PENDING, MOST_RECENT, MOST_TOLD, Box, Told
+from controller.notifications.box import (
+    MOST_CHARACTERS,
+    MOST_PENDING,
+    MOST_RECENT,
+    MOST_REPORTED,
+    Box,
+    Reported,
+)
 from tests.unit.controller.notifications.things import message
 
 
@@ -13,17 +20,17 @@ def test_a_box_is_what_its_status_keeps() -> None:
     box.delivered("one", "2026-01-02T03:04:05Z")
     box.drop("two", "refused")
     box.push(message("three"))
-    box.remember("all/FlagSet/flags", Told(("BuildFailed",), "sha256:1"))
+    box.remember("all/FlagSet/flags", Reported(("BuildFailed",), "sha256:1"))
     box.tested = "t"
     status = {name: value for name, value in box.status().items() if value is not None}
     again = Box.of(status)
     assert again.status() == box.status()
-    assert again.of_subject("all/FlagSet/flags") == Told(("BuildFailed",), "sha256:1")
+    assert again.of_subject("all/FlagSet/flags") == Reported(("BuildFailed",), "sha256:1")
     assert (again.dead, again.last_dead) == (1, "Applied of FlagSet/flags: refused")
 
 
 def test_a_message_that_cannot_be_read_is_left_out() -> None:
-    assert Box.of({"pending": [{"key": "x"}, 7], "told": {"a": 7}}).status()["waiting"] == 0
+    assert Box.of({"pending": [{"key": "x"}, 7], "reported": {"a": 7}}).status()["waiting"] == 0
 
 
 def test_ten_thousand_messages_are_no_more_than_fit_and_the_rest_is_counted() -> None:
@@ -47,12 +54,12 @@ def test_long_messages_are_fewer() -> None:
 
 def test_of_too_many_objects_one_without_an_incident_is_forgotten() -> None:
     box = Box()
-    box.remember("all/FlagSet/bad", Told(("BuildFailed",)))
-    for number in range(MOST_TOLD):
-        box.remember(f"all/FlagSet/{number}", Told((), "d"))
-    assert len(box.told) == MOST_TOLD
-    assert "all/FlagSet/bad" in box.told
-    assert "all/FlagSet/0" not in box.told
+    box.remember("all/FlagSet/bad", Reported(("BuildFailed",)))
+    for number in range(MOST_REPORTED):
+        box.remember(f"all/FlagSet/{number}", Reported((), "d"))
+    assert len(box.reported) == MOST_REPORTED
+    assert "all/FlagSet/bad" in box.reported
+    assert "all/FlagSet/0" not in box.reported
 
 
 def test_what_was_delivered_lately_is_not_taken_again() -> None:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 def test_a_failure_with_changing_texts_is_told_once_and_so_is_its_end() -> None:
     desk = Desk(alert())
-    told = desk.accept(*(failed(message=f"request {number} failed") for number in range(50)))
-    assert told == ["BuildFailed"]
+    reported = desk.accept(*(failed(message=f"request {number} failed") for number in range(50)))
+    assert reported == ["BuildFailed"]
     assert desk.accept(event("Recovered"), event("Recovered")) == ["BuildFailed", "Recovered"]
     assert [each.state for each in desk.box.pending.values()] == ["failing", "recovered"]
 
@@ -115,7 +115,7 @@ def test_whatever_goes_wrong_an_event_is_accepted(caplog: pytest.LogCaptureFixtu
 
     desk.outbox.wake = fail
     desk.outbox.accept(event("Applied"))
-    assert "an Event cannot be told" in caplog.text
+    assert "an Event cannot be matched with alerts" in caplog.text
 
 
 # -- what no Event told --------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_an_object_that_is_deleted_ends_its_incident() -> None:
     desk.accept(failed())
     desk.objects.forget(ObjectKey("FlagSet", "shop", "flags"))
     assert desk.waiting() == ["BuildFailed", "Deleted"]
-    assert desk.box.told == {}
+    assert desk.box.reported == {}
 
 
 def test_an_object_that_was_deleted_while_nobody_led_ends_its_incident() -> None:
@@ -183,8 +183,8 @@ def test_content_that_nobody_told_of_is_told_by_the_next_leader() -> None:
     learn(desk, flag_set(digest="sha256:2", version="2"))
     again = desk.restart()
     assert again.compare() == ["Succeeded"]
-    (told,) = again.box.pending.values()
-    assert told.metadata["flagstaff.dev/revision"] == "main@sha256:2"
+    (reported,) = again.box.pending.values()
+    assert reported.metadata["flagstaff.dev/revision"] == "main@sha256:2"
     assert again.restart().compare() == ["Succeeded"]
 
 
@@ -212,4 +212,4 @@ def test_what_an_alert_that_is_gone_told_is_forgotten() -> None:
     before.objects.forget(ObjectKey("FlagAlert", "shop", "all"))
     desk = before.restart()
     desk.compare()
-    assert desk.box.told == {}
+    assert desk.box.reported == {}

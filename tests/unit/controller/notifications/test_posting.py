@@ -85,8 +85,8 @@ async def test_of_a_long_answer_little_is_read_and_one_clean_line_told() -> None
     ],
 )  # fmt: skip
 async def test_a_pause_that_is_asked_for_is_read(header: str, seconds: float) -> None:
-    told = f"HTTP/1.1 429 X\r\nRetry-After: {header}\r\nContent-Length: 0\r\n\r\n".encode()
-    async with server(told) as (url, _):
+    reported = f"HTTP/1.1 429 X\r\nRetry-After: {header}\r\nContent-Length: 0\r\n\r\n".encode()
+    async with server(reported) as (url, _):
         assert (await ask(url)).retry_after == seconds
 
 

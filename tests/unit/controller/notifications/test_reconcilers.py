@@ -26,7 +26,7 @@ ADDRESS = "https://hooks.example.com/x"
 
 
 class Routes:
-    """What a courier is told."""
+    """What a deliverer is reported."""
 
     def __init__(self) -> None:
         self.used: dict[ObjectKey, Target] = {}
@@ -150,8 +150,8 @@ async def test_the_box_is_read_from_the_api_server_and_not_from_memory() -> None
 
 
 async def test_what_came_of_the_last_try_stays_after_a_restart() -> None:
-    told = {"type": "Delivered", "status": "True", "reason": "Succeeded", "message": "m"}
-    result = await Around().reconcile(spec(address=ADDRESS), status={"conditions": [told]})
+    reported = {"type": "Delivered", "status": "True", "reason": "Succeeded", "message": "m"}
+    result = await Around().reconcile(spec(address=ADDRESS), status={"conditions": [reported]})
     assert [(each.type, each.status) for each in result.details] == [("Delivered", "True")]
 
 
@@ -173,7 +173,7 @@ async def test_an_alert_says_whether_anybody_is_told() -> None:
     assert result.kind == "success"
     desk.objects.learn(replace(desk.provider, spec={"suspend": True}, resource_version="2"))
     result = await reconciler.reconcile(alert(), NOW)
-    assert getattr(result.outcome, "message", "") == "FlagProvider chat is suspended; nobody is told"
+    assert getattr(result.outcome, "message", "") == "FlagProvider chat is suspended; no alert is sent"
     desk.objects.forget(CHAT)
     with pytest.raises(Waiting, match="FlagProvider chat not found"):
         await reconciler.reconcile(alert(), NOW)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from controller.api.provider import FlagProviderSpec
-from controller.notifications.courier import Courier
+from controller.notifications.deliverer import Deliverer
 from controller.notifications.posting import Answer
 from controller.notifications.posts import Target
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, event, failed
@@ -24,7 +24,7 @@ TARGET = Target(FlagProviderSpec(type="generic", address="https://x.example.com/
 
 @dataclass
 class Server:
-    """Answers as it is told, then with 200."""
+    """Answers as it is reported, then with 200."""
 
     answers: list[Answer] = field(default_factory=list)
     posts: list[Post] = field(default_factory=list)
@@ -42,12 +42,12 @@ class Server:
 
 
 class Office:
-    """A courier over a desk; the provider's status is written whenever it asks for that, as the loop does."""
+    """A deliverer over a desk; the provider's status is written whenever it asks for that, as the loop does."""
 
     def __init__(self, desk: Desk, server: Server) -> None:
         self.desk, self.server, self.written = desk, server, 0
         self.results: list[tuple[str, str]] = []
-        self.courier = Courier(
+        self.deliverer = Deliverer(
             desk.outbox, server, desk.objects, self, lambda: NOW, asyncio.get_running_loop().time, lambda: 1.0,
             lambda kind, result: self.results.append((kind, result)),
         )  # fmt: skip
@@ -73,8 +73,8 @@ class Office:
 @contextlib.asynccontextmanager
 async def office(server: Server) -> AsyncIterator[Office]:
     found = Office(Desk(alert()), server)
-    task = asyncio.create_task(found.courier.run())
-    found.courier.use(CHAT, TARGET)
+    task = asyncio.create_task(found.deliverer.run())
+    found.deliverer.use(CHAT, TARGET)
     await asyncio.sleep(0)
     yield found
     task.cancel()
@@ -87,7 +87,7 @@ async def test_what_is_accepted_is_delivered_in_its_order_and_counted() -> None:
         found.desk.accept(event("Applied"), failed(), event("Recovered"))
         await found.until(3)
         assert found.results == [("generic", "delivered")] * 3
-        assert [each.type + each.status for each in found.courier.last(CHAT)] == ["DeliveredTrue"]
+        assert [each.type + each.status for each in found.deliverer.last(CHAT)] == ["DeliveredTrue"]
         assert found.desk.box.status()["waiting"] == 0
     assert len(set(server.keys())) == 3
 
@@ -97,7 +97,7 @@ async def test_a_server_that_refuses_is_asked_again_with_the_same_key_and_nothin
     async with office(server) as found:
         found.desk.accept(event("Applied"), event("NewArtifact"))
         await found.until(1)
-        (said,) = found.courier.last(CHAT)
+        (said,) = found.deliverer.last(CHAT)
         assert (said.status, said.reason, said.message) == ("False", "DeliveryFailed", "status 503")
         await found.until(3)
     first, again, second = server.keys()
@@ -119,7 +119,7 @@ async def test_another_address_is_tried_at_once() -> None:
     async with office(server) as found:
         found.desk.accept(event("Applied"))
         await found.until(1)
-        found.courier.use(CHAT, replace(TARGET, address="https://y.example.com/"))
+        found.deliverer.use(CHAT, replace(TARGET, address="https://y.example.com/"))
         await found.until(2)
     assert [each.url for each in server.posts] == ["https://x.example.com/", "https://y.example.com/"]
 
@@ -127,19 +127,19 @@ async def test_another_address_is_tried_at_once() -> None:
 async def test_a_provider_that_cannot_be_used_is_told_later() -> None:
     server = Server()
     async with office(server) as found:
-        found.courier.shut(CHAT)
+        found.deliverer.shut(CHAT)
         found.desk.accept(event("Applied"))
         await asyncio.sleep(0.01)
         assert server.posts == []
-        found.courier.use(CHAT, TARGET)
+        found.deliverer.use(CHAT, TARGET)
         await found.until(1)
 
 
 async def test_at_the_end_what_is_under_way_ends_well_and_is_written() -> None:
     server = Server(hold=asyncio.Event())
     found = Office(Desk(alert()), server)
-    task = asyncio.create_task(found.courier.run())
-    found.courier.use(CHAT, TARGET)
+    task = asyncio.create_task(found.deliverer.run())
+    found.deliverer.use(CHAT, TARGET)
     await asyncio.sleep(0)
     found.desk.accept(event("Applied"), event("NewArtifact"))
     while not server.posts:  # noqa: ASYNC110 - as above
@@ -171,5 +171,5 @@ async def test_what_is_suspended_meanwhile_is_sent_no_more_until_it_is_resumed()
         await asyncio.sleep(0.01)
         assert len(server.posts) == 1
         found.desk.objects.learn(replace(resource, resource_version="101"))
-        found.courier.use(CHAT, TARGET)
+        found.deliverer.use(CHAT, TARGET)
         await found.until(2)

@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 DELIVERED: Final = "Delivered"
 """A detail of a FlagProvider: whether its last message arrived; not there before there was one."""
 SETTLE: Final = 5.0
-"""Seconds from the beginning of our lead until objects are compared with what was told of them: by then the
-watches brought what the leader before us wrote.
+"""Seconds from the beginning of our lead until objects are compared with what was reported of them: by then
+the watches brought what the leader before us wrote.
 """
 WRITE_LATER: Final = 1.0
 """Seconds until a delivery is written while more is to be delivered: several are one write then."""
@@ -64,7 +64,7 @@ class _Route:
 
 
 @dataclass(slots=True)
-class Courier:
+class Deliverer:
     """Works while this replica leads."""
 
     outbox: Outbox
@@ -76,7 +76,7 @@ class Courier:
     """Seconds; does not jump."""
     random: Callable[[], float]
     """From 0 to 1."""
-    told: Callable[[str, str], None]
+    count: Callable[[str, str], None]
     """Given the type and the result of each try."""
     _routes: dict[ObjectKey, _Route] = field(default_factory=dict)
     _resting: bool = False
@@ -190,17 +190,17 @@ class Courier:
         type_ = route.target.spec.type
         if isinstance(result, Again):
             route.failures += 1
-            self.told(type_, "failed")
+            self.count(type_, "failed")
             log.warning("an alert is sent again: %s", answer.text, extra=about(key))
             self._note(key, route, Condition(DELIVERED, FALSE, "DeliveryFailed", answer.text))
             return result.delay
         if isinstance(result, Dead):
-            self.told(type_, "dead")
+            self.count(type_, "dead")
             log.warning("an alert is not sent any more: %s", result.why, extra=about(key))
             box.drop(message.key, result.why)
             route.last = Condition(DELIVERED, FALSE, "MessageRefused", result.why)
         else:
-            self.told(type_, "delivered")
+            self.count(type_, "delivered")
             box.delivered(message.key, now.strftime("%Y-%m-%dT%H:%M:%SZ"))
             route.last = Condition(DELIVERED, TRUE, "Succeeded", "the last message was delivered")
         route.failures = 0
