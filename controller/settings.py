@@ -116,6 +116,10 @@ class ControllerSettings(BaseSettings):
         description="PEM certificate of --admission-port, read again when it changes (default: made by us)",
     )
     admission_key: str = Field(default="", description="private key of --admission-cert")
+    admission_client_ca: str = Field(
+        default="",
+        description="CAs that must have issued the API server's certificate (default: none needed)",
+    )
     evaluator_image: str = Field(default=IMAGE, description="image of injected evaluators")
     proxy_address: str = Field(
         default="",

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 class ServedCertificate:
     """Certificate and key in one file of `folder`, so that both change at once. Raises OSError."""
 
-    def __init__(self, folder: Path, first: Certificates) -> None:
+    def __init__(self, folder: Path, first: Certificates, client_ca: str | None = None) -> None:
+        """`client_ca`: a file of authorities, one of which must have issued the caller's certificate."""
         self._file = folder / "server.pem"
         self._write(first)
-        self.tls = TlsFiles(self._file, self._file)
+        self.tls = TlsFiles(self._file, self._file, client_ca)
 
     def replace(self, certificates: Certificates) -> None:
         """Serve these to whoever connects from now on."""

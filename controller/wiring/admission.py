@@ -67,13 +67,13 @@ async def open_admission(
 ) -> AsyncIterator[Admission]:
     """The port for as long as the block lasts. Raises OSError where it or a certificate cannot be had."""
     with tempfile.TemporaryDirectory(prefix="flagstaff-admission-") as folder:
-        keeper = None
+        keeper, callers = None, settings.admission_client_ca or None
         if settings.admission_cert:
-            files = TlsFiles(settings.admission_cert, settings.admission_key)
+            files = TlsFiles(settings.admission_cert, settings.admission_key, callers)
         else:
             names = _names(settings.namespace)
             # One that nobody trusts yet: the port is open before the cluster is asked.
-            served = ServedCertificate(Path(folder), renewed(None, names, now()))
+            served = ServedCertificate(Path(folder), renewed(None, names, now()), callers)
             store = AdmissionObjects(cluster, settings.namespace)
             keeper = Keeper(store, served.replace, names, lambda: role.leading, now)
             files = served.tls

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trustme
 
 from controller.api.configuration import KIND
 from tests.clients.evaluator import evaluator
@@ -240,17 +241,38 @@ def test_the_certificate_is_of_the_authority_in_the_secret_and_a_lost_one_is_mad
 ) -> None:
     before = authorities(admitting.plane)
     context = ssl.create_default_context(cadata=before.decode())
-    for each in admitting.replicas:
-        connection = http.client.HTTPSConnection("127.0.0.1", each.admission, context=context, timeout=10)
-        connection.request("POST", "/inject", b"nonsense")
-        assert connection.getresponse().status == 400
-        connection.close()
+    assert [posted(each, context) for each in admitting.replicas] == [400, 400]
     admitting.plane.kubectl("patch", "secret", "-n", "flagstaff-system", "flagstaff-admission",
                             "--type=json", "-p", '[{"op":"remove","path":"/data"}]')  # fmt: skip
     within(lambda: authorities(admitting.plane) not in {b"", before})
     within(lambda: trusted(admitting.plane) == authorities(admitting.plane))
     within(partial(admitted, shop))
     assert Api(admitting.plane).find(SECRET)["type"] == "Opaque"
+
+
+def test_with_a_client_authority_nobody_else_is_answered(
+    spare: Plane, admitting: Admitting, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.crt")
+    words = ("--lease-name", "closed", "--admission-client-ca", str(tmp_path / "ca.crt"))
+    with controller(spare, tmp_path / "closed", *words, name="closed") as closed:
+        within(partial(serving, closed), closed.said)
+        context = ssl.create_default_context(cadata=authorities(admitting.plane).decode())
+        with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
+            posted(closed, context)
+        authority.issue_cert("apiserver").configure_cert(context)
+        assert posted(closed, context) == 400
+
+
+def posted(replica: ControllerProcess, context: ssl.SSLContext) -> int:
+    """The status of the answer to what is no review."""
+    connection = http.client.HTTPSConnection("127.0.0.1", replica.admission, context=context, timeout=10)
+    try:
+        connection.request("POST", "/inject", b"nonsense")
+        return connection.getresponse().status
+    finally:
+        connection.close()
 
 
 def test_what_is_deployed_may_be_applied_again_without_losing_certificates(admitting: Admitting) -> None:
