@@ -13,7 +13,7 @@ from controller.api.fields import Interval, LocalReference, Model, Timeout
 KIND: Final = "FlagSource"
 PLURAL: Final = "flagsources"
 DEFAULT_BRANCH: Final = "main"
-PROVIDERS: Final = ("git", "oci")
+PROVIDERS: Final = ("git", "oci", "bucket")
 """Fields of the spec of which each configures one provider."""
 
 _Short = Annotated[str, Field(min_length=1, max_length=255)]
@@ -77,6 +77,20 @@ class OciSpec(Model):
     insecure: bool = False
 
 
+class BucketSpec(Model):
+    """Objects in S3 or what speaks its protocol, Google Cloud Storage or Azure Blob Storage."""
+
+    provider: Literal["generic", "aws", "gcp", "azure"] = "generic"
+    bucket_name: _Short
+    endpoint: Annotated[str, Field(max_length=2048)] = ""
+    region: Annotated[str, Field(max_length=255)] = ""
+    prefix: Annotated[str, Field(max_length=1024)] = ""
+    insecure: bool = False
+    secret_ref: LocalReference | None = None
+    cert_secret_ref: LocalReference | None = None
+    proxy_secret_ref: LocalReference | None = None
+
+
 class FlagSourceSpec(Model):
     """What the user asks for."""
 
@@ -86,6 +100,7 @@ class FlagSourceSpec(Model):
     ignore: Annotated[str, Field(max_length=65536)] | None = None
     git: GitSpec | None = None
     oci: OciSpec | None = None
+    bucket: BucketSpec | None = None
 
     @model_validator(mode="after")
     def _has_one_provider(self) -> Self:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 from controller.flagsets.compose import FailurePolicy
 from controller.flagsets.provenance import ProvenanceDetail
+from controller.runtime.setbacks import Stalled
+from controller.sources.bucket.place import is_bucket, parse_url
 from controller.wiring.options import LocalOptions
 from evaluator.flags.model import Bucketing
 
@@ -25,8 +28,9 @@ def add_build_arguments(parser: argparse.ArgumentParser, *, source: str, referen
     parser.add_argument(
         "--path", action="append", default=[], metavar="P", dest="paths",
         help="a file, folder or glob of definitions; repeat for layers, base first "
-        "(default: the top folder, without those in it)",
+        "(default: the top folder, without those in it; of a bucket the prefix)",
     )  # fmt: skip
+    add_store_arguments(parser)
     add_lenient_argument(parser)
     parser.add_argument(
         "--failure-policy", choices=[policy.value for policy in FailurePolicy], default="PerFlag",
@@ -36,6 +40,16 @@ def add_build_arguments(parser: argparse.ArgumentParser, *, source: str, referen
         "--bucketing", choices=[generation.value for generation in Bucketing], default="v2",
         help="generation of fractional (default v2, as in flagd) for a flag set that does not name its own",
     )  # fmt: skip
+
+
+def add_store_arguments(parser: argparse.ArgumentParser) -> None:
+    """--endpoint and --region."""
+    parser.add_argument(
+        "--endpoint", metavar="URL",
+        help="the store of an s3:// bucket that is not in AWS, or another one of gs:// and az://; http:// is "
+        "taken as it stands",
+    )  # fmt: skip
+    parser.add_argument("--region", metavar="NAME", help="the region of an s3:// bucket")
 
 
 def add_insecure_argument(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +70,9 @@ def local_options(arguments: argparse.Namespace) -> LocalOptions:
     return LocalOptions(
         source=arguments.source,
         reference=committed_reference(arguments.ref),
-        paths=tuple(arguments.paths) or (".",),
+        endpoint=arguments.endpoint,
+        region=arguments.region,
+        paths=tuple(arguments.paths) or (_default_path(arguments.source),),
         insecure=arguments.insecure,
         interval=getattr(arguments, "interval", 10.0),
         lenient=arguments.lenient,
@@ -67,6 +83,15 @@ def local_options(arguments: argparse.Namespace) -> LocalOptions:
         provenance=ProvenanceDetail(getattr(arguments, "provenance", ProvenanceDetail.FULL)),
         prune_guard=getattr(arguments, "prune_guard", False),
     )
+
+
+def _default_path(source: str) -> str:
+    """Keys stay whole in a bucket's artifact, so its prefix is where definitions are."""
+    if not is_bucket(source):
+        return "."
+    with contextlib.suppress(Stalled):
+        return parse_url(source).prefix or "."
+    return "."
 
 
 def committed_reference(text: str | None) -> str | None:

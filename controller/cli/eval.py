@@ -30,7 +30,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add_build_arguments(
         parser,
-        source="a folder, whose files are read as they are on disk, a Git URL, or oci://HOST/REPOSITORY:TAG",
+        source="a folder, whose files are read as they are on disk, a Git URL, oci://HOST/REPOSITORY:TAG, or "
+        "a bucket: s3://BUCKET/PREFIX",
         reference="read a commit instead: a branch, tag:NAME, semver:RANGE, name:refs/…, commit:SHA, or HEAD "
         "(default: the files on disk; of a URL, the repository's own branch)",
     )

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from controller.api.provenance import SUBJECT
-from controller.cli.arguments import add_insecure_argument, add_lenient_argument, committed_reference
+from controller.cli.arguments import (
+    add_insecure_argument,
+    add_lenient_argument,
+    add_store_arguments,
+    committed_reference,
+)
 from controller.cli.problems import as_json, as_sarif, failures, summary
 from controller.cli.revisions import announce
 from controller.flagsets.layers import PathRefused, fixed_prefix, select
@@ -64,9 +69,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--source", metavar="SOURCE",
-        help="check what a Git URL or oci://HOST/REPOSITORY:TAG holds instead of files on disk",
+        help="check what a Git URL, oci://HOST/REPOSITORY:TAG or s3://BUCKET/PREFIX holds instead of files "
+        "on disk",
     )  # fmt: skip
     add_insecure_argument(parser)
+    add_store_arguments(parser)
     add_lenient_argument(parser)
     parser.add_argument(
         "--output", choices=["text", "json", "sarif"], default="text", help="how to print (default text)"
@@ -172,7 +179,14 @@ def _files(arguments: argparse.Namespace) -> Files:
         return OnDisk()
     paths = tuple(arguments.layers or arguments.documents)
     reference = committed_reference(arguments.ref)
-    options = LocalOptions(arguments.source or ".", reference, paths, insecure=arguments.insecure)
+    options = LocalOptions(
+        arguments.source or ".",
+        reference,
+        paths,
+        insecure=arguments.insecure,
+        endpoint=arguments.endpoint,
+        region=arguments.region,
+    )
     return asyncio.run(_committed(options))
 
 

@@ -33,13 +33,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     add_build_arguments(
         parser,
-        source="a Git repository: a path, or a file, https or ssh URL; or oci://HOST/REPOSITORY:TAG",
+        source="a Git repository: a path, or a file, https or ssh URL; or oci://HOST/REPOSITORY:TAG; or a "
+        "bucket: s3://BUCKET/PREFIX, gs://… or az://…",
         reference="branch (default: the repository's own), or tag:NAME, semver:RANGE, name:refs/…, "
         "commit:SHA; of an artifact tag:NAME, semver:RANGE, digest:SHA",
     )
     parser.add_argument(
         "--interval", type=seconds, default=10.0, metavar="TIME",
-        help="how often to look for new commits in a remote; a local repository is watched (default 10s)",
+        help="how often to look for what is new in a remote or a bucket; a local repository is watched "
+        "(default 10s)",
     )  # fmt: skip
     for name, default, what in (
         ("--port", 8013, "gRPC (flagd.evaluation)"),

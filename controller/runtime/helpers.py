@@ -132,8 +132,9 @@ class Helpers:
 def _lost(status: int) -> Exception:
     if status == -signal.SIGXCPU:
         return LimitExceededError(helper.CPU_TIME)
-    if status == -signal.SIGKILL:
-        # Nobody but the kernel kills a helper whose caller still waits.
+    if status in {-signal.SIGKILL, -signal.SIGABRT}:
+        # Nobody but the kernel kills a helper whose caller still waits, and a library in Rust that is refused
+        # memory ends its process.
         return LimitExceededError(helper.MEMORY)
     how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
     return HelperLostError(f"a helper process ended with {how}")

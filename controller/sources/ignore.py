@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+FILE: Final = ".sourceignore"
+_LONGEST: Final = 65_536
+"""Bytes, as of `spec.ignore`."""
 ALWAYS: Final = (".git/", ".gitignore", ".gitmodules", ".gitattributes")
 DEFAULT: Final = (
     "*.jpg", "*.jpeg", "*.gif", "*.png", "*.wmv", "*.flv", "*.tar.gz", "*.zip",
@@ -33,6 +36,26 @@ def matcher(patterns: str | None, place: str) -> Callable[[str], bool]:
     names `place`.
     """
     return _compiled(patterns, place).match_file
+
+
+def patterns_of(folder: Path, patterns: str | None) -> str | None:
+    """The patterns of a source's own `.sourceignore`, if it has one, and below them `patterns`, which so have
+    the last word. Raises Stalled InvalidIgnore, OSError.
+    """
+    try:
+        content = (folder / FILE).read_bytes()
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return patterns
+    if len(content) > _LONGEST:
+        raise Stalled("InvalidIgnore", f"{FILE}: longer than {_LONGEST} bytes")
+    try:
+        text = content.decode()
+        _compiled(text, FILE)
+    except UnicodeDecodeError:
+        raise Stalled("InvalidIgnore", f"{FILE}: not UTF-8 text") from None
+    except Stalled as stalled:
+        raise Stalled("InvalidIgnore", stalled.message) from None
+    return f"{text}\n{patterns or ''}"
 
 
 def remove_ignored(folder: Path, patterns: str | None) -> None:

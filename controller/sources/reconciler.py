@@ -21,7 +21,7 @@ from controller.runtime.events import Occurrence
 from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Setback, Stalled
 from controller.sources.freshness import Freshness, LookSchedule
-from controller.sources.ignore import not_ignored, remove_ignored
+from controller.sources.ignore import not_ignored, patterns_of, remove_ignored
 from controller.sources.provider import Look
 from controller.sources.temporary import TemporaryFolder
 
@@ -156,8 +156,9 @@ class SourceReconciler:
             fetched = await provider.fetch(revision, folder, verifier)
             if verifier is not None:
                 await verifier.verify(fetched.revision, fetched.manifest)
-            await asyncio.to_thread(remove_ignored, folder, spec.ignore)
-            skipped = not_ignored(fetched.skipped, spec.ignore)
+            ignored = await asyncio.to_thread(patterns_of, folder, spec.ignore)
+            await asyncio.to_thread(remove_ignored, folder, ignored)
+            skipped = not_ignored(fetched.skipped, ignored)
             await asyncio.to_thread(write_skipped, folder, skipped)
             archive = await asyncio.to_thread(pack, folder)
         artifact = await asyncio.to_thread(

@@ -48,6 +48,7 @@ from controller.runtime.metrics import Metrics
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.watch_health import WatchHealth
 from controller.runtime.watches import indexes_of
+from controller.sources.bucket.factory import BucketFactory
 from controller.sources.git.factory import GitFactory
 from controller.sources.hosts import Hosts
 from controller.sources.leftovers import Leftovers
@@ -230,7 +231,7 @@ def _providers(settings: ControllerSettings, cluster: Cluster) -> dict[str, Prov
         hosts=hosts,
     )
     oci = OciFactory(cluster.secret, authors=settings.provenance is ProvenanceDetail.FULL, hosts=hosts)
-    return {"git": git, "oci": oci}
+    return {"git": git, "oci": oci, "bucket": BucketFactory(cluster.secret, hosts)}
 
 
 def _secret_watches(cluster: Cluster, objects: Cache, health: WatchHealth) -> SecretWatches:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controller.artifacts.archive import pack, unpack
 from controller.artifacts.durable import as_failed
+from controller.runtime.setbacks import Stalled
+from controller.sources import ignore
+from controller.sources.bucket.place import is_bucket
 from controller.sources.git.provider import open_source
 from controller.sources.oci import SCHEME
 from controller.sources.temporary import TemporaryFolder
@@ -39,13 +43,27 @@ async def opened(options: LocalOptions) -> AsyncIterator[tuple[LocalProvider, Pa
 
 @contextlib.asynccontextmanager
 async def _source(options: LocalOptions) -> AsyncIterator[LocalProvider]:
+    if is_bucket(options.source):
+        if options.reference is not None:
+            raise Stalled("InvalidReference", "--ref: a bucket has no branches and tags; leave it out")
+        # Whoever follows a repository does not wait for what follows buckets.
+        module = await asyncio.to_thread(import_module, "controller.sources.bucket.command_line")
+        yield module.open_bucket(
+            options.source,
+            os.environ,
+            endpoint=options.endpoint,
+            region=options.region,
+            interval=options.interval,
+        )
+        return
     if not is_artifact(options.source):
         yield open_source(
             options.source,
             reference=options.reference,
             mirror_root=Path(),
             interval=options.interval,
-            paths=options.paths,
+            # What the source itself says is to be ignored is needed whatever the paths are.
+            paths=(*options.paths, ignore.FILE) if options.paths else (),
         )
         return
     # The HTTP client takes long to load, and a Git repository never needs it.

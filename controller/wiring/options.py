@@ -36,3 +36,7 @@ class LocalOptions:
     """Refuse a revision that removes flags in bulk, instead of warning about it."""
     state_dir: Path | None = None
     """Where mirror, artifacts and applied objects outlive the process; None: a temporary folder."""
+    endpoint: str | None = None
+    """Of a bucket: the URL of its store."""
+    region: str | None = None
+    """Of a bucket."""

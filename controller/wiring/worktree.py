@@ -12,6 +12,7 @@ from controller.artifacts.skipped import too_large
 from controller.flagsets.compose import Composition, Provenance, compose
 from controller.flagsets.layers import PathRefused, fixed_prefix, normalise, select
 from controller.runtime.setbacks import Failed, Stalled
+from controller.sources.bucket.place import is_bucket
 from controller.sources.git.git_url import parse_location
 from controller.sources.limits import TreeLimits
 from controller.wiring.advice import with_advice
@@ -40,7 +41,7 @@ class WorkingTree:
 
 def working_tree_of(source: str) -> Path | None:
     """The folder that `source` names, unless it is a remote or a bare repository. Raises Setback."""
-    path = parse_location(source).path
+    path = None if is_bucket(source) else parse_location(source).path
     if path is None:
         return None
     folder = path.expanduser()

@@ -19,6 +19,7 @@ OURS: Final = "flagstaff.dev/v1beta1"
 VERSIONS: Final = ("v1alpha1", "v1alpha2", "v1beta1")
 FLAGS: Final = {"flags": {"a": {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}}}
 GIT: Final = {"url": "https://git.example.com/flags.git"}
+BUCKET: Final = {"bucketName": "flags", "endpoint": "minio.example.com"}
 SOURCE: Final = {"interval": "1m", "git": GIT}
 SET: Final = {"sourceRef": {"kind": "FlagSource", "name": "flags"}}
 HOOK: Final = {"type": "github", "secretRef": {"name": "hook"}, "resources": [{"name": "*"}]}
@@ -84,6 +85,10 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
     "a day": ("FlagSource", {**SOURCE, "interval": "1d"}, r"spec\.interval.*should match"),
     "hours to wait": ("FlagSource", {**SOURCE, "timeout": "1h"}, r"spec\.timeout.*should match"),
     "no provider": ("FlagSource", {"interval": "1m"}, r"spec: .*set exactly one of"),
+    "two providers": ("FlagSource", {**SOURCE, "bucket": BUCKET}, r"spec: .*set exactly one of"),
+    "no store": ("FlagSource", {"interval": "1m", "bucket": {"bucketName": "x"}}, r"endpoint is required"),
+    "a strange store": ("FlagSource", {"interval": "1m", "bucket": {**BUCKET, "provider": "ftp"}}, r"supported values: \"generic\""),
+    "a store in plain text": ("FlagSource", {"interval": "1m", "bucket": {**BUCKET, "endpoint": "http://h"}}, r"needs insecure"),
     "scp's spelling": ("FlagSource", {**SOURCE, "git": {"url": "git@host:x"}}, r"spec\.git\.url.*write ssh://"),
     "a password": ("FlagSource", {**SOURCE, "git": {"url": "https://me:secret@host/x"}}, r"must not hold a password"),
     "no full name": ("FlagSource", {**SOURCE, "git": {**GIT, "ref": {"name": "main"}}}, r"spec\.git\.ref\.name.*should match"),

@@ -16,11 +16,14 @@ import pytest
 import trustme
 
 from controller.artifacts.archive import unpack
-from tests.cluster.objects import condition, flag_source, flags, secret
+from tests.cluster.objects import condition, flag_set, flag_source, flags, manifest, secret
 from tests.cluster.patience import within
 from tests.git_http import git_server, http_proxy
 from tests.git_ssh import ssh_host
 from tests.repositories import Repository
+from tests.s3 import LOGIN as LOGIN_S3
+from tests.s3 import manifest as bucket_manifest
+from tests.s3 import s3
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -104,6 +107,32 @@ def test_a_certificate_and_a_proxy_in_secrets_open_a_repository(
         space.apply(secret("git", **content), passing, source)
         space.wait_ready("flagsource")
         assert proxy.targets
+
+
+def test_a_bucket_becomes_flags_and_a_changed_object_does_too(space: Namespace, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    trusted = secret("authority", ca__crt=authority.cert_pem.bytes().decode())
+    with s3(tmp_path, tls) as store:
+        store.put(flags___checkout__json=flags(banner="on"), notes__md="of no use", __sourceignore="*.md")
+        bucket = bucket_manifest(store, certSecretRef={"name": "authority"})
+        source = manifest("FlagSource", "flags", {"interval": "1h", "bucket": bucket})
+        space.apply(trusted, secret("bucket", **{**LOGIN_S3, "secretkey": "wrong"}), source)
+        refused = space.wait_reason("flagsource", "AuthenticationFailed")
+        assert "SignatureDoesNotMatch" in condition(refused, "Ready")["message"]
+        space.apply(secret("bucket", **LOGIN_S3), flag_set(paths=["flags"]))
+        before = space.wait_ready("flagsource")["status"]["artifact"]
+        assert before["revision"].startswith("sha256:")
+        space.wait_ready("flagset")
+        looks, downloads = store.listings, store.downloads
+        space.poke_and_wait("flagsource")
+        assert (store.listings, store.downloads) == (looks + 1, downloads)
+        store.put(flags___checkout__json=flags(banner="off"))
+        changed = space.poke_and_wait("flagsource")
+        assert changed["status"]["artifact"]["revision"] != before["revision"]
+        within(lambda: space.served() == {"banner": "off"})
+    assert not any(word in str(changed) + str(space.events()) for word in (LOGIN_S3["secretkey"], "wrong"))
 
 
 @pytest.mark.parametrize(

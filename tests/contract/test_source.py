@@ -1,11 +1,12 @@
 """What every source promises, on the fake, on Git (in place, through a mirror of a folder, and over HTTP) and
-on a container registry.
+on a container registry; and a bucket, which has no branches and tags, as far as the promises are not about them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,6 +15,7 @@ import pytest
 from controller.api.flagsource import LayerSelector, OciReference
 from controller.api.provenance import AUTHOR, SUBJECT
 from controller.runtime.setbacks import Failed, Waiting
+from controller.sources.bucket.command_line import open_bucket
 from controller.sources.git.provider import open_source
 from controller.sources.git.reference import Reference
 from controller.sources.oci.address import parse_address
@@ -27,12 +29,15 @@ from tests.registry.artifacts import flux
 from tests.registry.fixtures import Shelf, registry, shelf
 from tests.registry.front import Answer
 from tests.repositories import Repository
+from tests.s3 import s3
+from tests.sync_sources import S3_KEY, S3_SECRET
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
     from controller.sources.provider import Fetched, Provider, Revision, Verifier
+    from tests.s3 import S3
 
 
 __all__ = ["registry", "shelf"]
@@ -61,8 +66,22 @@ class Place(Protocol):
     def source(self, reference: str | None = None) -> Source: ...
 
 
+class AnyPlace(Protocol):
+    """What holds definitions, in whatever form; it starts empty."""
+
+    algorithm: str
+    empty: str
+    """The reason while it is empty."""
+    gone: str
+    """The reason while it is away."""
+
+    def commit(self, subject: str, branch: str = "main", **files: str) -> str: ...
+    def present(self, there: bool) -> None: ...
+    def source(self, reference: str | None = None) -> Source: ...
+
+
 class FakePlace:
-    algorithm = "sha1"
+    algorithm, empty, gone = "sha1", "EmptyRepository", "RepositoryNotFound"
 
     def __init__(self) -> None:
         self.repository = FakeRepository()
@@ -80,7 +99,7 @@ class FakePlace:
 class GitPlace:
     """A real repository; `location` says how it is reached."""
 
-    algorithm = "sha1"
+    algorithm, empty, gone = "sha1", "EmptyRepository", "RepositoryNotFound"
 
     def __init__(self, root: Path, location: str) -> None:
         self.root = root
@@ -115,7 +134,7 @@ class GitPlace:
 class OciPlace:
     """A repository of a real registry, whose tags are branches and tags alike."""
 
-    algorithm = "sha256"
+    algorithm, empty, gone = "sha256", "EmptyRepository", "RepositoryNotFound"
 
     def __init__(self, shelf: Shelf, connections: Connections) -> None:
         self.shelf = shelf
@@ -159,8 +178,54 @@ class OciPlace:
         return OciProvider(registry, ref, LayerSelector(), 60.0, interval=0.2)
 
 
-@pytest.fixture(params=["fake", "in place", "mirrored", "http", "registry"])
+class BucketPlace:
+    """A real bucket, where a commit is whatever was put last."""
+
+    algorithm, empty, gone = "sha256", "EmptyBucket", "BucketNotFound"
+
+    def __init__(self, store: S3) -> None:
+        self.store = store
+
+    def commit(self, subject: str, branch: str = "main", **files: str) -> str:
+        self.store.put(**files)
+        etags = sorted(
+            f"{path.name} {hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()}\n"
+            for path in self.store.folder.iterdir()
+        )
+        return hashlib.sha256("".join(etags).encode()).hexdigest()
+
+    def present(self, there: bool) -> None:
+        here, away = self.store.folder, self.store.folder.with_name("away")
+        (away if there else here).rename(here if there else away)
+
+    def source(self, reference: str | None = None) -> Source:
+        found = open_bucket("s3://flags", {}, endpoint=self.store.url, interval=0.2)
+        return replace(found, bucket=replace(found.bucket, access=(S3_KEY, S3_SECRET)))
+
+
+PLACES = ["fake", "in place", "mirrored", "http", "registry"]
+
+
+@pytest.fixture(params=PLACES)
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    async with opened(request, tmp_path) as found:
+        yield found
+
+
+@pytest.fixture(params=[*PLACES, "bucket"])
+async def any_place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[AnyPlace]:
+    if request.param != "bucket":
+        async with opened(request, tmp_path) as found:
+            yield found
+        return
+    with s3(tmp_path) as store:
+        yield BucketPlace(store)
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[FakePlace | GitPlace | OciPlace]:
     async with contextlib.AsyncExitStack() as stack:
         if request.param == "fake":
             yield FakePlace()
@@ -213,6 +278,24 @@ async def test_a_fetched_revision_is_its_files_and_its_story(place: Place, tmp_p
     assert told == (revision, "Ada <ada@example.com>", "first")
 
 
+async def test_what_is_put_is_what_is_fetched(any_place: AnyPlace, tmp_path: Path) -> None:
+    before = any_place.commit("first", a__json="1", b__json="2")
+    source = any_place.source()
+    revision = await source.resolve()
+    assert revision.digest.partition(":")[2] == before
+    assert await files(source, revision, tmp_path / "1") == {"a.json": "1", "b.json": "2"}
+    after = any_place.commit("second", a__json="3")
+    revision = await source.resolve()
+    assert revision.digest.partition(":")[2] == after
+    assert await files(source, revision, tmp_path / "2") == {"a.json": "3", "b.json": "2"}
+
+
+async def test_what_did_not_change_is_the_same_revision_to_whoever_looks(any_place: AnyPlace) -> None:
+    any_place.commit("first", a__json="1")
+    source = any_place.source()
+    assert await source.resolve() == await source.resolve() == await any_place.source().resolve()
+
+
 async def test_a_branch_is_followed(place: Place, tmp_path: Path) -> None:
     place.commit("first", a__json="1")
     place.commit("on the side", branch="dev", a__json="side")
@@ -253,15 +336,15 @@ async def test_a_commit_that_never_was_is_gone(place: Place, tmp_path: Path) -> 
     assert setback.value.reason == "RevisionGone"
 
 
-async def test_what_local_mode_follows_is_a_provider(place: Place) -> None:
-    provider: Provider = place.source("main")
+async def test_what_local_mode_follows_is_a_provider(any_place: AnyPlace) -> None:
+    provider: Provider = any_place.source()
     assert provider.shows_every_push
 
 
-async def test_an_empty_repository_is_waited_for(place: Place) -> None:
+async def test_an_empty_place_is_waited_for(any_place: AnyPlace) -> None:
     with pytest.raises(Waiting) as setback:
-        await place.source().resolve()
-    assert setback.value.reason == "EmptyRepository"
+        await any_place.source().resolve()
+    assert setback.value.reason == any_place.empty
 
 
 async def test_a_deleted_branch_fails_and_says_which_there_are(place: Place) -> None:
@@ -283,38 +366,38 @@ async def test_a_force_push_is_followed(place: Place, tmp_path: Path) -> None:
     assert await files(source, await source.resolve(), tmp_path / "2") == {"a.json": "1"}
 
 
-async def test_a_repository_that_vanishes_fails_and_may_come_back(place: Place) -> None:
-    oid = place.commit("first")
-    source = place.source()
+async def test_a_place_that_vanishes_fails_and_may_come_back(any_place: AnyPlace) -> None:
+    oid = any_place.commit("first", a__json="1")
+    source = any_place.source()
     await source.resolve()
-    place.present(False)
+    any_place.present(False)
     with pytest.raises(Failed) as setback:
         await source.resolve()
-    assert setback.value.reason == "RepositoryNotFound"
-    place.present(True)
-    assert (await source.resolve()).digest == f"{place.algorithm}:{oid}"
+    assert setback.value.reason == any_place.gone
+    any_place.present(True)
+    assert (await source.resolve()).digest.endswith(oid)
 
 
-async def test_changes_begins_at_once_and_tells_of_a_commit(place: Place) -> None:
-    place.commit("first")
-    source = place.source()
+async def test_changes_begins_at_once_and_tells_of_a_commit(any_place: AnyPlace) -> None:
+    any_place.commit("first", a__json="1")
+    source = any_place.source()
     async with asyncio.timeout(20):
         changes = source.changes()
         await anext(changes)
-        oid = place.commit("second")
-        while (await source.resolve()).digest != f"{place.algorithm}:{oid}":
+        oid = any_place.commit("second", a__json="2")
+        while not (await source.resolve()).digest.endswith(oid):
             await anext(changes)
 
 
-async def test_changes_goes_on_while_the_repository_is_away(place: Place) -> None:
-    place.commit("first")
-    source = place.source()
+async def test_changes_goes_on_while_the_place_is_away(any_place: AnyPlace) -> None:
+    any_place.commit("first", a__json="1")
+    source = any_place.source()
     async with asyncio.timeout(20):
         changes = source.changes()
         await anext(changes)
-        place.present(False)
+        any_place.present(False)
         await anext(changes)
         await anext(changes)
-        place.present(True)
+        any_place.present(True)
         await anext(changes)
-    assert (await source.resolve()).name == "main"
+    assert await source.resolve()

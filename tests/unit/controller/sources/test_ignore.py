@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.runtime.setbacks import Stalled
-from controller.sources.ignore import remove_ignored
+from controller.sources.ignore import FILE, patterns_of, remove_ignored
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,3 +79,34 @@ def test_no_pattern_takes_for_ever(tmp_path: Path, pattern: str) -> None:
 def test_a_name_that_is_no_text_is_let_be(tmp_path: Path) -> None:
     name = b"caf\xe9.json".decode(errors="surrogateescape")
     assert kept(tmp_path, "*.md", name) == {name}
+
+
+def test_a_source_says_itself_what_is_no_part_of_it_and_the_spec_has_the_last_word(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("*.md\n*.txt\n")
+    assert patterns_of(tmp_path, None) == "*.md\n*.txt\n\n"
+    found = kept(tmp_path, patterns_of(tmp_path, "!a.md"), "a.md", "b.md", "c.txt", "horse.jpg")
+    assert found == {FILE, "a.md", "horse.jpg"}
+
+
+@pytest.mark.parametrize("patterns", [None, "", "*.md"])
+def test_a_source_without_patterns_of_its_own_has_those_of_the_spec(
+    tmp_path: Path, patterns: str | None
+) -> None:
+    assert patterns_of(tmp_path, patterns) == patterns
+    (tmp_path / FILE).mkdir()
+    assert patterns_of(tmp_path, patterns) == patterns
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"\xff", "not UTF-8 text"),
+        (b"#" * 65_537, "longer than 65536 bytes"),
+        (b"[z-a]", "^.sourceignore: cannot be read as patterns"),
+    ],
+)
+def test_patterns_of_a_source_that_cannot_be_read_are_said(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / FILE).write_bytes(content)
+    with pytest.raises(Stalled, match=says) as setback:
+        patterns_of(tmp_path, None)
+    assert setback.value.reason == "InvalidIgnore"

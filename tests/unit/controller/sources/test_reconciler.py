@@ -379,11 +379,20 @@ async def test_other_patterns_make_another_artifact_of_the_same_commit(settled: 
     assert "observedIgnore" not in settled.status
 
 
+async def test_what_a_source_itself_ignores_is_no_part_of_its_artifact(life: Life) -> None:
+    life.source.files = {".sourceignore": "*.md\n/old.json", "README.md": "", "flags.json": "{}"}
+    life.source.skipped = ("old.json: too large", "new.json: too large")
+    await life.look()
+    files = life.stored()
+    assert take_skipped(files) == ("new.json: too large",)
+    assert files.keys() == {".sourceignore", "flags.json"}
+
+
 @pytest.mark.parametrize(
     ("spec", "named"),
     [
         ({"interval": "soon", "git": {"url": "https://h/r"}}, "spec.interval"),
-        ({"interval": "1m"}, "spec: set exactly one of git"),
+        ({"interval": "1m"}, "spec: set exactly one of git, oci, bucket"),
         ({"interval": "1m", "git": {"url": "h:r"}}, "spec.git.url"),
     ],
 )

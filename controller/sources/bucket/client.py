@@ -1,0 +1,151 @@
+"""A bucket through obstore: what it lists, and its objects as files. Imported only where one is read:
+obstore takes time and memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import obstore
+from obstore.exceptions import BaseError, InvalidPathError
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from controller.runtime.setbacks import Failed, Stalled
+from controller.sources.bucket.complaints import explained, impossible_key
+from controller.sources.bucket.listing import Listed
+from controller.sources.bucket.place import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from obstore import ObjectMeta
+
+    from controller.sources.bucket.place import Bucket
+    from controller.sources.limits import TreeLimits
+
+_STORES: Final[dict[Store, tuple[Any, tuple[str, ...]]]] = {
+    # The second one is what the environment may name, which would win over the first.
+    Store.S3: (S3Store, ("endpoint", "aws_endpoint_url_s3")),
+    Store.GOOGLE: (GCSStore, ("base_url",)),
+    Store.AZURE: (AzureStore, ("endpoint",)),
+}
+"""obstore's class, and its names for the endpoint."""
+AT_ONCE: Final = 16
+"""Objects that are fetched side by side."""
+_CHUNK: Final = 256 * 1024
+_PAGE: Final = 1000
+_MOST_LISTED: Final = 100_000
+"""Keys that are looked through for those that have the prefix."""
+
+
+async def list_objects(bucket: Bucket, limits: TreeLimits) -> list[Listed]:
+    """Everything that has the prefix. Raises Setback."""
+    # obstore knows prefixes that are whole folders; any other one is looked for in its folder.
+    folder = bucket.prefix.rpartition("/")[0]
+    found: list[Listed] = []
+    seen = 0
+    with _complaining(bucket):
+        async for page in obstore.list(_open(bucket), folder or None, chunk_size=_PAGE):
+            found += [_listed(bucket, each) for each in page if each["path"].startswith(bucket.prefix)]
+            seen += len(page)
+            if len(found) > limits.entries or seen > _MOST_LISTED:
+                most = limits.entries if len(found) > limits.entries else _MOST_LISTED
+                raise Stalled("LimitExceeded", f"{bucket.shown}: more than {most} objects; set a prefix")
+    return found
+
+
+async def fetch_objects(bucket: Bucket, objects: Sequence[Listed], into: Path) -> None:
+    """Write `objects` below `into`, each under its whole key.
+
+    Raises Failed (RevisionGone) where one is not what was listed any more, other Setbacks, and OSError.
+    """
+    waiting = iter(objects)
+
+    async def work(store: Any) -> None:
+        for each in waiting:
+            await _fetch(bucket, store, each, into)
+
+    with _complaining(bucket):
+        store = _open(bucket)
+        tasks = [asyncio.create_task(work(store)) for _ in range(AT_ONCE)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _fetch(bucket: Bucket, store: Any, wanted: Listed, into: Path) -> None:
+    path = into.joinpath(*wanted.key.split("/"))
+    await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
+    with _created(path) as file:
+        # What a console made for an empty folder cannot be got by the name that obstore gives it.
+        if not wanted.size:
+            return
+        try:
+            found = await obstore.get_async(store, wanted.key)
+        except FileNotFoundError:
+            raise _changed(bucket, wanted) from None
+        if _listed(bucket, found.meta) != wanted:
+            raise _changed(bucket, wanted)
+        left = wanted.size
+        async for chunk in found.stream(_CHUNK):
+            left -= len(chunk)
+            if left < 0:
+                break
+            await asyncio.to_thread(file.write, chunk)
+        if left:
+            raise _changed(bucket, wanted)
+
+
+def _created(path: Path) -> BinaryIO:
+    """A new file."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    return os.fdopen(os.open(path, flags, 0o644), "wb")
+
+
+def _listed(bucket: Bucket, meta: ObjectMeta) -> Listed:
+    # Some servers quote it in one answer and not in another.
+    etag = (meta["e_tag"] or "").strip('"')
+    if not etag:
+        message = f"{bucket.shown}: the store gives {meta['path']} no ETag, by which a change would be known"
+        raise Failed("BucketOperationFailed", message)
+    return Listed(meta["path"], etag, meta["size"])
+
+
+def _changed(bucket: Bucket, wanted: Listed) -> Failed:
+    return Failed("RevisionGone", f"{bucket.shown}: {wanted.key} changed while it was fetched")
+
+
+def _open(bucket: Bucket) -> Any:
+    """Raises what obstore raises."""
+    kind, fields = _STORES[bucket.store]
+    given: dict[str, Any] = {
+        "config": {**bucket.config, **{name: bucket.endpoint for name in fields if bucket.endpoint}},
+        "client_options": {**bucket.client, "allow_http": bucket.endpoint.startswith("http://")},
+        # When to try again is decided by whoever looks.
+        "retry_config": {"max_retries": 0},
+    }
+    if bucket.access is not None:
+        key, secret = bucket.access
+        pair = {"access_key_id": key, "secret_access_key": secret, "token": None, "expires_at": None}
+        given["credential_provider"] = lambda: pair
+    return kind(bucket.name, **given)
+
+
+@contextlib.contextmanager
+def _complaining(bucket: Bucket) -> Iterator[None]:
+    """Setbacks in place of obstore's exceptions."""
+    try:
+        yield
+    except InvalidPathError as error:
+        message = f"{bucket.shown}: {impossible_key(str(error))}: a file cannot have this name"
+        raise Stalled("UnsafePath", message) from None
+    except (BaseError, ValueError) as error:
+        reason, told = explained(str(error), bucket.secrets)
+        raise Failed(reason, f"{bucket.shown}: {told}") from None

@@ -1,0 +1,64 @@
+"""A bucket that a command line names, with credentials from the environment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from controller.runtime.setbacks import Stalled
+from controller.sources.bucket.place import Bucket, Store, is_endpoint, parse_url
+from controller.sources.bucket.provider import BucketProvider
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_FILES: Final = (".json", ".yaml", ".yml")
+_ADVICE: Final = {
+    Store.S3: "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and what they may read",
+    Store.GOOGLE: "check GOOGLE_APPLICATION_CREDENTIALS, and what it may read",
+    Store.AZURE: "check AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, and what they may read",
+}
+_PROVIDERS: Final = {Store.S3: "generic", Store.GOOGLE: "gcp", Store.AZURE: "azure"}
+_SECRETS: Final = (
+    "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_KEY",
+)  # fmt: skip
+"""Variables that hold what must not be shown."""
+
+
+def open_bucket(
+    text: str,
+    environment: Mapping[str, str],
+    *,
+    endpoint: str | None = None,
+    region: str | None = None,
+    interval: float = 10.0,
+) -> BucketProvider:
+    """The bucket that `text` names. Raises Stalled (URLInvalid).
+
+    An endpoint with `http://` is consent to plain HTTP. Without one it is that of `environment`, as the
+    vendor's own tools take it.
+    """
+    store, name, prefix = parse_url(text)
+    if store is Store.S3:
+        endpoint = endpoint or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
+    endpoint = (endpoint or "").rstrip("/")
+    if endpoint and not is_endpoint(endpoint):
+        raise Stalled("URLInvalid", "--endpoint: write https://HOST or http://HOST:PORT")
+    bucket = Bucket(
+        store,
+        name,
+        f"{prefix}/" if prefix and not prefix.endswith(_FILES) else prefix,
+        endpoint,
+        {"region": region} if region and store is Store.S3 else {},
+        {"timeout": "60s"},
+        secrets=tuple(filter(None, map(environment.get, _SECRETS))),
+    )
+    spec = {
+        "provider": _PROVIDERS[store],
+        "bucketName": name,
+        "prefix": bucket.prefix,
+        "endpoint": endpoint,
+        "region": region or "",
+        "insecure": endpoint.startswith("http://"),
+    }
+    advice = {"AuthenticationFailed": _ADVICE[store]}
+    return BucketProvider(bucket, interval=interval, advice=advice, spec={"bucket": spec})

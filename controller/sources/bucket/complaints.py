@@ -1,0 +1,71 @@
+"""What obstore says of a failure, as a reason and one line that is fit to be shown. Pure.
+
+Its own text cannot be: it holds addresses, times, which would make each failure a new one, and whatever the
+store wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_METADATA: Final = "169.254.169.254"
+"""Who gives a machine in a cloud its identity, asked where nobody gave any."""
+_READ: Final = 20_000
+"""Characters; a store may answer with any amount."""
+_SHOWN: Final = 200
+_STATUS: Final = re.compile(r"status code: (\d{3})|\bstatus: (\d{3})\b")
+_CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
+_MESSAGE: Final = re.compile(r"<Message>([^<]{1,1000})</Message>")
+_CAUSE: Final = re.compile(r'(?:message|error): "([^"\n]{1,200})"|InvalidCertificate\(\s*(\w{1,50})')
+_PATH: Final = re.compile(r'Path "(.{1,1024}?)"[ :]', re.DOTALL)
+
+_BY_CODE: Final = {
+    "NoSuchBucket": "BucketNotFound",
+    "ContainerNotFound": "BucketNotFound",
+    "ExpiredToken": "AuthenticationFailed",
+    "RequestTimeTooSkewed": "AuthenticationFailed",
+}
+_BY_STATUS: Final = {
+    "401": "AuthenticationFailed",
+    "403": "AuthenticationFailed",
+    "407": "AuthenticationFailed",
+}
+
+
+def explained(complaint: str, secrets: Iterable[str]) -> tuple[str, str]:
+    """(reason, what happened) of the text of one of obstore's exceptions; no `secrets` are in it."""
+    text = complaint[:_READ]
+    if status := _STATUS.search(text):
+        return _answered(status[1] or status[2], text, secrets)
+    if _METADATA in text:
+        return "AuthenticationFailed", "there are no credentials"
+    cause = _CAUSE.search(text)
+    told = _line((cause[1] or cause[2]) if cause else "", secrets)
+    if "InvalidCertificate" in text or "certificate" in told.lower():
+        return "CertificateRefused", f"the store's certificate is not believed: {told or 'it is not valid'}"
+    if "Timeout" in text or "TimedOut" in text:
+        return "Timeout", "the store does not answer"
+    return "BucketOperationFailed", f"the store cannot be reached: {told or 'the connection failed'}"
+
+
+def impossible_key(complaint: str) -> str:
+    """The key that cannot be a file's name, of the text of obstore's InvalidPathError."""
+    found = _PATH.search(complaint[:_READ])
+    return _line(found[1], ()) if found else "a key"
+
+
+def _answered(status: str, text: str, secrets: Iterable[str]) -> tuple[str, str]:
+    code, message = _CODE.search(text), _MESSAGE.search(text)
+    reason = _BY_CODE.get(code[1] if code else "") or _BY_STATUS.get(status, "BucketOperationFailed")
+    told = _line(": ".join(found[1] for found in (code, message) if found), secrets).rstrip(".")
+    return reason, f"the store answered {status}" + (f" {told}" if told else "")
+
+
+def _line(text: str, secrets: Iterable[str]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return "".join(sign if sign.isprintable() else " " for sign in text).strip()[:_SHOWN]

@@ -1,0 +1,225 @@
+"""A FlagSource's `spec.bucket` and Secrets as a source that can be read."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from controller.runtime.helpers import Helpers
+from controller.runtime.setbacks import Stalled
+from controller.sources.bucket.place import Bucket, Store, is_endpoint
+from controller.sources.bucket.provider import BucketProvider
+from controller.sources.bucket.reading import CLIENT, LimitedReader
+from controller.sources.deadline import Deadline
+from controller.sources.places import Places
+from controller.sources.secret_texts import SecretTexts, proxy_url
+from controller.sources.secrets import Secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from datetime import datetime
+
+    from controller.api.fields import LocalReference
+    from controller.api.flagsource import BucketSpec
+    from controller.api.meta import ObjectKey
+    from controller.sources.hosts import Hosts
+    from controller.sources.provider import Look
+
+HELPERS: Final = 4
+"""Processes that ask stores, of some 40 MB each; one is started when it is needed."""
+ADVICE: Final = {
+    "AuthenticationFailed": "check the Secret that spec.bucket.secretRef names, and what it may read",
+    "CertificateRefused": "if the store is the right one, put its CA's certificate as ca.crt into "
+    "the Secret that spec.bucket.certSecretRef names",
+    "BucketNotFound": "check spec.bucket.bucketName and spec.bucket.endpoint",
+}
+"""What to do, by the reason of a failure."""
+
+_STORES: Final = {"generic": Store.S3, "aws": Store.S3, "gcp": Store.GOOGLE, "azure": Store.AZURE}
+_OWN_HOSTS: Final = {
+    "aws": re.compile(r"(.+\.)?s3[a-z0-9.-]*\.amazonaws\.com(\.cn)?"),
+    "gcp": re.compile(r"storage\.googleapis\.com"),
+    "azure": re.compile(r"[a-z0-9]+\.blob\.core\.(windows\.net|usgovcloudapi\.net|chinacloudapi\.cn)"),
+}
+"""Where the controller's own identity may be shown."""
+_KNOWN: Final = {"aws": "https://s3.amazonaws.com", "gcp": "https://storage.googleapis.com"}
+"""What users write for "the provider's own"."""
+_AZURE: Final = {
+    "accountKey": "account_key", "sasKey": "sas_key",
+    "tenantId": "tenant_id", "clientId": "client_id", "clientSecret": "client_secret",
+}  # fmt: skip
+"""Keys of a Secret, and obstore's names for them."""
+
+
+class BucketFactory:
+    """Opens buckets; all of them share a few helper processes."""
+
+    def __init__(
+        self,
+        secret: Callable[[str, str], Awaitable[Mapping[str, bytes] | None]],
+        hosts: Hosts | None = None,
+    ) -> None:
+        """`secret`: (namespace, name) -> a Secret's content, None if there is none; raises Failed. `hosts`:
+        where stores may be; None: anywhere.
+        """
+        self._hosts = hosts
+        self._secrets = Secrets(secret)
+        self._helpers = Helpers(HELPERS, (CLIENT,))
+        self._places = Places(HELPERS)
+
+    async def open(self, spec: BucketSpec, look: Look) -> BucketProvider:
+        """The source that `spec` and its Secrets describe. Raises Setback."""
+        namespace = look.key.namespace
+        content = partial(self._texts, namespace)
+        secret = await content(spec.secret_ref, "secretRef")
+        authority = await content(spec.cert_secret_ref, "certSecretRef")
+        proxy = await content(spec.proxy_secret_ref, "proxySecretRef")
+        client = {"timeout": f"{look.timeout:g}s", **_trusted(authority), **_proxied(proxy)}
+        bucket = bucket_of(spec, secret, client)
+        deadline = Deadline(look.timeout, bucket.shown)
+        async with deadline.running():
+            await self._judge(bucket.endpoint or _own_host(bucket), client.get("proxy_url"))
+        reader = LimitedReader(self._helpers, self._places, namespace, deadline)
+        return BucketProvider(bucket, reader, advice=ADVICE)
+
+    def forget(self, key: ObjectKey) -> None:
+        """Nothing is kept of a source."""
+
+    async def sweep(self, now: datetime) -> None:
+        """Nothing is kept on disk."""
+
+    async def close(self) -> None:
+        """End the helpers."""
+        await self._helpers.close()
+
+    async def _judge(self, endpoint: str, proxy: str | None) -> None:
+        """Raises Stalled (HostDenied) where the store, or its proxy, is where no source may be."""
+        if self._hosts is None:
+            return
+        asked = urlsplit(endpoint)
+        if proxy is not None:
+            self._hosts.require_name(asked.hostname or "")
+            asked = urlsplit(proxy)
+        if asked.hostname:
+            await self._hosts.addresses(asked.hostname, asked.port or 443)
+
+    async def _texts(
+        self, namespace: str, reference: LocalReference | None, field: str
+    ) -> SecretTexts | None:
+        if reference is None:
+            return None
+        return SecretTexts(*await self._secrets.content(reference, namespace, f"spec.bucket.{field}"))
+
+
+def _own_host(bucket: Bucket) -> str:
+    """Where obstore finds a bucket that has no endpoint."""
+    if bucket.store is Store.GOOGLE:
+        return _KNOWN["gcp"]
+    return f"https://s3.{bucket.config.get('region', 'us-east-1')}.amazonaws.com"
+
+
+def bucket_of(spec: BucketSpec, secret: SecretTexts | None, client: Mapping[str, Any]) -> Bucket:
+    """The bucket of a spec, read with what `secret` holds. Raises Stalled."""
+    endpoint = endpoint_of(spec)
+    if secret is None and not _may_show_own_identity(spec.provider, endpoint):
+        raise Stalled(
+            "InvalidSpec",
+            f"spec.bucket.endpoint: without secretRef it must be a host of {spec.provider}: the controller's "
+            "own identity is shown to no other",
+        )
+    store = _STORES[spec.provider]
+    if store is Store.S3:
+        access = _s3(spec, secret)
+    else:
+        access = _google(secret) if store is Store.GOOGLE else _azure(endpoint, secret)
+    proxy = urlsplit(client.get("proxy_url", "")).password or ""
+    hidden = {*access.words, proxy, unquote(proxy)} - {""}
+    return Bucket(
+        store,
+        spec.bucket_name,
+        spec.prefix,
+        # obstore knows the host of each region itself.
+        "" if endpoint == _KNOWN.get(spec.provider) else endpoint,
+        access.config,
+        client,
+        access.pair,
+        tuple(sorted(hidden, key=len, reverse=True)),
+    )
+
+
+def endpoint_of(spec: BucketSpec) -> str:
+    """The URL of the store; empty: the provider's own. Raises Stalled (URLInvalid, InvalidSpec)."""
+    if not spec.endpoint:
+        if spec.provider in {"generic", "azure"}:
+            raise Stalled("InvalidSpec", f"spec.bucket.endpoint: is required for provider {spec.provider}")
+        return ""
+    url = spec.endpoint
+    if "://" not in url:
+        url = f"http{'' if spec.insecure else 's'}://{url}"
+    if not is_endpoint(url):
+        raise Stalled("URLInvalid", "spec.bucket.endpoint: write HOST, HOST:PORT or https://HOST")
+    if url.startswith("http:") and not spec.insecure:
+        raise Stalled("URLInvalid", "spec.bucket.endpoint: http:// needs insecure: true")
+    return url.rstrip("/")
+
+
+def _may_show_own_identity(provider: str, endpoint: str) -> bool:
+    """Whoever else got a token of ours could use it."""
+    hosts = _OWN_HOSTS.get(provider)
+    return hosts is None or not endpoint or hosts.fullmatch(urlsplit(endpoint).hostname or "") is not None
+
+
+class _Access(NamedTuple):
+    """What a Secret gives."""
+
+    config: dict[str, Any]
+    pair: tuple[str, str] | None = None
+    words: tuple[str, ...] = ()
+    """What must not be shown."""
+
+
+def _s3(spec: BucketSpec, secret: SecretTexts | None) -> _Access:
+    config: dict[str, Any] = {"virtual_hosted_style_request": False}
+    if spec.region:
+        config["region"] = spec.region
+    if secret is None:
+        # To a store of somebody else's the controller's own keys are not shown.
+        return _Access(config | {"skip_signature": spec.provider == "generic"})
+    pair = (secret.required("accesskey", "for S3"), secret.required("secretkey", "for S3"))
+    return _Access(config | {"skip_signature": False}, pair, pair)
+
+
+def _google(secret: SecretTexts | None) -> _Access:
+    if secret is None:
+        return _Access({})
+    return _Access({"service_account_key": secret.required("serviceaccount", "for gcp")})
+
+
+def _azure(endpoint: str, secret: SecretTexts | None) -> _Access:
+    account = (urlsplit(endpoint).hostname or "").partition(".")[0]
+    config: dict[str, Any] = {"account_name": account}
+    if secret is None:
+        return _Access(config)
+    given = {name: word for key, name in _AZURE.items() if (word := secret.line(key))}
+    whole = {"tenant_id", "client_id", "client_secret"}
+    if not {"account_key", "sas_key"} & given.keys() and not whole <= given.keys():
+        raise secret.invalid("needs 'accountKey', or 'sasKey', or 'tenantId', 'clientId' and 'clientSecret'")
+    words = tuple(given.get(name, "") for name in ("account_key", "sas_key", "client_secret"))
+    return _Access(config | given, None, words)
+
+
+def _trusted(secret: SecretTexts | None) -> dict[str, str]:
+    if secret is None:
+        return {}
+    if secret.text("tls.crt") or secret.text("tls.key"):
+        raise secret.invalid("a store cannot be shown a client certificate; leave 'ca.crt' alone")
+    authority = secret.pem("ca.crt", "CERTIFICATE")
+    if not authority:
+        raise secret.invalid("key 'ca.crt' is missing")
+    return {"root_certificate": authority}
+
+
+def _proxied(secret: SecretTexts | None) -> dict[str, str]:
+    return {} if secret is None else {"proxy_url": proxy_url(secret, ("http", "https"))}

@@ -1,0 +1,112 @@
+"""A bucket as a source."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from controller.artifacts.durable import as_failed
+from controller.runtime.setbacks import Failed, Waiting
+from controller.sources.bucket.listing import index_of, revision_of, wanted
+from controller.sources.bucket.reading import OwnReader, Reader
+from controller.sources.limits import TreeLimits
+from controller.sources.polled import polled
+from controller.sources.provider import Fetched
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping
+    from pathlib import Path
+
+    from controller.sources.bucket.listing import Listed
+    from controller.sources.bucket.place import Bucket
+    from controller.sources.provider import LineAuthor, Revision, Verifier
+
+
+@dataclass(frozen=True, slots=True)
+class BucketProvider:
+    """The objects of one bucket. Implements `LocalProvider`."""
+
+    bucket: Bucket
+    reader: Reader = field(default_factory=OwnReader)
+    limits: TreeLimits = field(default_factory=TreeLimits)
+    interval: float = 10.0
+    """Seconds between looks in local mode."""
+    advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """What to do, by the reason of a failure."""
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    """The part of a FlagSource that stands for it, in local mode."""
+    _last: list[list[Listed]] = field(default_factory=list, init=False, compare=False)
+    """The newest listing, if there was one."""
+
+    @property
+    def shows_every_push(self) -> bool:
+        """Each object that is put shows in the revision."""
+        return True
+
+    async def resolve(self) -> Revision:
+        """List the bucket: one request for each thousand objects. Raises Setback."""
+        listing = await self._listing()
+        if not listing:
+            raise Waiting("EmptyBucket", f"{self.bucket.shown}: no object has this prefix, or may be read")
+        return revision_of(index_of(listing))
+
+    async def fetch(self, revision: Revision, into: Path, verifier: Verifier | None = None) -> Fetched:
+        """Write the objects below the empty folder `into`, each under its whole key. Raises Setback."""
+        listing = self._last[0] if self._last else await self._listing()
+        index = index_of(listing)
+        if revision_of(index) != revision:
+            raise Failed("RevisionGone", f"{self.bucket.shown}: {revision} is not what it holds any more")
+        if verifier is not None:
+            await verifier.verify(revision, index)
+        chosen, skipped = wanted(listing, self.limits)
+        with self._advised():
+            try:
+                await self.reader.fetch(self.bucket, chosen, into)
+            except OSError as error:
+                raise as_failed(error, f"the objects of {self.bucket.shown}") from error
+        return Fetched(revision, skipped=tuple(skipped), manifest=index)
+
+    @property
+    def address(self) -> str:
+        """The bucket, its prefix, and whose it is."""
+        return f"{self.bucket.shown} {self.bucket.endpoint}".strip()
+
+    @property
+    def shown(self) -> str:
+        """The bucket and its prefix."""
+        return self.bucket.shown
+
+    def kept_in(self, folder: Path) -> BucketProvider:
+        """The same: nothing is kept."""
+        del folder
+        return self
+
+    def whole(self) -> BucketProvider:
+        """The same: all of it is fetched."""
+        return self
+
+    def changes(self) -> AsyncIterator[None]:
+        """At once, then every interval: no store tells of a change."""
+        return polled(self.interval)
+
+    async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
+        """Nobody: a bucket has no authors."""
+        del revision, file, line
+        return None
+
+    async def _listing(self) -> list[Listed]:
+        with self._advised():
+            self._last[:] = [await self.reader.list(self.bucket, self.limits)]
+        return self._last[0]
+
+    @contextlib.contextmanager
+    def _advised(self) -> Iterator[None]:
+        try:
+            yield
+        except Failed as failed:
+            advice = self.advice.get(failed.reason)
+            if advice is None:
+                raise
+            raise Failed(failed.reason, f"{failed.message}; {advice}") from failed

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+
+from controller.sources.bucket.complaints import explained, impossible_key
+
+STATUS = "Generic S3 error: Error performing GET https://h/b?list-type=2 in 1.2ms - Server returned non-2xx status code: "
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "told"),
+    [
+        (
+            f"{STATUS}403 Forbidden: <Error><Code>SignatureDoesNotMatch</Code><Message>No.</Message></Error>",
+            "AuthenticationFailed",
+            "the store answered 403 SignatureDoesNotMatch: No",
+        ),
+        (
+            f"{STATUS}404 Not Found: <Error>\n<Code>NoSuchBucket</Code></Error>",
+            "BucketNotFound",
+            "the store answered 404 NoSuchBucket",
+        ),
+        (f"{STATUS}503 Slow Down: <html>later</html>", "BucketOperationFailed", "the store answered 503"),
+        (
+            "Generic S3 error\nDebug source:\nConnectError(Os { code: 111, message: \"Connection refused\" })",
+            "BucketOperationFailed",
+            "the store cannot be reached: Connection refused",
+        ),
+        (
+            "Generic S3 error\nDebug source:\nerror: InvalidCertificate(\n  UnknownIssuer,\n)",
+            "CertificateRefused",
+            "the store's certificate is not believed: UnknownIssuer",
+        ),
+        ("Generic S3 error\nDebug source:\nkind: Timeout", "Timeout", "the store does not answer"),
+        (
+            "Error performing PUT http://169.254.169.254/latest/api/token",
+            "AuthenticationFailed",
+            "there are no credentials",
+        ),
+        ("what nobody foresaw", "BucketOperationFailed", "the store cannot be reached: the connection failed"),
+    ],
+)  # fmt: skip
+def test_each_failure_has_a_reason_and_one_line(text: str, reason: str, told: str) -> None:
+    assert explained(text, ()) == (reason, told)
+
+
+def test_a_line_holds_no_secret_no_escape_codes_and_no_more_than_fits() -> None:
+    message = "\x1b[2J\nyour key is s3cret" + "x" * 1000
+    _, told = explained(f"{STATUS}403: <Code>A</Code><Message>{message[:900]}</Message>", ["s3cret"])
+    assert told.isprintable()
+    assert "s3cret" not in told
+    assert len(told) < 250
+
+
+def test_the_key_that_cannot_be_a_file_is_named() -> None:
+    assert (
+        impossible_key('Encountered object with invalid path: Path "a//b" contained empty path segment')
+        == "a//b"
+    )
+    assert impossible_key('Error parsing Path "../x": Encountered illegal') == "../x"
+    assert impossible_key("another text") == "a key"

@@ -1,0 +1,297 @@
+"""`spec.bucket` and Secrets on a real S3 server, asked as in a cluster: by a helper process."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trustme
+
+from controller.api.flagsource import BucketSpec
+from controller.api.meta import ObjectKey
+from controller.runtime.helper import TaskLimits
+from controller.runtime.setbacks import Failed, Setback, Stalled
+from controller.sources.bucket.factory import BucketFactory, bucket_of, endpoint_of
+from controller.sources.bucket.place import Store
+from controller.sources.bucket.reading import LimitedReader
+from controller.sources.freshness import Freshness
+from controller.sources.hosts import Hosts
+from controller.sources.provider import Look
+from controller.sources.secret_texts import SecretTexts
+from tests.git_http import http_proxy
+from tests.s3 import LOGIN, manifest, s3
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from http.server import BaseHTTPRequestHandler
+    from pathlib import Path
+
+    from controller.sources.bucket.provider import BucketProvider
+    from tests.s3 import S3
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+LOOK = Look(ObjectKey("FlagSource", "apps", "flags"), 30.0, Freshness(NOW, NOW))
+
+
+class Cluster:
+    """Secrets by their names, and the factory that reads them."""
+
+    def __init__(self) -> None:
+        self.secrets: dict[str, dict[str, str]] = {"bucket": LOGIN}
+        self.factory = BucketFactory(self.read)
+
+    async def read(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
+        assert namespace == "apps"
+        found = self.secrets.get(name)
+        return None if found is None else {key: text.encode() for key, text in found.items()}
+
+    async def open(self, spec: dict[str, Any]) -> BucketProvider:
+        return await self.factory.open(BucketSpec.model_validate(spec), LOOK)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    made = Cluster()
+    yield made
+    await made.factory.close()
+
+
+def of(**spec: Any) -> BucketSpec:
+    return BucketSpec.model_validate({"bucketName": "flags", **spec})
+
+
+def secret(**content: str) -> SecretTexts:
+    return SecretTexts(
+        "apps/bucket", {key.replace("__", "."): text.encode() for key, text in content.items()}
+    )
+
+
+async def test_keys_in_a_secret_open_a_bucket_and_keys_that_are_changed_close_it(
+    cluster: Cluster, store: S3, tmp_path: Path
+) -> None:
+    store.put(flags___a__json="{}")
+    source = await cluster.open(manifest(store, prefix="flags/"))
+    into = tmp_path / "into"
+    into.mkdir()
+    found = await source.fetch(await source.resolve(), into)
+    assert (into / "flags/a.json").read_text() == "{}"
+    assert found.manifest.startswith(b"flags/a.json ")
+    cluster.secrets["bucket"] = {**LOGIN, "secretkey": "s3cret-of-another"}
+    with pytest.raises(Failed, match=r"SignatureDoesNotMatch.*spec\.bucket\.secretRef") as setback:
+        await (await cluster.open(manifest(store))).resolve()
+    assert setback.value.reason == "AuthenticationFailed"
+    assert "s3cret" not in str(setback.value)
+    del cluster.secrets["bucket"]
+    with pytest.raises(
+        Failed, match=r"Secret apps/bucket does not exist; create it, or correct spec\.bucket\.secretRef"
+    ):
+        await cluster.open(manifest(store))
+
+
+async def test_without_a_secret_a_store_of_somebody_is_read_as_nobody(
+    cluster: Cluster, store: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str | None] = []
+
+    def look(request: BaseHTTPRequestHandler) -> bool:
+        seen.append(request.headers.get("Authorization"))
+        seen.append(request.headers.get("X-Amz-Security-Token"))
+        return False
+
+    store.instead = look
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.setenv(name, "the-controllers-own")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+    spec = manifest(store)
+    del spec["secretRef"]
+    with pytest.raises(Failed):
+        await (await cluster.open(spec)).resolve()
+    assert seen == [None, None]
+    store.put(a="1")
+    await (await cluster.open(manifest(store))).resolve()
+    assert "the-controllers-own" not in str(seen)
+    assert seen[3] is None
+
+
+async def test_a_private_authority_is_believed_when_a_secret_says_so(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    authority = trustme.CA()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    cluster.secrets["trusted"] = {"ca.crt": authority.cert_pem.bytes().decode()}
+    cluster.secrets["strange"] = {"ca.crt": trustme.CA().cert_pem.bytes().decode()}
+    with s3(tmp_path, tls) as store:
+        store.put(a="1")
+        await (await cluster.open(manifest(store, certSecretRef={"name": "trusted"}))).resolve()
+        for spec in (manifest(store), manifest(store, certSecretRef={"name": "strange"})):
+            with pytest.raises(Failed, match=r"UnknownIssuer.*spec\.bucket\.certSecretRef") as setback:
+                await (await cluster.open(spec)).resolve()
+            assert setback.value.reason == "CertificateRefused"
+
+
+async def test_a_proxy_of_a_secret_is_passed(cluster: Cluster, store: S3) -> None:
+    store.put(a="1")
+    with http_proxy("me:p@ss/word") as proxy:
+        cluster.secrets["proxy"] = {"address": proxy.address, "username": "me", "password": "p@ss/word"}
+        source = await cluster.open(manifest(store, proxySecretRef={"name": "proxy"}))
+        await source.resolve()
+        assert len(proxy.targets) == 1
+        cluster.secrets["proxy"] |= {"password": "wr@ng/word"}
+        with pytest.raises(Failed, match="407") as setback:
+            await (await cluster.open(manifest(store, proxySecretRef={"name": "proxy"}))).resolve()
+    assert setback.value.reason == "AuthenticationFailed"
+    assert "wr@ng" not in str(setback.value) + repr(source)
+
+
+async def test_an_answer_without_an_end_costs_a_helper_and_nothing_else(cluster: Cluster, store: S3) -> None:
+    def endless(request: BaseHTTPRequestHandler) -> bool:
+        request.send_response_only(200)
+        request.send_header("Content-Length", str(10**12))
+        request.end_headers()
+        piece = b"<Contents>" * 100_000
+        while True:
+            request.wfile.write(piece)
+
+    store.instead = endless
+    source = await cluster.open(manifest(store))
+    assert isinstance(source.reader, LimitedReader)
+    assert source.reader.task == TaskLimits()
+    with pytest.raises(Stalled, match="more memory than it may use") as setback:
+        await source.resolve()
+    assert setback.value.reason == "LimitExceeded"
+    store.instead = lambda _: False
+    store.put(a="1")
+    await (await cluster.open(manifest(store))).resolve()
+
+
+async def test_a_helper_that_is_not_needed_any_more_is_ended(cluster: Cluster, store: S3) -> None:
+    def silent(request: BaseHTTPRequestHandler) -> bool:
+        return bool(request.rfile.read())
+
+    store.instead = silent
+    look = Look(LOOK.key, 0.5, LOOK.freshness)
+    with pytest.raises(Failed, match=r"no answer within 0\.5 seconds"):
+        await (await cluster.factory.open(BucketSpec.model_validate(manifest(store)), look)).resolve()
+    store.instead = lambda _: False
+    store.put(a="1")
+    sources = [await cluster.open(manifest(store)) for _ in range(6)]
+    revisions = await asyncio.gather(*(each.resolve() for each in sources))
+    assert len(set(revisions)) == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "url"),
+    [
+        ({"endpoint": "minio.example.com"}, "https://minio.example.com"),
+        ({"endpoint": "minio:9000", "insecure": True}, "http://minio:9000"),
+        ({"endpoint": "http://minio:9000/", "insecure": True}, "http://minio:9000"),
+        ({"endpoint": "https://minio", "insecure": True}, "https://minio"),
+        ({"provider": "aws"}, ""),
+    ],
+)
+def test_an_endpoint_is_a_host_or_a_url(spec: dict[str, Any], url: str) -> None:
+    assert endpoint_of(of(**spec)) == url
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ({}, "is required for provider generic"),
+        ({"provider": "azure"}, "is required for provider azure"),
+        ({"endpoint": "http://minio:9000"}, "needs insecure: true"),
+        ({"endpoint": "ftp://minio"}, "write HOST"),
+        ({"endpoint": "https://k:s3cret@minio"}, "write HOST"),
+        ({"endpoint": "minio/?x"}, "write HOST"),
+        ({"endpoint": "minio:99999"}, "write HOST"),
+        ({"provider": "aws", "endpoint": "minio.example.com"}, "must be a host of aws"),
+        ({"provider": "aws", "endpoint": "evil-s3.amazonaws.com.example.com"}, "must be a host of aws"),
+        (
+            {"provider": "gcp", "endpoint": "https://storage.googleapis.com.example.com"},
+            "must be a host of gcp",
+        ),
+        ({"provider": "azure", "endpoint": "https://x.example.com"}, "must be a host of azure"),
+    ],
+)
+def test_a_spec_that_cannot_be_meant_names_its_field(spec: dict[str, Any], says: str) -> None:
+    with pytest.raises(Stalled, match=rf"^spec\.bucket\.endpoint: .*{says}") as setback:
+        bucket_of(of(**spec), None, {})
+    assert "s3cret" not in str(setback.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "content", "store", "endpoint", "config"),
+    [
+        ({"provider": "aws", "endpoint": "s3.amazonaws.com", "region": "eu-west-1"}, None, Store.S3, "", {"region": "eu-west-1", "skip_signature": False}),
+        ({"provider": "gcp", "endpoint": "storage.googleapis.com"}, None, Store.GOOGLE, "", {}),
+        ({"provider": "gcp"}, {"serviceaccount": "{}"}, Store.GOOGLE, "", {"service_account_key": "{}"}),
+        ({"provider": "azure", "endpoint": "https://me.blob.core.windows.net"}, {"accountKey": "a\n"}, Store.AZURE, "https://me.blob.core.windows.net", {"account_name": "me", "account_key": "a"}),
+        ({"provider": "azure", "endpoint": "https://me.example.com"}, {"sasKey": "a"}, Store.AZURE, "https://me.example.com", {"account_name": "me", "sas_key": "a"}),
+        ({"endpoint": "minio"}, None, Store.S3, "https://minio", {"skip_signature": True}),
+    ],
+)  # fmt: skip
+def test_each_provider_is_opened_as_flux_opens_it(
+    spec: dict[str, Any], content: dict[str, str] | None, store: Store, endpoint: str, config: dict[str, Any]
+) -> None:
+    found = bucket_of(of(**spec), None if content is None else secret(**content), {})
+    assert (found.store, found.endpoint) == (store, endpoint)
+    assert found.config.items() >= config.items()
+
+
+@pytest.mark.parametrize(
+    ("spec", "content", "says"),
+    [
+        ({"endpoint": "minio"}, {"accesskey": "a"}, "key 'secretkey' is missing"),
+        ({"provider": "gcp"}, {"accesskey": "a"}, "key 'serviceaccount' is missing"),
+        ({"provider": "azure", "endpoint": "https://me"}, {"clientId": "a"}, "needs 'accountKey'"),
+    ],
+)
+def test_a_secret_without_a_key_is_named(spec: dict[str, Any], content: dict[str, str], says: str) -> None:
+    with pytest.raises(Stalled, match=f"Secret apps/bucket: .*{says}"):
+        bucket_of(of(**spec), secret(**content), {})
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({"tls.crt": "x", "ca.crt": "y"}, "a client certificate"),
+        ({"ca.crt": "y"}, "contains no certificate"),
+        ({}, "key 'ca.crt' is missing"),
+    ],
+)
+async def test_a_secret_of_certificates_holds_an_authority_alone(
+    cluster: Cluster, content: dict[str, str], says: str
+) -> None:
+    cluster.secrets["trusted"] = content
+    spec = {"bucketName": "b", "endpoint": "h", "certSecretRef": {"name": "trusted"}}
+    with pytest.raises(Setback, match=says) as setback:
+        await cluster.open(spec)
+    assert setback.value.reason == "InvalidSecret"
+
+
+async def test_a_store_is_where_sources_may_be(cluster: Cluster, store: S3) -> None:
+    store.put(a="1")
+    factory = BucketFactory(cluster.read, Hosts())
+    with pytest.raises(Stalled, match=r"127\.0\.0\.1") as setback:
+        await factory.open(BucketSpec.model_validate(manifest(store)), LOOK)
+    assert setback.value.reason == "HostDenied"
+    assert not store.asked
+    cluster.secrets["proxy"] = {"address": "http://127.0.0.1:1"}
+    behind = {"bucketName": "b", "endpoint": "minio.example.com", "proxySecretRef": {"name": "proxy"}}
+    with pytest.raises(Stalled, match=r"127\.0\.0\.1"):
+        await factory.open(BucketSpec.model_validate(behind), LOOK)
+
+    async def elsewhere(host: str, port: int) -> tuple[str, ...]:
+        return ("192.0.2.1",)
+
+    narrow = BucketFactory(cluster.read, Hosts(("git.example.com",), resolve=elsewhere))
+    for provider in ("aws", "gcp"):
+        spec = {"bucketName": "b", "provider": provider, "region": "eu-west-1"}
+        with pytest.raises(Stalled, match=r"(s3\.eu-west-1\.amazonaws|storage\.googleapis)\.com is not one"):
+            await narrow.open(BucketSpec.model_validate(spec), LOOK)
+    allowed = BucketFactory(cluster.read, Hosts(("127.0.0.1",), ()))
+    await (await allowed.open(BucketSpec.model_validate(manifest(store)), LOOK)).resolve()
+    await allowed.close()
