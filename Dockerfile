@@ -1,8 +1,10 @@
 # syntax=docker/dockerfile:1
 # docker build --target controller -t flagstaff-controller .
 # docker build --target evaluator  -t flagstaff-evaluator .
+# docker build --build-arg BASE=python:3.11-slim@sha256:… pins the base by its digest.
+ARG BASE=python:3.11-slim
 
-FROM python:3.11-slim AS build
+FROM ${BASE} AS build
 WORKDIR /src
 # The wheel's builder is pinned there; nothing of this stage but the wheel gets into an image.
 COPY requirements/run.txt requirements/
@@ -12,7 +14,7 @@ COPY controller controller
 COPY evaluator evaluator
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /dist .
 
-FROM python:3.11-slim AS base
+FROM ${BASE} AS base
 ENV PYTHONUNBUFFERED=1
 # ssh wants an account and a home folder, where its known_hosts is mounted.
 RUN useradd --uid 65532 --user-group --create-home flagstaff

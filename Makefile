@@ -7,7 +7,7 @@ UV := $(BIN)/uv pip install -q --python $(BIN)/python
 AGAIN := $(if $(CI),--reruns 1 --reruns-delay 1 --rerun-show-tracebacks -rR)
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup dev demo test test-clients test-faults test-cluster-slow check unit oracles engine registry plane kwok dev-cluster fuzz bench messages lock clean
+.PHONY: setup dev demo test test-clients test-faults test-cluster-slow check unit oracles engine registry plane kwok dev-cluster fuzz bench messages sbom lock clean
 
 setup: .venv/.ready ## what running needs, in .venv
 
@@ -86,14 +86,27 @@ bench: dev oracles ## every measurement; wire and hostile also need h2load and w
 messages: setup ## every text that users may see, to be read as a stranger would
 	@$(BIN)/python -m tests.messages
 
+sbom: dev ## what the images contain beside their base, with versions, hashes and licences, as CycloneDX 1.6 in sbom/
+	@mkdir -p sbom
+	@$(BIN)/uv venv -q --clear .sbom/tool
+	@$(BIN)/uv pip install -q --python .sbom/tool/bin/python --require-hashes -r requirements/sbom.txt
+	@for image in controller evaluator; do \
+		echo "==> sbom/$$image.cdx.json"; \
+		$(BIN)/uv venv -q --clear .sbom/$$image; \
+		$(BIN)/uv pip install -q --python .sbom/$$image/bin/python --require-hashes -r requirements/$$image.txt || exit 1; \
+		.sbom/tool/bin/cyclonedx-py environment --output-reproducible --spec-version 1.6 --pyproject pyproject.toml \
+			--mc-type application -o sbom/$$image.cdx.json .sbom/$$image/bin/python || exit 1; \
+	done
+
 lock: dev ## pin again what pyproject.toml allows
 	$(COMPILE) --upgrade requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) --upgrade requirements/go.in -o requirements/go.txt
 	$(COMPILE) --upgrade requirements/node.in -o requirements/node.txt
+	$(COMPILE) --upgrade requirements/sbom.in -o requirements/sbom.txt
 	$(COMPILE) --upgrade --extra blob --extra controller --extra otel --group dev pyproject.toml -o requirements/dev.txt
 	$(COMPILE) --upgrade --extra blob --extra controller --extra otel --group build --group demo pyproject.toml -o requirements/run.txt
 	$(COMPILE) --upgrade --extra controller pyproject.toml -o requirements/controller.txt
 	$(COMPILE) --upgrade pyproject.toml -o requirements/evaluator.txt
 
 clean:
-	rm -rf .venv .oracles tests/node/node_modules tests/java/target .mypy_cache .ruff_cache .pytest_cache .coverage* coverage.xml
+	rm -rf .venv .oracles .sbom sbom tests/node/node_modules tests/java/target .mypy_cache .ruff_cache .pytest_cache .coverage* coverage.xml
