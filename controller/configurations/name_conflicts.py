@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SHADOWS: Final = "Shadows"
 """A FeatureFlag of the same name is not served."""
 FLAG_SET_ID_CONTESTED: Final = "FlagSetIdContested"
-"""A younger object beside it has the same flagSetId."""
+"""Another object beside it has the same flagSetId, and comes after it."""
 _IDENTIFIER: Final = 100
 """Characters of a flagSetId that a message repeats: all of what is told must fit into a condition."""
 
@@ -64,17 +64,18 @@ def _described(conflict: Conflict, key: ObjectKey) -> tuple[str, str]:
     if not loses:
         return (
             FLAG_SET_ID_CONTESTED,
-            f"{name} also claims {claim}; this older object is served instead",
+            f"{name} also claims {claim}; this one comes first and is served instead",
         )
     if other.namespace == key.namespace:
         return (
             conflict.reason,
-            f"not served under {claim}: the older {name} claims it too; give one of them another flagSetId",
+            f"not served under {claim}: {name} claims it too and comes first; "
+            "give one of them another flagSetId",
         )
     # The other may be a tenant's whose names are not for everybody's eyes.
     return conflict.reason, (
-        f"not served under {claim} to subscribers that may read both: an older object in another namespace "
-        "claims it too; give this one another flagSetId"
+        f"not served under {claim} to subscribers that may read both: an object in another namespace "
+        "claims it too and comes first; give this one another flagSetId"
     )
 
 

@@ -1,8 +1,9 @@
 """Decides which of several objects is served under a name, and under a flagSetId. Pure.
 
-A FeatureFlagConfiguration is served and not a FeatureFlag of the same name. Of several objects with one
-flagSetId the oldest is served, the first by namespace and name among those of one second. The proxy serves by
-this, and the controller writes it into the objects' status.
+A FeatureFlagConfiguration is served and not a FeatureFlag of the same name. A flagSetId `<namespace>/…`
+belongs to that namespace: an object there is served before any other. Among equals the oldest is served, the
+first by namespace and name among those of one second. The proxy serves by this, and the controller writes it
+into the objects' status.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
@@ -28,12 +29,20 @@ KINDS: Final = (KIND, FLAG_KIND, shard.KIND)
 SHADOWED: Final = "Shadowed"
 """A FeatureFlagConfiguration has the same name."""
 FLAG_SET_ID_TAKEN: Final = "FlagSetIdTaken"
-"""An older object has the same flagSetId."""
+"""An object that comes before has the same flagSetId."""
 
 Place: TypeAlias = tuple[str, str]
 """Namespace and name: what both kinds share."""
-_Turn: TypeAlias = tuple[str, Place, str]
-"""Since when an object is there, where, and its kind: the order of those with one flagSetId."""
+
+
+class _Turn(NamedTuple):
+    """The order of the objects with one flagSetId."""
+
+    foreign: bool
+    """Of another namespace than the one whose name the flagSetId begins with."""
+    created: str
+    place: Place
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +157,7 @@ class Claims:
 
     def holders(self, flag_set_id: str) -> list[Place]:
         """Where the objects with this flagSetId are, the one that comes first in front."""
-        return [place for _, place, _ in self._turns.get(flag_set_id, ())]
+        return [turn.place for turn in self._turns.get(flag_set_id, ())]
 
     def flag_set_id(self, place: Place) -> str:
         """What the object that is served there claims; empty for nothing."""
@@ -177,7 +186,7 @@ class Claims:
         turns = self._turns[flag_set_id]
         if turns[0] != own:
             return [*found, _taken(flag_set_id, own, turns[0])]
-        beside = (each for each in turns[1:] if each[1][0] == place[0])
+        beside = (each for each in turns[1:] if each.place[0] == place[0])
         return [*found, *(_taken(flag_set_id, each, own) for each in islice(beside, 1))]
 
     def _of_name(self, place: Place) -> list[Conflict]:
@@ -245,7 +254,8 @@ class Claims:
             keys = (ObjectKey(shard.KIND, *each) for each in _parts(served))
             parts = [self._known[key] for key in keys if key in self._known]
         wanted = next((each.flag_set_id for each in parts if each.flag_set_id), "")
-        return (wanted, (served.created, place, served.key.kind)) if wanted else None
+        foreign = not wanted.startswith(f"{place[0]}/")
+        return (wanted, _Turn(foreign, served.created, place, served.key.kind)) if wanted else None
 
     def _first(self, flag_set_id: str) -> _Turn | None:
         turns = self._turns.get(flag_set_id)
@@ -257,7 +267,7 @@ class Claims:
         object in another namespace.
         """
         now = self._first(flag_set_id)
-        firsts = {each[1] for each in (before, now) if each is not None}
+        firsts = {each.place for each in (before, now) if each is not None}
         if before == now:
             return firsts
         namespaces = {namespace for namespace, _ in firsts}
@@ -269,8 +279,7 @@ def _taken(flag_set_id: str, loser: _Turn, winner: _Turn) -> Conflict:
 
 
 def _key(turn: _Turn) -> ObjectKey:
-    _, place, kind = turn
-    return ObjectKey(kind, *place)
+    return ObjectKey(turn.kind, *turn.place)
 
 
 def _parts(claim: Claim | None) -> list[Place]:

@@ -88,11 +88,11 @@ async def test_one_flag_set_id_is_told_to_both_who_are_in_one_namespace(world: W
         await world.look(key)
     assert world.said(old) == (
         "True", "FlagSetIdContested",
-        'FeatureFlag shop/new also claims flagSetId "id"; this older object is served instead',
+        'FeatureFlag shop/new also claims flagSetId "id"; this one comes first and is served instead',
     )  # fmt: skip
     assert world.said(new) == (
         "True", "FlagSetIdTaken",
-        'not served under flagSetId "id": the older FeatureFlagConfiguration shop/old claims it too; give one of them another flagSetId',
+        'not served under flagSetId "id": FeatureFlagConfiguration shop/old claims it too and comes first; give one of them another flagSetId',
     )  # fmt: skip
 
 
@@ -106,7 +106,7 @@ async def test_no_other_tenant_s_object_is_named_and_no_other_tenant_warns_of_hi
     assert world.said(old) is None
     status, reason, message = world.said(new) or ("", "", "")
     assert (status, reason) == ("True", "FlagSetIdTaken")
-    assert "an older object in another namespace claims it too" in message
+    assert "an object in another namespace claims it too and comes first" in message
     assert not {"bank", "secret"} & set(message.replace("/", " ").split())
 
 

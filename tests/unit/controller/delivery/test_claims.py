@@ -97,7 +97,7 @@ def test_a_shard_of_two_objects_with_one_name_is_let_go_of_twice() -> None:
 
 STATES = st.one_of(
     st.none(),
-    st.tuples(st.sampled_from(["", "one", "two"]), st.sampled_from("123"), st.sampled_from(["", "s"])),
+    st.tuples(st.sampled_from(["", "one", "a/one"]), st.sampled_from("123"), st.sampled_from(["", "s"])),
 )  # fmt: skip
 EVENTS = st.lists(st.tuples(st.sampled_from(KEYS), STATES), max_size=30)
 
@@ -140,11 +140,21 @@ def every(there: dict[ObjectKey, Claim]) -> list[Conflict]:
         winner = served[each.place]
         if winner.key != key and not (winner.maker and winner.maker == each.maker):
             found.append(Conflict("Shadowed", key, winner.key, "/".join(each.place)))
-    for wanted in ("one", "two"):
+    for wanted in ("one", "two", "a/one"):
         claiming = [each for each in served.values() if each.flag_set_id == wanted]
-        ordered = sorted(claiming, key=lambda each: (each.created, each.place))
+        ordered = sorted(
+            claiming, key=lambda each: (not wanted.startswith(f"{each.place[0]}/"), each.created, each.place)
+        )
         found += [Conflict("FlagSetIdTaken", each.key, ordered[0].key, wanted) for each in ordered[1:]]
     return found
+
+
+def test_a_flag_set_id_with_a_namespace_belongs_to_that_namespace() -> None:
+    claims = Claims()
+    claims.learn(claim(FFC, "evil/x", "shop/flags", created="1"))
+    assert claims.holders("shop/flags") == [("evil", "x")]
+    claims.learn(claim(FFC, "shop/flags", "shop/flags", created="2"))
+    assert claims.holders("shop/flags") == [("shop", "flags"), ("evil", "x")]
 
 
 def body(spec: Any, kind: str = FFC, **meta: Any) -> Resource:
