@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import random
 import signal
 import socket
@@ -24,7 +23,6 @@ from controller.configurations.live_proxies import LiveProxies
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.delivery.claims import Claims
 from controller.flagsets.fetch import ArtifactReader
-from controller.flagsets.provenance import ProvenanceDetail
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.handlers.kopf_thread import KopfThread
 from controller.kube.client import Cluster
@@ -48,16 +46,13 @@ from controller.runtime.metrics import Metrics
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.watch_health import WatchHealth
 from controller.runtime.watches import indexes_of
-from controller.sources.bucket.factory import BucketFactory
-from controller.sources.git.factory import GitFactory
-from controller.sources.hosts import Hosts
 from controller.sources.leftovers import Leftovers
-from controller.sources.oci.factory import OciFactory
 from controller.sources.pending import PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import BY_SECRET as SOURCE_BY_SECRET
 from controller.wiring.admission import injector, open_admission
 from controller.wiring.notifying import open_notifying
+from controller.wiring.providers import providers_of
 from controller.wiring.replica import LEADER_LABEL, STAGES, Controller, Ports, readiness
 from controller.wiring.tokens import TokenFile
 from evaluator.http.server.limits import MANAGEMENT
@@ -68,7 +63,6 @@ if TYPE_CHECKING:
 
     from controller.runtime.cache import Change
     from controller.settings import ControllerSettings
-    from controller.sources.provider import ProviderFactory
     from evaluator.http.routes import Routes
 
 log = logging.getLogger(__name__)
@@ -104,7 +98,7 @@ async def open_controller(
         address = _address(settings, bound.getsockname()[1])
         storages = Storages(settings.storage_path / "artifacts", f"http://{address}")
         stack.callback(storages.close)
-        providers = _providers(settings, cluster)
+        providers = providers_of(settings, cluster.secret)
         for each in providers.values():
             stack.push_async_callback(each.close)
         collector = Collector(objects, cluster, WATCHED, settings.namespaces, health, clock)
@@ -215,23 +209,6 @@ async def _listen(
     receiver_port = await receiving.start(settings.host, settings.receiver_port)
     stack.push_async_callback(receiving.drain, _DRAIN)
     return management_port, bound.getsockname()[1], receiver_port
-
-
-def _providers(settings: ControllerSettings, cluster: Cluster) -> dict[str, ProviderFactory[Any]]:
-    """By the field of a FlagSource's spec that configures them."""
-    # The API server answers nobody's Git, but may tell what is asked of it.
-    server = os.environ.get("KUBERNETES_SERVICE_HOST")
-    denied = (*settings.denied_source_hosts, *((server,) if server else ()))
-    hosts = Hosts(settings.source_hosts, denied)
-    git = GitFactory(
-        cluster.secret,
-        settings.storage_path / "mirrors",
-        allow_local=settings.allow_local,
-        authors=settings.provenance is ProvenanceDetail.FULL,
-        hosts=hosts,
-    )
-    oci = OciFactory(cluster.secret, authors=settings.provenance is ProvenanceDetail.FULL, hosts=hosts)
-    return {"git": git, "oci": oci, "bucket": BucketFactory(cluster.secret, hosts)}
 
 
 def _secret_watches(cluster: Cluster, objects: Cache, health: WatchHealth) -> SecretWatches:

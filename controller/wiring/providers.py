@@ -1,0 +1,39 @@
+"""The providers of sources that a cluster's FlagSources may name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from controller.flagsets.provenance import ProvenanceDetail
+from controller.sources.bucket.factory import BucketFactory
+from controller.sources.git.factory import GitFactory
+from controller.sources.hosts import Hosts
+from controller.sources.oci.factory import OciFactory
+
+if TYPE_CHECKING:
+    from controller.settings import ControllerSettings
+    from controller.sources.provider import ProviderFactory
+
+ReadSecret: TypeAlias = Callable[[str, str], Awaitable[Mapping[str, bytes] | None]]
+
+
+def providers_of(settings: ControllerSettings, secret: ReadSecret) -> dict[str, ProviderFactory[Any]]:
+    """By the field of a FlagSource's spec that configures them. `secret`: (namespace, name) -> a Secret's
+    content, None if there is none; raises Failed.
+    """
+    authors = settings.provenance is ProvenanceDetail.FULL
+    # The API server answers nobody's Git, but may tell what is asked of it.
+    server = os.environ.get("KUBERNETES_SERVICE_HOST")
+    denied = (*settings.denied_source_hosts, *((server,) if server else ()))
+    hosts = Hosts(settings.source_hosts, denied)
+    git = GitFactory(
+        secret,
+        settings.storage_path / "mirrors",
+        allow_local=settings.allow_local,
+        authors=authors,
+        hosts=hosts,
+    )
+    oci = OciFactory(secret, authors=authors, hosts=hosts)
+    return {"git": git, "oci": oci, "bucket": BucketFactory(secret, hosts)}
