@@ -55,6 +55,10 @@ class Connection:
         """Whole frames were received that are not parsed yet."""
         self._greeted = self._settled = False
         self._closed = self._draining = False
+        self._owed: list[tuple[Stream, int]] = []
+        """Answers of this second that flow control holds back, and their bytes."""
+        self._late: list[tuple[Stream, int]] = []
+        """Those of the second before."""
         settings = {
             Setting.MAX_CONCURRENT_STREAMS: limits.streams_per_connection,
             Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
@@ -88,8 +92,8 @@ class Connection:
 
     @property
     def held_bytes(self) -> int:
-        """About how many bytes requests make us keep until they are answered, and answers until flow control
-        lets them go.
+        """About how many bytes requests make us keep until they are answered, and answers that are not read
+        within a second.
         """
         return self._streams.held + len(self._pending)
 
@@ -137,7 +141,7 @@ class Connection:
         if self._out.respond(stream, block, body, trailers):
             self._streams.sent(stream)
         else:
-            self._streams.hold(stream, len(body))
+            self._owed.append((stream, len(body)))
 
     def send_trailers(self, stream_id: int, block: bytes) -> None:
         """End the stream, after what is queued on it."""
@@ -179,8 +183,14 @@ class Connection:
             self._out.pieces.append(frames.frame(frames.PING, 0, 0, bytes(8)))
 
     def tick(self) -> None:
-        """A second has passed: the counters of floods begin anew."""
+        """A second has passed: the counters of floods begin anew, and answers that wait for a second or more
+        count as held.
+        """
         self._guard.tick()
+        for stream, size in self._late:
+            if self._streams.open.get(stream.id) is stream:
+                self._streams.hold(stream, size)
+        self._late, self._owed = self._owed, []
 
     def _sendable(self, stream_id: int) -> Stream | None:
         stream = self._streams.open.get(stream_id)

@@ -19,9 +19,9 @@ class Limits:
     connections_per_host: int = 10_000
     """Of one address; a mesh or a node may stand behind it. Unix sockets have no address."""
     buffered_bytes: int = 33_554_432
-    """Kept for all connections together: requests until they are answered, and answers that nobody reads;
-    messages of streams apart, which have bounds of their own. Beyond it the largest connection of the address
-    that holds most is refused: 429, or GOAWAY(ENHANCE_YOUR_CALM).
+    """Kept for all connections together: requests until they are answered, and answers that are not read
+    within a second; messages of streams apart, which have bounds of their own. Beyond it the largest
+    connection of the address that holds most is refused: 429, or GOAWAY(ENHANCE_YOUR_CALM).
     """
     header_seconds: float = 3.0
     """From a connection's first byte to a whole header block."""

@@ -247,7 +247,8 @@ class Peer(asyncio.Protocol):
             # Also once half-closed: what was written last is still to be read.
             if self._unread(now):
                 self.transport.abort()
-            else:
+            elif self._left_since < now:
+                # It has read nothing since the last sweep.
                 self.recharge()
         elif self.transport.is_closing():
             return
