@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +15,12 @@ import pytest
 from controller.kube.client import Cluster
 from controller.runtime.setbacks import Failed
 from tests.cluster.controllers import SYSTEM
+from tests.cluster.patience import within
+from tests.cluster.plugin import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.cluster.plane import Plane
 
 
@@ -52,27 +57,51 @@ async def read(client: Cluster, namespace: str) -> object:
         return None
 
 
-def test_a_proxy_changes_no_lease_but_its_own(cluster: Plane, namespace: str) -> None:
-    proxy = ["--as=system:serviceaccount:flagstaff-system:flagstaff-proxy"]
+@pytest.fixture
+def policed(cluster: Plane, namespace: str) -> Iterator[str]:
+    """A service account that the policy of proxies is about. Those of other tests have tokens of no pod."""
+    account = f"system:serviceaccount:{namespace}:proxy"
+    policy = (ROOT / "deploy" / "proxy-lease-policy.yaml").read_text()
+    policy = policy.replace("system:serviceaccount:flagstaff-system:flagstaff-proxy", account)
+    policy = policy.replace("flagstaff-proxy-lease", f"lease-{namespace}")
+    assert account in policy
+    kubectl = cluster.kubectl
+    kubectl("apply", "-f", "-", given=policy)
+    verbs = "--verb=get,create,patch,delete"
+    kubectl("create", "role", "leases", "-n", namespace, verbs, "--resource=leases.coordination.k8s.io")
+    kubectl(
+        "create", "rolebinding", "leases", "-n", namespace, "--role=leases", f"--serviceaccount={namespace}:proxy"
+    )  # fmt: skip
+    yield account
+    kubectl("delete", "-f", "-", given=policy)
+
+
+def test_a_proxy_changes_no_lease_but_its_own(cluster: Plane, namespace: str, policed: str) -> None:
+    proxy = [f"--as={policed}"]
     pod = ["--as-user-extra=authentication.kubernetes.io/pod-name=proxy-a"]
 
     def apply(name: str, *who: str) -> str:
         lease = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {"name": name, "namespace": SYSTEM, "labels": {"test": namespace}},
+            "metadata": {"name": name, "namespace": namespace},
         }
-        words = ("apply", "--server-side", "--force-conflicts", "-f", "-", *who)
-        return cluster.kubectl(*words, given=json.dumps(lease), check=False)
+        return cluster.kubectl(
+            "apply", "--server-side", "-f", "-", *who, given=json.dumps(lease), check=False
+        )
 
-    own = f"flagstaff-proxy-proxy-a-{namespace}"
-    assert "serverside-applied" in apply(own, *proxy, *pod)
+    def refused(name: str, *who: str) -> bool:
+        return "may change only its own Lease" in apply(name, *who)
+
+    own = "flagstaff-proxy-proxy-a-1"
     for name, who in (
+        # The API server learns of a new policy a moment later.
         ("flagstaff-controller", [*proxy, *pod]),
         ("flagstaff-proxy-proxy-b-1", [*proxy, *pod]),
         (own, proxy),
     ):
-        assert "may change only its own Lease" in apply(name, *who)
-    delete = ("delete", "lease", own, "-n", SYSTEM)
+        within(partial(refused, name, *who))
+    assert "serverside-applied" in apply(own, *proxy, *pod)
+    delete = ("delete", "lease", own, "-n", namespace)
     assert "may change only" in cluster.kubectl(*delete, *proxy, check=False)
     assert "deleted" in cluster.kubectl(*delete, *proxy, *pod, check=False)
