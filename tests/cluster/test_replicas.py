@@ -8,9 +8,10 @@ import signal
 import socket
 import time
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from controller.api.kinds import WATCHED
 from controller.api.meta import ObjectKey
@@ -145,12 +146,18 @@ def test_kopf_run_starts_the_same_controller(spare: Plane, spare_namespace: str,
         assert holder(spare, "flagstaff-controller") is None
 
 
+def deployed_pod() -> dict[str, Any]:
+    """The spec of the controller's pods, which its namespace takes under pod security `restricted`."""
+    documents = yaml.safe_load_all((ROOT / "deploy" / "controller.yaml").read_text())
+    [deployment] = [each for each in documents if each["kind"] == "Deployment"]
+    spec: dict[str, Any] = deployment["spec"]["template"]["spec"]
+    return spec
+
+
 @pytest.mark.slow
 def test_the_leader_alone_bears_the_label_that_its_services_select(spare: Plane, tmp_path: Path) -> None:
     api, name = Api(spare), fresh("flagstaff-controller")
-    containers = [{"name": "controller", "image": "none"}]
-    pod = {"metadata": {"name": name}, "spec": {"containers": containers}}
-    api.ask("POST", path_of("pod", SYSTEM), pod)
+    api.ask("POST", path_of("pod", SYSTEM), {"metadata": {"name": name}, "spec": deployed_pod()})
     process = ControllerProcess(spare, tmp_path, "--lease-name", "labels")
     process.command = ["env", f"POD_NAME={name}", *process.command]
 
@@ -169,8 +176,7 @@ def test_the_leader_alone_bears_the_label_that_its_services_select(spare: Plane,
 def test_a_standby_loses_the_label_that_a_killed_leader_left_on_its_pod(spare: Plane, tmp_path: Path) -> None:
     api, name = Api(spare), fresh("flagstaff-controller")
     meta = {"name": name, "labels": {"flagstaff.dev/leader": "true"}}
-    spec = {"containers": [{"name": "controller", "image": "none"}]}
-    api.ask("POST", path_of("pod", SYSTEM), {"metadata": meta, "spec": spec})
+    api.ask("POST", path_of("pod", SYSTEM), {"metadata": meta, "spec": deployed_pod()})
     standby = ControllerProcess(spare, tmp_path / "b", "--lease-name", "left", name=name)
     standby.command = ["env", f"POD_NAME={name}", *standby.command]
     with controller(spare, tmp_path / "a", "--lease-name", "left", name="a") as leader:
