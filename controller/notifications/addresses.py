@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
-if TYPE_CHECKING:
-    from ipaddress import IPv4Address, IPv6Address
+from controller.runtime.ip_addresses import effective
 
 _METADATA: Final = ipaddress.ip_address("fd00:ec2::254")
 """By which Amazon's machines are told their credentials, beside 169.254.169.254."""
-_EMBEDDING: Final = ipaddress.ip_network("64:ff9b::/96")
-"""IPv6 addresses that a gateway turns into the IPv4 address of their last 32 bits (RFC 6052)."""
 
 
 class AddressRefused(Exception):
@@ -45,7 +42,7 @@ def require_public(address: str, *, allow_local: bool) -> None:
     those by which clouds tell a machine's secrets, link-local ones among them, and groups.
     """
     try:
-        found = _effective(ipaddress.ip_address(address))
+        found = effective(ipaddress.ip_address(address))
     except ValueError:
         raise AddressRefused(f"{address[:64]} is not an IP address") from None
     never = found.is_link_local or found.is_multicast or found.is_unspecified or found == _METADATA
@@ -56,12 +53,3 @@ def require_public(address: str, *, allow_local: bool) -> None:
 def _literal(host: str) -> str | None:
     """The host if it is an IP address, or would be taken for one by some resolvers."""
     return host if ":" in host or host.replace(".", "").isdigit() else None
-
-
-def _effective(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """The IPv4 address that an IPv6 address stands for, if it does."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return address
-    if address in _EMBEDDING:
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour or address

@@ -8,6 +8,12 @@ Setback
 
 from __future__ import annotations
 
+import contextlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
 
 class Setback(Exception):
     """A step could not be done; `reason` is CamelCase and stable, `message` is for people and holds no
@@ -32,3 +38,14 @@ class Waiting(Setback):
 
 class Failed(Setback):
     """An outside party failed; trying again may help."""
+
+
+@contextlib.contextmanager
+def advised(advice: Mapping[str, str]) -> Iterator[None]:
+    """Add what to do, by the reason, to a Failed that the block raises."""
+    try:
+        yield
+    except Failed as failed:
+        if (what := advice.get(failed.reason)) is None:
+            raise
+        raise Failed(failed.reason, f"{failed.message}; {what}") from failed

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from controller.runtime.ip_addresses import effective
 from controller.runtime.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 DENIED: Final = (
@@ -30,8 +30,6 @@ DENIED: Final = (
 )
 """This machine, and link-local addresses, by which clouds tell a machine's secrets."""
 REASON: Final = "HostDenied"
-_EMBEDDING: Final = ipaddress.IPv6Network("64:ff9b::/96")
-"""Addresses that a gateway turns into the IPv4 address of their last 32 bits (RFC 6052)."""
 
 
 async def resolve(host: str, port: int) -> tuple[str, ...]:
@@ -125,14 +123,5 @@ def _networks(entries: tuple[str, ...]) -> list[Network]:
 
 
 def _within(address: str, networks: list[Network]) -> bool:
-    found = _effective(ipaddress.ip_address(address.partition("%")[0]))
+    found = effective(ipaddress.ip_address(address.partition("%")[0]))
     return any(found in each for each in networks if each.version == found.version)
-
-
-def _effective(address: Address) -> Address:
-    """The IPv4 address that an IPv6 address stands for, if it does."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return address
-    if address in _EMBEDDING:
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour or address

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from controller.artifacts.durable import as_failed
-from controller.runtime.setbacks import Failed, Waiting
+from controller.runtime.setbacks import Failed, Waiting, advised
 from controller.sources.bucket.listing import index_of, revision_of, wanted
 from controller.sources.bucket.reading import OwnReader, Reader
 from controller.sources.limits import TreeLimits
@@ -16,7 +15,7 @@ from controller.sources.polled import polled
 from controller.sources.provider import Fetched
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
     from controller.sources.bucket.listing import Listed
@@ -61,7 +60,7 @@ class BucketProvider:
         if verifier is not None:
             await verifier.verify(revision, index)
         chosen, skipped = wanted(listing, self.limits)
-        with self._advised():
+        with advised(self.advice):
             try:
                 await self.reader.fetch(self.bucket, chosen, into)
             except OSError as error:
@@ -97,16 +96,6 @@ class BucketProvider:
         return None
 
     async def _listing(self) -> list[Listed]:
-        with self._advised():
+        with advised(self.advice):
             self._last[:] = [await self.reader.list(self.bucket, self.limits)]
         return self._last[0]
-
-    @contextlib.contextmanager
-    def _advised(self) -> Iterator[None]:
-        try:
-            yield
-        except Failed as failed:
-            advice = self.advice.get(failed.reason)
-            if advice is None:
-                raise
-            raise Failed(failed.reason, f"{failed.message}; {advice}") from failed

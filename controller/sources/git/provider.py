@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pygit2
 
-from controller.runtime.setbacks import Failed
+from controller.runtime.setbacks import Failed, advised
 from controller.sources.deadline import Deadline
 from controller.sources.git.git_url import Credentials, Location, parse_location
 from controller.sources.git.ls_remote import References, choose_among, narrowed, parse
@@ -29,7 +29,7 @@ from controller.sources.limits import TreeLimits
 from controller.sources.polled import polled
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
     from pathlib import Path
 
     from controller.sources.git.tree import TreeReader
@@ -83,12 +83,12 @@ class GitProvider:
         """List references and choose; a pinned commit needs no look. Raises `Setback`."""
         if self.reference.commit is not None:
             return choose({}, None, self.reference)
-        with self._advised():
+        with advised(self.advice):
             return await choose_among(await self._references(), self.reference)
 
     async def fetch(self, revision: Revision, into: Path, verifier: Verifier | None = None) -> Fetched:
         """Write the files of `revision` below the empty folder `into`. Raises `Setback`."""
-        with self._advised():
+        with advised(self.advice):
             async with self.place():
                 fetched = await self._fetched(revision, into)
         return fetched if self.authors else without_author(fetched)
@@ -169,16 +169,6 @@ class GitProvider:
         except BrokenMirrorError as error:
             raise self._unreadable(error) from error
         return await parse(listing, self.location.shown)
-
-    @contextlib.contextmanager
-    def _advised(self) -> Iterator[None]:
-        try:
-            yield
-        except Failed as failed:
-            advice = self.advice.get(failed.reason)
-            if advice is None:
-                raise
-            raise Failed(failed.reason, f"{failed.message}; {advice}") from failed
 
     def _program(self) -> GitProgram:
         credentials = self.credentials or self.location.credentials

@@ -1,0 +1,20 @@
+"""IP addresses, for whoever judges where others may have us connect to. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final, TypeAlias
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_EMBEDDING: Final = ipaddress.IPv6Network("64:ff9b::/96")
+"""Addresses that a gateway turns into the IPv4 address of their last 32 bits (RFC 6052)."""
+
+
+def effective(address: Address) -> Address:
+    """The IPv4 address that an IPv6 address stands for, if it does; otherwise the address itself."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _EMBEDDING:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or address
