@@ -9,6 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from tests.cluster.objects import Namespace, flag_set, flag_source, flags
+from tests.cluster.patience import PATIENCE
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository
 
@@ -34,7 +35,7 @@ class Spine(Namespace):
         self.poke("flagsource")
         return commit
 
-    def wait_applied(self, commit: str, patience: float = 30.0) -> dict[str, Any]:
+    def wait_applied(self, commit: str, patience: float = PATIENCE) -> dict[str, Any]:
         """The FlagSet once it applied the commit."""
         revision = f"main@sha1:{commit}"
         return self.wait(
