@@ -56,7 +56,7 @@ def test_work_goes_on_after_the_api_server_was_killed(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_a_controller_that_is_killed_again_and_again_ends_where_it_should(
     spare: Plane, spare_namespace: str, tmp_path: Path
 ) -> None:
