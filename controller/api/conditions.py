@@ -21,6 +21,8 @@ NAME_CONFLICT: Final = "NameConflict"
 """A detail, there only while it is True: another object claims the name or the flagSetId."""
 DRIFT_CONTESTED: Final = "DriftContested"
 """A detail, there only while it is True: somebody keeps overwriting what a FlagSet writes."""
+DRIFT_KEPT: Final = "DriftKept"
+"""A detail, there only while it is True: somebody changed what a FlagSet wrote, and its policy lets it be."""
 
 TRUE: Final = "True"
 FALSE: Final = "False"

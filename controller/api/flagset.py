@@ -35,6 +35,14 @@ class Validation(StrEnum):
     LENIENT = "Lenient"
 
 
+class DriftPolicy(StrEnum):
+    """What becomes of a change that somebody made to what was written."""
+
+    CORRECT = "Correct"
+    WARN = "Warn"
+    """It stays, and is told of, until it is gone or another content is written."""
+
+
 class SourceReference(Model):
     """Whose artifact the definitions are read from."""
 
@@ -66,6 +74,7 @@ class FlagSetSpec(Model):
     target: Target = Target()
     prune: bool = True
     prune_guard: bool = True
+    drift_policy: DriftPolicy = DriftPolicy.CORRECT
     depends_on: Annotated[tuple[LocalReference, ...], Field(max_length=32)] = ()
     interval: Interval = 600.0
     suspend: bool = False

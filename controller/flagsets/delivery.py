@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.api import shard
-from controller.api.flagset import KIND, LABEL
+from controller.api.flagset import KIND, LABEL, DriftPolicy
 from controller.api.meta import ObjectKey, Resource
-from controller.flagsets.drift import Dispute
+from controller.flagsets.drift import Dispute, Kept
 from controller.flagsets.plan import Taken, key_of, plan
 from controller.flagsets.stage import BY_OWNER
 from controller.runtime.events import Occurrence
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
+    from controller.api.flagset import FlagSetSpec
     from controller.runtime.applier import Applier
     from controller.runtime.cache import Cache
 
@@ -50,6 +51,7 @@ class Delivered:
     settled: bool = False
     """All of it was seen to stand there: whatever differs later is somebody's doing."""
     dispute: Dispute = field(default_factory=Dispute)
+    kept: Kept = field(default_factory=Kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +64,22 @@ class Delivery:
     """Told of each object that was written."""
 
     async def deliver(
-        self, resource: Resource, state: Delivered, *, prune: bool, now: datetime
+        self, resource: Resource, state: Delivered, spec: FlagSetSpec, now: datetime
     ) -> tuple[tuple[Occurrence, ...], float | None]:
         """Bring the cluster to `state`; (Events of drift, seconds until there is more to do).
         Raises Setback.
         """
         if not state.manifests:
             return (), None
-        steps = plan(state.manifests, self._found(resource, state), prune=prune, taken=state.taken)
+        steps = plan(state.manifests, self._found(resource, state), prune=spec.prune, taken=state.taken)
         for manifest in steps.write:
             self._require_ownership(resource, manifest)
+        if state.settled and spec.drift_policy is DriftPolicy.WARN:
+            told = state.kept.found([self._change(each) for each in steps.write], resource)
+            if steps.write:
+                return told, None
+        else:
+            state.kept.message = ""
         # What is new is written at once, whoever is in the way.
         if steps.write and state.settled and (left := state.dispute.pause(now)) > 0.0:
             return (), left
@@ -101,6 +109,11 @@ class Delivery:
             state.dispute.over_in(now) if state.dispute.open(now) else None,
         )
         return told, min((each for each in waits if each is not None), default=None)
+
+    def _change(self, manifest: Mapping[str, Any]) -> str:
+        key = key_of(manifest)
+        what = "removed" if self.objects.get(key) is None else "changed by hand"
+        return f"{key.kind} {key.name} was {what}"
 
     def _found(self, resource: Resource, state: Delivered) -> list[Resource]:
         owned = {each.key: each for each in self.objects.find(BY_OWNER, resource.namespace, resource.name)}

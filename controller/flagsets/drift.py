@@ -7,11 +7,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.conditions import DRIFT_CONTESTED, TRUE, Condition
+from controller.api.conditions import DRIFT_CONTESTED, DRIFT_KEPT, TRUE, Condition, find
 from controller.runtime.events import Occurrence
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
+
+    from controller.api.meta import Resource
 
 REASON: Final = "DriftContested"
 AT_ONCE: Final = 3
@@ -20,6 +23,31 @@ CALM: Final = 60.0
 """Seconds in which nothing was to be corrected, though it might have been: the dispute is over."""
 _FIRST: Final = 5.0
 _MOST: Final = 60.0
+
+
+@dataclass(slots=True)
+class Kept:
+    """What somebody changed, where the policy is to let it be."""
+
+    message: str = ""
+    """Empty: nothing was."""
+
+    def found(self, changed: Sequence[str], resource: Resource) -> tuple[Occurrence, ...]:
+        """`changed` says of each object what became of it; an occurrence where the status does not tell."""
+        self.message = (
+            f"{'; '.join(changed)}; it stays so, since spec.driftPolicy is Warn: undo the change, or set "
+            "spec.driftPolicy to Correct"
+            if changed
+            else ""
+        )
+        known = find(resource.status.get("conditions", ()), DRIFT_KEPT)
+        if not changed or (known is not None and known.get("message") == self.message):
+            return ()
+        return (Occurrence(DRIFT_KEPT, self.message, warning=True),)
+
+    def told(self) -> tuple[Condition, ...]:
+        """As a detail of the FlagSet."""
+        return (Condition(DRIFT_KEPT, TRUE, DRIFT_KEPT, self.message),) if self.message else ()
 
 
 @dataclass(slots=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration
-from controller.api.conditions import DRIFT_CONTESTED, NAME_CONFLICT, TRUE, Condition, find
+from controller.api.conditions import DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, TRUE, Condition, find
 from controller.api.fields import InvalidSpecError, read
-from controller.api.flagset import FlagSetSpec
+from controller.api.flagset import DriftPolicy, FlagSetSpec
 from controller.api.meta import ObjectKey
 from controller.delivery.served import shown
 from controller.flagsets import messages
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 JITTER: Final = 0.05
 """Of the interval, to both sides: flag sets that were made together are looked at apart."""
+_DETAILS: Final = (DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, SOURCE_READY)
+"""What is there only while it holds."""
 
 
 @dataclass(slots=True)
@@ -53,6 +55,8 @@ class _Memory:
     state: Delivered
     before: str | None
     """The digest that the status told when this was built."""
+    over_edit: bool = False
+    """Whether what stood in the cluster then was not what had been written."""
 
     def holds(self, told: str | None) -> bool:
         """Whether nobody else has led since; `told` is the digest of the status now."""
@@ -107,12 +111,12 @@ class FlagSetReconciler:
             so_far.next_look = setback.delay or so_far.next_look
             result = Result.of(setback, status=so_far.status, events=so_far.events, next_look=so_far.soonest)
         details = (*result.details, *self._concerns(resource, now))
-        return replace(result, details=details, ended=(DRIFT_CONTESTED, NAME_CONFLICT, SOURCE_READY))
+        return replace(result, details=details, ended=_DETAILS)
 
     def _concerns(self, resource: Resource, now: datetime) -> tuple[Condition, ...]:
         """Details that are there only while something is not as it should be."""
         memory = self._memory.get(resource.key)
-        drift = () if memory is None else memory.state.dispute.told(now)
+        drift = () if memory is None else (*memory.state.dispute.told(now), *memory.state.kept.told())
         return (*drift, *self._conflict(resource), *source_health(resource, self.objects))
 
     def _conflict(self, resource: Resource) -> tuple[Condition, ...]:
@@ -188,6 +192,9 @@ class FlagSetReconciler:
         accepted = accepted_by_hand(resource, artifact.revision)
         built_from = (artifact.digest, artifact.revision, accepted, *generation)
         memory = self._remembered(resource)
+        if memory is not None and memory.over_edit and spec.drift_policy is DriftPolicy.WARN:
+            # Once the edit is undone, the object tells again which revision it is of.
+            memory = None
         if memory is not None and memory.built_from == built_from:
             return memory
         archive = await self.artifacts.read(resource.namespace, artifact)
@@ -202,8 +209,11 @@ class FlagSetReconciler:
         state = Delivered(observed(built.manifests, artifact, resource.created, self.objects.get))
         if memory is not None:
             state.taken, state.outdated = memory.state.taken, memory.state.outdated
-            state.dispute = memory.state.dispute
+            state.dispute, state.kept = memory.state.dispute, memory.state.kept
+        if spec.drift_policy is DriftPolicy.WARN:
+            state.settled = _stood(resource, memory, built, state)
         memory = _Memory(built_from, generation, built, state, resource.status.get("digest"))
+        memory.over_edit = last is not None and bool(last.edited)
         if built.manifests:
             self._memory[resource.key] = memory
         return memory
@@ -231,7 +241,17 @@ class FlagSetReconciler:
         self, resource: Resource, spec: FlagSetSpec, state: Delivered, so_far: _SoFar, now: datetime
     ) -> None:
         delivery = Delivery(self.objects, self.writer, self.applied)
-        so_far.events, so_far.more_in = await delivery.deliver(resource, state, prune=spec.prune, now=now)
+        so_far.events, so_far.more_in = await delivery.deliver(resource, state, spec, now)
+
+
+def _stood(resource: Resource, before: _Memory | None, built: Built, state: Delivered) -> bool:
+    """Whether what is to stand was written before, so that a difference is somebody's doing."""
+    if before is not None:
+        return before.state.settled and before.state.manifests == state.manifests
+    # Another process wrote it.
+    status = resource.status
+    same = status.get("observedGeneration") == resource.generation
+    return same and status.get("digest") == built.composition.digest
 
 
 def _refused(resource: Resource, built: Built, attempt: messages.Attempt, so_far: _SoFar) -> Result:

@@ -692,6 +692,67 @@ async def test_drift_is_corrected_while_the_source_fails(world: World, gone: str
     assert (seen.reason, seen.said[-1].partition(":")[0]) == ("ArtifactFailed", "DriftCorrected")
 
 
+def kept(seen: Looked) -> str | None:
+    """The message of a change by hand that stays."""
+    found = find(seen.status["conditions"], "DriftKept")
+    return None if found is None else found["message"]
+
+
+@pytest.fixture
+async def warned(world: World) -> World:
+    """The same with `driftPolicy: Warn`, and a hand's edit that was seen."""
+    world.flag_set(driftPolicy="Warn")
+    assert (await world.look()).writes == []
+    world.before = world.document()
+    world.cluster.edit(CONFIGURATION, "checkout", flagSpec={"flags": {"a": flag("on")}})
+    seen = await world.look()
+    assert (seen.writes, world.defaults(), seen.ready[0]) == ([], {"a": "on"}, "True")
+    assert seen.said == [f"DriftKept: {kept(seen)}"]
+    assert (kept(seen) or "").startswith("FeatureFlagConfiguration checkout was changed by hand; it stays so")
+    return world
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "restart", "interval", "commit"])
+async def test_with_warn_a_hand_s_edit_stays_and_is_told_once_until_it_is_undone(
+    warned: World, meanwhile: str
+) -> None:
+    if meanwhile == "restart":
+        warned.restart()
+    elif meanwhile == "interval":
+        warned.flag_set(driftPolicy="Warn", interval="1h")
+    elif meanwhile == "commit":
+        # It changes no flag.
+        warned.commit("r2", document(a=flag(), b=flag()), other__md="")
+        warned.restart()
+    seen = await warned.look()
+    assert (seen.writes, seen.said, bool(kept(seen))) == ([], [], True)
+    warned.cluster.edit(CONFIGURATION, "checkout", flagSpec=warned.before)
+    seen = await warned.look()
+    assert (seen.writes, kept(seen)) == ([], None)
+
+
+async def test_with_warn_a_removal_stays(world: World) -> None:
+    world.flag_set(driftPolicy="Warn")
+    await world.look()
+    world.cluster.remove(CONFIGURATION, "checkout")
+    seen = await world.look()
+    assert seen.writes == []
+    assert (kept(seen) or "").startswith("FeatureFlagConfiguration checkout was removed;")
+
+
+async def test_with_warn_a_revision_with_other_flags_is_written(warned: World) -> None:
+    warned.commit("r2", document(a=flag(), b=flag("on")))
+    seen = await warned.look()
+    assert (seen.writes, warned.defaults(), kept(seen)) == ([APPLY], {"a": "off", "b": "on"}, None)
+
+
+async def test_once_correct_is_chosen_the_edit_is_undone(warned: World) -> None:
+    warned.flag_set(driftPolicy="Correct")
+    seen = await warned.look()
+    assert (seen.writes, warned.defaults(), kept(seen)) == ([APPLY], {"a": "off", "b": "off"}, None)
+    assert [each.partition(":")[0] for each in seen.said] == ["DriftCorrected"]
+
+
 async def test_a_spec_that_changed_meanwhile_is_not_answered_with_the_old_one(world: World) -> None:
     world.cluster.remove("FlagSource", "flags")
     world.flag_set(target={"name": "other"})

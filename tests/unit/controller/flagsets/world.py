@@ -168,6 +168,8 @@ class World:
     reads: list[str] = field(default_factory=list)
     now: datetime = START
     detail: ProvenanceDetail = ProvenanceDetail.FULL
+    before: dict[str, Any] = field(default_factory=dict)
+    """What was delivered, for a test to come back to."""
 
     def __post_init__(self) -> None:
         self.restart()
