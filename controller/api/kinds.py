@@ -11,6 +11,7 @@ from controller.api import (
     featureflagsource,
     flagset,
     flagsource,
+    grant,
     provider,
     receipt,
     receiver,
@@ -46,6 +47,7 @@ class ResourceType:
 FLAG_SOURCE: Final = ResourceType(API_VERSION, flagsource.KIND, flagsource.PLURAL)
 FLAG_SET: Final = ResourceType(API_VERSION, flagset.KIND, flagset.PLURAL)
 FLAG_SHARD: Final = ResourceType(API_VERSION, shard.KIND, shard.PLURAL)
+FLAG_GRANT: Final = ResourceType(API_VERSION, grant.KIND, grant.PLURAL)
 FLAG_RECEIVER: Final = ResourceType(API_VERSION, receiver.KIND, receiver.PLURAL)
 FLAG_PROVIDER: Final = ResourceType(API_VERSION, provider.KIND, provider.PLURAL)
 FLAG_ALERT: Final = ResourceType(API_VERSION, alert.KIND, alert.PLURAL)
@@ -74,6 +76,7 @@ WATCHED: Final = (
     FLAG_SOURCE,
     FLAG_SET,
     FLAG_SHARD,
+    FLAG_GRANT,
     FLAG_RECEIVER,
     FLAG_PROVIDER,
     FLAG_ALERT,

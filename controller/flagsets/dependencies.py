@@ -9,6 +9,8 @@ from controller.api.conditions import FALSE, READY, TRUE, Condition, find
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagset import KIND, SOURCE_API
 from controller.api.meta import ObjectKey
+from controller.flagsets.grants import require_grant
+from controller.flagsets.source_key import source_key
 from controller.runtime.setbacks import Failed, Stalled, Waiting
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ def require_dependencies(
             )
         if not ready(found):
             raise Waiting("DependencyNotReady", f"FlagSet {each.name} is not ready{_why(found)}")
-        same = _source(found.spec) == _source(resource.spec)
+        same = source_key(found) == source_key(resource)
         if same and found.status.get("lastAppliedRevision") != artifact.revision:
             raise Waiting(
                 "DependencyNotReady", f"FlagSet {each.name} has not applied {artifact.revision} yet"
@@ -67,12 +69,9 @@ def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> Ar
         raise Stalled(
             "InvalidSpec", f"spec.sourceRef.apiVersion: a {reference.kind} belongs to the API group {group}"
         )
-    if reference.namespace not in {None, resource.namespace}:
-        raise Stalled(
-            "AccessDenied",
-            f"{what} is in namespace {reference.namespace}: a source must be in the FlagSet's own namespace",
-        )
-    source = objects.get(ObjectKey(reference.kind, resource.namespace, reference.name))
+    key = ObjectKey(reference.kind, reference.namespace or resource.namespace, reference.name)
+    require_grant(resource.namespace, key, objects)
+    source = objects.get(key)
     if source is None:
         raise Waiting("ArtifactFailed", f"{what} does not exist; create it, or correct spec.sourceRef")
     told = source.status.get("artifact")
@@ -91,12 +90,9 @@ def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:
     """`SourceReady`, while the source of a FlagSet is there and brings nothing new: it is suspended, or
     fails. What was applied stays, so `Ready` does not tell.
     """
-    reference = resource.spec.get("sourceRef")
-    if not isinstance(reference, dict):
-        return ()
-    kind, name = str(reference.get("kind")), str(reference.get("name"))
-    source = objects.get(ObjectKey(kind, resource.namespace, name))
-    if source is None:
+    key = source_key(resource)
+    source = objects.get(key) if key is not None else None
+    if key is None or source is None or _denied(resource, key, objects):
         return ()
     found = find(source.status.get("conditions", ()), READY)
     if source.suspended:
@@ -105,7 +101,16 @@ def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:
         reason, message = "SourceFailed", f"is not ready: {found.get('message') or found.get('reason')}"
     else:
         return ()
-    return (Condition(SOURCE_READY, FALSE, reason, f"{kind} {name} {message}"),)
+    return (Condition(SOURCE_READY, FALSE, reason, f"{key.kind} {key.name} {message}"),)
+
+
+def _denied(resource: Resource, source: ObjectKey, objects: Cache) -> bool:
+    """Whether nothing may be told of a source, either."""
+    try:
+        require_grant(resource.namespace, source, objects)
+    except Stalled:
+        return True
+    return False
 
 
 def ready(resource: Resource) -> bool:
@@ -134,13 +139,6 @@ def _cycle(start: Resource, objects: Cache) -> list[str]:
                 seen.add(name)
                 trails.append([*trail, name])
     return []
-
-
-def _source(spec: Any) -> tuple[Any, Any] | None:
-    reference = spec.get("sourceRef")
-    if not isinstance(reference, dict):
-        return None
-    return reference.get("kind"), reference.get("name")
 
 
 def _names(spec: Any) -> list[str]:

@@ -197,7 +197,7 @@ class FlagSetReconciler:
             memory = None
         if memory is not None and memory.built_from == built_from:
             return memory
-        archive = await self.artifacts.read(resource.namespace, artifact)
+        archive = await self.artifacts.read(spec.source_ref.namespace or resource.namespace, artifact)
         if memory is not None and memory.state.settled:
             last: LastGood | None = LastGood(memory.built.composition.flag_set)
         else:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import configuration, flagset, shard
+from controller.api import configuration, flagset, grant, shard
 from controller.api.conditions import FALSE, NAME_CONFLICT, PROPAGATED, READY, find
 from controller.api.kinds import FLAG_SET
 from controller.api.meta import ObjectKey
+from controller.flagsets.source_key import source_key
 from controller.runtime.cache import Index
 from controller.runtime.watches import Reconciles, Watch, listed_by
 from evaluator.flags.model import PROVENANCE_PREFIX
@@ -29,9 +30,17 @@ def source_name(kind: str, name: str) -> str:
 
 
 def _source_of(flag_set: Resource) -> Iterator[str]:
-    reference = flag_set.spec.get("sourceRef")
-    if isinstance(reference, dict):
-        yield source_name(str(reference.get("kind")), str(reference.get("name")))
+    key = source_key(flag_set)
+    if key is not None and key.namespace == flag_set.namespace:
+        yield source_name(key.kind, key.name)
+
+
+def _foreign_source_of(flag_set: Resource) -> Iterator[str]:
+    """The source in another namespace, and that namespace, whose grants decide."""
+    key = source_key(flag_set)
+    if key is not None and key.namespace != flag_set.namespace:
+        yield str(key)
+        yield key.namespace
 
 
 def _named(references: Any) -> Iterator[str]:
@@ -52,6 +61,9 @@ def _owner_of(resource: Resource | None) -> str | None:
 
 
 BY_SOURCE: Final = Index("FlagSet by source", _FLAG_SET_ONLY, _source_of)
+BY_FOREIGN_SOURCE: Final = Index(
+    "FlagSet by source elsewhere", _FLAG_SET_ONLY, _foreign_source_of, everywhere=True
+)
 BY_DEPENDENCY: Final = Index(
     "FlagSet by dependency", _FLAG_SET_ONLY, lambda each: _named(each.spec.get("dependsOn"))
 )
@@ -109,8 +121,14 @@ def _served(resource: Resource | None) -> object:
 
 def _readers(cache: Cache, change: Change) -> Iterator[ObjectKey]:
     source = change.latest.key
-    listed = cache.find(BY_SOURCE, source.namespace, source_name(source.kind, source.name))
-    return (each.key for each in listed)
+    beside = cache.find(BY_SOURCE, source.namespace, source_name(source.kind, source.name))
+    elsewhere = cache.find(BY_FOREIGN_SOURCE, "", str(source))
+    return (each.key for each in (*beside, *elsewhere))
+
+
+def _granted(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    """Those that refer to the namespace of a grant."""
+    return (each.key for each in cache.find(BY_FOREIGN_SOURCE, "", change.latest.namespace))
 
 
 def _dependents(cache: Cache, change: Change) -> Iterator[ObjectKey]:
@@ -136,10 +154,11 @@ FLAG_SETS: Final = Reconciles(
             changed=lambda each: (_artifact(each), _health(each)),
             keys=_readers,
         ),
+        Watch(frozenset({grant.KIND}), changed=lambda each: each and each.spec, keys=_granted),
         Watch(_FLAG_SET_ONLY, changed=_readiness, keys=_dependents),
         Watch(_WRITTEN, changed=lambda each: (_content(each), _served(each)), keys=_owners),
         # FlagSets whose target belonged to another.
         Watch(_WRITTEN, changed=_owner_of, keys=listed_by(BY_TARGET)),
     ),
-    indexes=(BY_SOURCE, BY_DEPENDENCY, BY_TARGET, BY_OWNER),
+    indexes=(BY_SOURCE, BY_FOREIGN_SOURCE, BY_DEPENDENCY, BY_TARGET, BY_OWNER),
 )

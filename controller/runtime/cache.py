@@ -34,12 +34,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Objects of some kinds by the names that each refers to, within its namespace."""
+    """Objects of some kinds by the names that each refers to, within its namespace or wherever it is."""
 
     name: str
     kinds: frozenset[str]
     references: Callable[[Resource], Iterable[str]]
     """What one object is listed under. Must not fail: a spec may be malformed."""
+    everywhere: bool = False
+    """Whether what it refers to may be in another namespace: it is looked for under the namespace ``."""
 
 
 class Cache:
@@ -117,16 +119,17 @@ class Cache:
 
     def _reindex(self, index: Index, change: Change) -> None:
         key = change.latest.key
+        namespace = "" if index.everywhere else key.namespace
         if change.before is not None:
             for name in index.references(change.before):
-                entry = (index.name, key.namespace, name)
+                entry = (index.name, namespace, name)
                 listed = self._indexed.get(entry, {})
                 listed.pop(key, None)
                 if not listed:
                     self._indexed.pop(entry, None)
         if change.after is not None:
             for name in index.references(change.after):
-                self._indexed.setdefault((index.name, key.namespace, name), {})[key] = change.after
+                self._indexed.setdefault((index.name, namespace, name), {})[key] = change.after
 
 
 def _older(one: Resource, other: Resource) -> bool:

@@ -108,13 +108,6 @@ def test_a_source_of_flux_whose_kind_comes_later_is_read(
     assert space.served() == {"banner": "on"}
 
 
-def test_a_source_in_another_namespace_is_not_read(space: Namespace) -> None:
-    reference = {"kind": "FlagSource", "name": "flags", "namespace": "default"}
-    space.apply(flag_set(sourceRef=reference))
-    found = space.wait_reason("flagset", "AccessDenied")
-    assert "default" in condition(found, "Ready")["message"]
-
-
 def test_what_depends_on_another_set_waits_for_it(spine: Spine) -> None:
     spine.apply(flag_set(name="second", dependsOn=[{"name": "first"}]))
     spine.wait_reason("flagset", "DependencyNotReady", "second")

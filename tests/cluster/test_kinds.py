@@ -21,6 +21,10 @@ FLAGS: Final = {"flags": {"a": {"state": "ENABLED", "variants": {"on": True}, "d
 GIT: Final = {"url": "https://git.example.com/flags.git"}
 BUCKET: Final = {"bucketName": "flags", "endpoint": "minio.example.com"}
 SOURCE: Final = {"interval": "1m", "git": GIT}
+GRANT: Final[dict[str, Any]] = {
+    "from": [{"group": "flagstaff.dev", "kind": "FlagSet", "namespace": "shop"}],
+    "to": [{"group": "flagstaff.dev", "kind": "FlagSource"}],
+}
 SET: Final = {"sourceRef": {"kind": "FlagSource", "name": "flags"}}
 HOOK: Final = {"type": "github", "secretRef": {"name": "hook"}, "resources": [{"name": "*"}]}
 PROVIDER: Final = {"type": "generic", "address": "https://alerts.example.com/"}
@@ -109,6 +113,7 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
     "nobody to tell": ("FlagAlert", {**ALERT, "providerRef": None}, r"spec\.providerRef: Required value|providerRef.*must be of type object"),
     "nothing to tell of": ("FlagAlert", {**ALERT, "eventSources": []}, r"spec\.eventSources.*at least 1 items"),
     "a Pod to tell of": ("FlagAlert", {**ALERT, "eventSources": [{"kind": "Pod", "name": "x"}]}, r"eventSources\[0\]\.kind: Unsupported value"),
+    "a grant to a Pod": ("FlagGrant", {**GRANT, "from": [{**GRANT["from"][0], "kind": "Pod"}]}, r"from\[0\]\.kind: Unsupported value"),
     "a shard without flags": ("FlagShard", {"digest": "sha256:1"}, r"spec\.flagSpec: Required value"),
 }  # fmt: skip
 
@@ -196,7 +201,7 @@ def test_kinds_have_short_names_and_a_category(applying: Applying, cluster: Plan
     names = {line.split()[0]: line.split()[1] for line in told.splitlines()}
     assert names == {
         "flagsources": "fsrc", "flagsets": "fset", "flagreceivers": "frcv", "flagshards": "fshard",
-        "flagproviders": "fprov", "flagalerts": "falert",
+        "flagproviders": "fprov", "flagalerts": "falert", "flaggrants": "fgrant",
         "featureflags": "ff", "featureflagconfigurations": "ffc",
         "featureflagsources": "ffs",
     }  # fmt: skip
@@ -234,7 +239,18 @@ def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
 
 @pytest.mark.parametrize(
     "kind",
-    ["flagsource", "flagset", "flagreceiver", "flagprovider", "flagalert", "ffc", "ff", "ffs", "flagshard"],
+    [
+        "flagsource",
+        "flagset",
+        "flagreceiver",
+        "flagprovider",
+        "flagalert",
+        "flaggrant",
+        "ffc",
+        "ff",
+        "ffs",
+        "flagshard",
+    ],
 )
 def test_kubectl_explains_every_kind(cluster: Plane, kind: str) -> None:
     told = cluster.kubectl("explain", f"{kind}.spec")

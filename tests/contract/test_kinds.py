@@ -18,6 +18,7 @@ from controller.api import (
     featureflagsource,
     flagset,
     flagsource,
+    grant,
     provider,
     receipt,
     receiver,
@@ -29,6 +30,7 @@ from controller.api.featureflagsource import FeatureFlagSourceSpec
 from controller.api.fields import Model, read
 from controller.api.flagset import FlagSetSpec, FlagSetStatus
 from controller.api.flagsource import FlagSourceSpec, FlagSourceStatus
+from controller.api.grant import FlagGrantSpec
 from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.api.receipt import FlagReceiptSpec, FlagReceiptStatus
 from controller.api.receiver import FlagReceiverSpec, FlagReceiverStatus
@@ -44,6 +46,7 @@ MODELS: Final[dict[str, tuple[type[Model], type[Model] | None]]] = {
     receiver.KIND: (FlagReceiverSpec, FlagReceiverStatus),
     provider.KIND: (FlagProviderSpec, FlagProviderStatus),
     alert.KIND: (FlagAlertSpec, FlagAlertStatus),
+    grant.KIND: (FlagGrantSpec, None),
     shard.KIND: (FlagShardSpec, None),
     configuration.KIND: (ConfigurationSpec, ConfigurationStatus),
     configuration.FLAG_KIND: (ConfigurationSpec, ConfigurationStatus),
@@ -55,6 +58,7 @@ PLURALS: Final = {
     for each in (
         flagsource,
         flagset,
+        grant,
         receiver,
         provider,
         alert,

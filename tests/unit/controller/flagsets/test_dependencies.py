@@ -3,20 +3,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from controller.api.artifact import ArtifactStatus
 from controller.api.fields import read
 from controller.api.flagset import KIND, FlagSetSpec
 from controller.api.meta import Resource
-from controller.flagsets.dependencies import ready, require_dependencies, source_artifact
+from controller.flagsets.dependencies import ready, require_dependencies, source_artifact, source_health
 from controller.runtime.cache import Cache
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 
 ARTIFACT = {"url": "http://x/y", "revision": "main@sha1:r1", "digest": "sha256:00"}
 
 
-def resource(kind: str, name: str, spec: Any = None, status: Any = None) -> Resource:
-    meta = {"name": name, "namespace": "shop", "generation": 1}
+def resource(
+    kind: str, name: str, spec: Any = None, status: Any = None, *, namespace: str = "shop"
+) -> Resource:
+    meta = {"name": name, "namespace": namespace, "generation": 1}
     return Resource.of({"kind": kind, "metadata": meta, "spec": spec, "status": status})
 
 
@@ -80,11 +83,53 @@ def test_until_there_is_an_artifact_it_is_said_why(status: Any, kind: type[Setba
     assert caught.value.message.startswith(message)
 
 
-def test_a_source_in_another_namespace_is_refused() -> None:
-    reference = {"kind": "Bucket", "name": "b", "namespace": "other"}
-    with pytest.raises(Stalled, match="Bucket b is in namespace other") as caught:
-        look(flag_set(sourceRef=reference))
+ELSEWHERE = {"kind": "Bucket", "name": "b", "namespace": "other"}
+FROM = {"group": "flagstaff.dev", "kind": "FlagSet", "namespace": "shop"}
+TO = {"group": "source.toolkit.fluxcd.io", "kind": "Bucket"}
+SHARED = resource("Bucket", "b", {}, {"artifact": ARTIFACT}, namespace="other")
+
+
+def grant(from_: Any = (FROM,), to: Any = (TO,), namespace: str = "other") -> Resource:
+    spec = {"from": list(from_), "to": list(to)}
+    return resource("FlagGrant", "lets", spec, namespace=namespace)
+
+
+@pytest.mark.parametrize("there", [[SHARED], []], ids=["there", "not there"])
+def test_a_source_in_another_namespace_is_refused_with_the_grant_to_write(there: list[Resource]) -> None:
+    with pytest.raises(Stalled, match="Bucket b is in namespace other, where no FlagGrant") as caught:
+        look(flag_set(sourceRef=ELSEWHERE), *there)
     assert caught.value.reason == "AccessDenied"
+    written = yaml.safe_load(caught.value.message.partition("may apply: ")[2])
+    assert look(flag_set(sourceRef=ELSEWHERE), SHARED, Resource.of(written)).url == "http://x/y"
+
+
+@pytest.mark.parametrize(
+    ("found", "lets"),
+    [
+        (grant(), True),
+        (grant(to=({**TO, "name": "c"}, {**TO, "name": "b"})), True),
+        (grant(from_=({**FROM, "namespace": "x"}, FROM)), True),
+        (grant(to=({**TO, "name": "c"},)), False),
+        (grant(to=({**TO, "kind": "GitRepository"},)), False),
+        (grant(to=({**TO, "group": "flagstaff.dev"},)), False),
+        (grant(from_=({**FROM, "namespace": "other"},)), False),
+        (grant(from_=(FROM, {**FROM, "kind": "Pod"})), False),
+        (grant(namespace="shop"), False),
+    ],
+)
+def test_a_grant_lets_just_whom_it_names_refer_to_what_it_names(found: Resource, *, lets: bool) -> None:
+    borrower = flag_set(sourceRef=ELSEWHERE)
+    if lets:
+        assert look(borrower, SHARED, found).url == "http://x/y"
+    else:
+        with pytest.raises(Stalled, match="no FlagGrant lets FlagSets of shop"):
+            look(borrower, SHARED, found)
+
+
+@pytest.mark.parametrize(("found", "told"), [([grant()], 1), ([], 0)], ids=["granted", "not granted"])
+def test_nothing_is_told_of_a_source_that_no_grant_opens(found: list[Resource], told: int) -> None:
+    suspended = resource("Bucket", "b", {"suspend": True}, namespace="other")
+    assert len(source_health(flag_set(sourceRef=ELSEWHERE), objects(suspended, *found))) == told
 
 
 def test_its_own_namespace_may_be_named() -> None:

@@ -49,6 +49,9 @@ SETS = (
     flag_set("four", "other", "FlagSource", "one"),
     flag_set("five", spec={"target": {"name": "checkout"}}),
     flag_set("elsewhere", namespace="other"),
+    flag_set(
+        "borrower", spec={"sourceRef": {"kind": "FlagSource", "name": "shared", "namespace": "platform"}}
+    ),
 )
 ODD = (
     thing("FlagSet", "odd", {"sourceRef": "flags", "dependsOn": "one", "target": 7}),
@@ -63,6 +66,7 @@ RECEIPT = thing("FlagReceipt", "r", {"configuration": "one", "proxy": "p"})
 SHARD = thing("FlagShard", "s1", labels={SET: "one"})
 SECRET = thing("Secret", "git", generation=0)
 GIT = thing("GitRepository", "flags")
+GRANT = thing("FlagGrant", "shared", {"from": []}, namespace="platform")
 PLAIN = thing("FeatureFlagConfiguration", "mine")
 
 
@@ -103,6 +107,14 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
         {"FlagSource/flags", "FlagSet/one", "FlagSet/five"},
     ),
     "a status without an artifact": (*changed(SOURCE, status=is_ready("True")), set()),
+    "an artifact in another namespace": (
+        *changed(thing("FlagSource", "shared", namespace="platform"), status=artifact("d")), {"FlagSet/borrower"},
+    ),
+    "a grant": (None, GRANT, {"FlagSet/borrower"}),
+    "a grant that changed": (*changed(GRANT, spec={"from": [7]}), {"FlagSet/borrower"}),
+    "a grant that is gone": (GRANT, None, {"FlagSet/borrower"}),
+    "a grant's label": (*changed(GRANT, labels={"a": "b"}), set()),
+    "a grant of a namespace that nobody names": (None, replace(GRANT, key=replace(GRANT.key, namespace="x")), set()),
     "a first artifact": (*changed(SOURCE, status=artifact("d")), {"FlagSet/one", "FlagSet/five"}),
     "the same artifact, another word": (
         replace(SOURCE, status=artifact("d")),
