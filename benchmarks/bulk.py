@@ -59,7 +59,7 @@ def routes(store: Store) -> Routes:
     answers = evaluation.Evaluation(service)
     return merged(
         ofrep.routes(ofrep.Ofrep(service), None),
-        management.routes(store, metrics, Offload(), time.monotonic),
+        management.routes(store, metrics, Offload(), time.monotonic, management.Start(store)),
         Routes(unary={RESOLVE_ALL: answers.resolve_all}),
     )
 

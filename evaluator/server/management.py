@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -19,15 +20,42 @@ if TYPE_CHECKING:
     from evaluator.server.offload import Offload
     from evaluator.store import Store
 
+log = logging.getLogger(__name__)
+
 JSON: Final[Headers] = (("content-type", "application/json"),)
 PROMETHEUS: Final[Headers] = (("content-type", "text/plain; version=0.0.4; charset=utf-8"),)
 
 
-def routes(store: Store, metrics: Metrics, offload: Offload, clock: Callable[[], float]) -> Routes:
-    """`/healthz`, `/readyz` and `/metrics`, for GET and HEAD."""
+class Start:
+    """Whether the application beside us may start: there are flags, or it has waited for long enough."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waited = False
+
+    def give_up(self) -> None:
+        """Let it start without flags from here on."""
+        self._waited = True
+        if not is_ready(self._store):
+            log.warning("no flags came in time: applications start with the defaults in their code")
+
+    @property
+    def allowed(self) -> bool:
+        """What /startz says."""
+        return self._waited or is_ready(self._store)
+
+
+def routes(
+    store: Store, metrics: Metrics, offload: Offload, clock: Callable[[], float], start: Start
+) -> Routes:
+    """`/healthz`, `/startz`, `/readyz` and `/metrics`, for GET and HEAD."""
 
     def healthz(_: Request) -> Response:
         return Response(200, b'{"status":"ok"}', JSON)
+
+    def startz(_: Request) -> Response:
+        body = {"started": start.allowed, "ready": is_ready(store)}
+        return Response(200 if start.allowed else 412, orjson.dumps(body), JSON)
 
     def readyz(_: Request) -> Response:
         status = 200 if is_ready(store) else 412
@@ -36,7 +64,12 @@ def routes(store: Store, metrics: Metrics, offload: Offload, clock: Callable[[],
     def scrape(_: Request) -> Response | Streamed:
         return offload.answer(PROMETHEUS, metrics.text)
 
-    paths: dict[str, HttpHandler] = {"/healthz": healthz, "/readyz": readyz, "/metrics": scrape}
+    paths: dict[str, HttpHandler] = {
+        "/healthz": healthz,
+        "/startz": startz,
+        "/readyz": readyz,
+        "/metrics": scrape,
+    }
     return Routes(http={(method, path): run for path, run in paths.items() for method in ("GET", "HEAD")})
 
 

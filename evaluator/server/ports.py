@@ -7,6 +7,8 @@ import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from evaluator.http.server.sockets import MODE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -37,11 +39,12 @@ class ListenAddress:
     """0 takes a free one."""
     socket_path: str = ""
     tls: TlsFiles | None = None
+    socket_mode: int = MODE
 
     async def start(self) -> int:
         """The bound port; 0 for a Unix socket. Raises OSError, for a port PortError."""
         if self.socket_path:
-            await self.listener.start_unix(self.socket_path, tls=self.tls)
+            await self.listener.start_unix(self.socket_path, tls=self.tls, mode=self.socket_mode)
             return 0
         try:
             return await self.listener.start(self.host, self.port, tls=self.tls)

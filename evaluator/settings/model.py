@@ -75,6 +75,8 @@ class Settings:
     """A Unix socket that takes the place of the port; here and below."""
     sync_socket_path: str = ""
     ofrep_socket_path: str = ""
+    socket_mode: str = "0660"
+    """Who may connect to Unix sockets, octal."""
     server_tls: TlsPaths | None = None
     """Of evaluation and sync, as flagd's; None: cleartext, here and below."""
     ofrep_tls: TlsPaths | None = None
@@ -88,6 +90,8 @@ class Settings:
     pod: PodName = field(default_factory=PodName)
     state_dir: Path | None = None
     """Where the last good flags of each source are kept; None: nowhere."""
+    start_deadline: float = 0.0
+    """Seconds after which /startz is 200 without flags; 0: never."""
     bucketing: Bucketing = Bucketing.V2
     show_bucketing: bool = False
     """Name the generation of `fractional` in every answer's metadata."""

@@ -66,6 +66,7 @@ class _Parts:
     backend: StoreBackend
     syncing: SyncService
     status: health.Health
+    start: management.Start
 
     def closers(self) -> list[Callable[[], None]]:
         """What has to be told of the end, in order."""
@@ -147,13 +148,14 @@ def _addresses(tables: _Tables, given: _Dependencies) -> Sequence[ListenAddress]
     grpc, ofrep = listener("grpc", tables.evaluation, cors), listener("ofrep", tables.ofrep, cors)
     management = listener("management", tables.management, limits=MANAGEMENT)
     sync = listener("sync", tables.sync, limits=pinged)
+    mode = int(settings.socket_mode, 8)
     return (
-        ListenAddress(grpc, host, settings.port, settings.socket_path, tls),
-        ListenAddress(ofrep, host, settings.ofrep_port, settings.ofrep_socket_path, ofrep_tls),
+        ListenAddress(grpc, host, settings.port, settings.socket_path, tls, mode),
+        ListenAddress(ofrep, host, settings.ofrep_port, settings.ofrep_socket_path, ofrep_tls, mode),
         ListenAddress(
             management, settings.management_host or host, settings.management_port, "", management_tls
         ),
-        ListenAddress(sync, host, settings.sync_port, settings.sync_socket_path, tls),
+        ListenAddress(sync, host, settings.sync_port, settings.sync_socket_path, tls, mode),
     )
 
 
@@ -163,6 +165,9 @@ def _parts(given: _Dependencies) -> _Parts:
     offload = Offload()
     backend = StoreBackend(store, given.service.sources.values)
     given.loop.call_later(START_SECONDS, backend.stop_waiting)
+    start = management.Start(store)
+    if settings.start_deadline:
+        given.loop.call_later(settings.start_deadline, start.give_up)
     return _Parts(
         protobuf=_endpoints(given, messages),
         json=_endpoints(given, json_rpc),
@@ -180,6 +185,7 @@ def _parts(given: _Dependencies) -> _Parts:
             ended=observed.metrics.state.lifetimes.ended,
         ),
         status=health.Health(store),
+        start=start,
     )  # fmt: skip
 
 
@@ -208,7 +214,7 @@ def _tables(given: _Dependencies, parts: _Parts) -> _Tables:
         ),
         ofrep=observed.routes(by_ofrep, secure=settings.ofrep_tls is not None),
         management=merged(
-            management.routes(store, observed.metrics, parts.offload, given.clock),
+            management.routes(store, observed.metrics, parts.offload, given.clock, parts.start),
             parts.introspection.routes(),
             health.routes(parts.status, by_grpc),
         ),

@@ -5,7 +5,7 @@ import json
 import resource
 import socket
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
@@ -21,6 +21,9 @@ from tests.stores import swap
 
 from .server import fakes
 from .server.fakes import NOW, flag_set
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LOOPBACK = Settings(host="127.0.0.1", port=0, management_port=0, ofrep_port=0, sync_port=0)
 
@@ -56,6 +59,24 @@ async def test_the_management_port_may_have_an_address_of_its_own() -> None:
         await get(serving.ports.ofrep, "/readyz")
     await serving.stop()
     assert status == 200
+
+
+async def test_without_flags_an_application_may_start_after_the_deadline() -> None:
+    statuses = []
+    for deadline in (0.0, 0.001):
+        serving = await serve(Store(), replace(LOOPBACK, start_deadline=deadline), clock=lambda: NOW)
+        await asyncio.sleep(0.01)
+        statuses.append((await get(serving.ports.management, "/startz"))[0])
+        await serving.stop()
+    assert statuses == [412, 200]
+
+
+async def test_whoever_reaches_the_folder_may_be_let_in_to_a_socket(tmp_path: Path) -> None:
+    path = tmp_path / "e.sock"
+    _, serving = await started(replace(LOOPBACK, socket_path=str(path), socket_mode="0666"))
+    mode = path.stat().st_mode
+    await serving.stop()
+    assert mode & 0o777 == 0o666
 
 
 async def pinged(port: int) -> bytes:

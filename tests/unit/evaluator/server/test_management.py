@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from evaluator.flags.model import REVISION_KEY, FlagSet
 from evaluator.http.messages import Request, Response
 from evaluator.server.evaluation import METHODS
-from evaluator.server.management import is_ready, routes
+from evaluator.server.management import Start, is_ready, routes
 from evaluator.server.offload import Offload
 from evaluator.store import Store
 from tests.stores import fail, swap
@@ -20,8 +20,9 @@ from .fakes import NOW, World, call, flag, flag_set, world
 from .test_ofrep import post
 
 
-def get(served: World, path: str, *, now: float = NOW) -> Response:
-    table = routes(served.store, served.metrics, Offload(), lambda: now)
+def get(served: World, path: str, *, now: float = NOW, start: Start | None = None) -> Response:
+    start = start or Start(served.store)
+    table = routes(served.store, served.metrics, Offload(), lambda: now, start)
     answer = table.http["GET", path](Request("GET", path, "", (), b"", "127.0.0.1:1"))
     assert isinstance(answer, Response)
     return answer
@@ -44,6 +45,20 @@ def test_ready_is_412_until_a_flag_set_is_served() -> None:
     response = get(world(), "/readyz")
     assert response.status == 412
     assert orjson.loads(response.body)["ready"] is False
+
+
+def test_an_application_may_start_with_flags_or_once_it_has_waited(caplog: pytest.LogCaptureFixture) -> None:
+    served = world()
+    start = Start(served.store)
+    waiting = get(served, "/startz", start=start)
+    start.give_up()
+    waited = get(served, "/startz", start=start)
+    assert (waiting.status, orjson.loads(waiting.body)) == (412, {"started": False, "ready": False})
+    assert (waited.status, orjson.loads(waited.body)) == (200, {"started": True, "ready": False})
+    assert get(served, "/readyz", start=start).status == 412
+    assert "defaults in their code" in caplog.text
+    swap(served.store, FlagSet({fakes.BOOLEAN.key: fakes.BOOLEAN}), now=NOW)
+    assert get(served, "/startz").status == 200
 
 
 @pytest.mark.parametrize("late", ["delivers", "fails"])
