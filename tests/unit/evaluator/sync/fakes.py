@@ -59,7 +59,7 @@ class Clock:
         return self.now
 
 
-async def until(true: Callable[[], object], seconds: float = 10) -> None:
+async def until(true: Callable[[], object], seconds: float = 60) -> None:
     """Return once `true()` is; fail after `seconds`."""
     async with asyncio.timeout(seconds):
         while not true():  # noqa: ASYNC110 - nobody tells us
