@@ -85,7 +85,7 @@ class Cluster:
         return [each for each in self.applied if each["kind"] == kind]
 
     async def until(self, enough: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not enough():
                 self.heard.clear()
                 await self.heard.wait()

@@ -56,7 +56,7 @@ class Votes:
 
 
 async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not true():  # noqa: ASYNC110 - what is waited for is state of the code under test
             await asyncio.sleep(0.001)
 

@@ -42,7 +42,7 @@ def seen(
 
 async def until(true: Callable[[], bool]) -> None:
     """Poll, with a bound."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not true():  # noqa: ASYNC110 - what is waited for is state of the code under test
             await asyncio.sleep(0.001)
 

@@ -70,7 +70,7 @@ async def test_a_server_that_takes_no_receipts_changes_nothing(tmp_path: Path) -
     proxy, file, token = Proxy(offers=False), tmp_path / "flags.json", tmp_path / "token"
     file.write_bytes(document("on"))
     token.write_text("mine")
-    async with evaluator(proxy, file, token) as store, asyncio.timeout(10):
+    async with evaluator(proxy, file, token) as store, asyncio.timeout(60):
         revisions = asyncio.Queue[str | None]()
         store.subscribe(lambda snapshot: revisions.put_nowait(snapshot.revision))
         assert await revisions.get() == "main@sha1:on"
