@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from controller.api.fields import LocalReference, Model, Name
 
@@ -15,6 +15,9 @@ EVERY: Final = "*"
 Expressions = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...], Field(max_length=32)
 ]
+Globs = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=253)], ...], Field(max_length=32)]
+Condition = Annotated[str, Field(min_length=1, max_length=1024)]
+"""In CEL."""
 
 
 class EventSource(Model):
@@ -28,13 +31,30 @@ class EventSource(Model):
 class FlagAlertSpec(Model):
     """What the user asks for."""
 
-    provider_ref: LocalReference
+    provider_ref: LocalReference | None = None
+    provider_refs: Annotated[tuple[LocalReference, ...], Field(max_length=16)] = ()
     event_severity: Literal["info", "error"] = "info"
     event_sources: Annotated[tuple[EventSource, ...], Field(min_length=1, max_length=64)]
     inclusion_list: Expressions = ()
     exclusion_list: Expressions = ()
+    inclusion: Condition | None = None
+    exclusion: Condition | None = None
+    flags: Globs = ()
+    flag_sets: Globs = ()
     summary: Annotated[str, Field(max_length=255)] | None = None
     suspend: bool = False
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if not self.providers:
+            raise ValueError("providerRef or providerRefs must name a FlagProvider")
+        return self
+
+    @property
+    def providers(self) -> tuple[str, ...]:
+        """The names of all, each once."""
+        first = () if self.provider_ref is None else (self.provider_ref,)
+        return tuple(dict.fromkeys(each.name for each in (*first, *self.provider_refs)))
 
 
 class FlagAlertStatus(Model):

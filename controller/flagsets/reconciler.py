@@ -174,7 +174,8 @@ class FlagSetReconciler:
         events = so_far.events
         if resource.status.get("digest") != made.digest:
             more = messages.more(attempt, memory.built.lines)
-            events += (Occurrence("Applied", messages.applied(resource.status, attempt), metadata=more),)
+            words = messages.applied(resource.status, attempt)
+            events += (Occurrence("Applied", words, metadata=more, flags=made.changed.keys),)
         outcome: Done | Setback = Done(messages.ready(attempt))
         if made.held or made.missing:
             outcome = Stalled("PartiallyApplied", messages.partial(attempt))

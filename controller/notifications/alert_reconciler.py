@@ -13,6 +13,7 @@ from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Stalled, Waiting
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from controller.api.meta import Resource
@@ -24,21 +25,33 @@ class FlagAlertReconciler:
     """Keeps nothing but conditions."""
 
     objects: Cache
+    complaint: Callable[[Resource], str]
+    """Why a condition of an alert could not be evaluated last, if so."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Read the spec, and look for the provider."""
+        """Read the spec, and look for the providers."""
         del now
         try:
             spec = usable(resource)
         except InvalidSpecError as error:
             raise Stalled("InvalidSpec", str(error)) from error
-        name = spec.provider_ref.name
-        found = self.objects.get(ObjectKey(provider.KIND, resource.namespace, name))
-        if found is None:
-            raise Waiting("ProviderNotFound", f"FlagProvider {name} not found; no alert is sent")
-        if found.suspended:
-            return Result(Done(f"FlagProvider {name} is suspended; no alert is sent"))
-        return Result(Done(f"alerts go to FlagProvider {name}"))
+        found = {name: self._provider(resource, name) for name in spec.providers}
+        lacking = ", ".join(name for name, each in found.items() if each is None)
+        if lacking:
+            others = "others" if len(found) > 1 else "no alert"
+            sent = "are sent alerts" if len(found) > 1 else "is sent"
+            raise Waiting("ProviderNotFound", f"FlagProvider {lacking} not found; {others} {sent}")
+        asleep = ", ".join(name for name, each in found.items() if each is not None and each.suspended)
+        if asleep:
+            return Result(Done(f"FlagProvider {asleep} is suspended; no alert is sent"))
+        complaint = self.complaint(resource)
+        told = f"alerts go to FlagProvider {', '.join(found)}"
+        return Result(
+            Done(f"{told}; not every condition could be evaluated: {complaint}" if complaint else told)
+        )
+
+    def _provider(self, resource: Resource, name: str) -> Resource | None:
+        return self.objects.get(ObjectKey(provider.KIND, resource.namespace, name))
 
     def forget(self, key: ObjectKey) -> None:
         """Nothing is kept."""

@@ -10,6 +10,7 @@ import re2
 from controller.api import alert
 from controller.api.alert import EVERY, FlagAlertSpec
 from controller.api.fields import InvalidSpecError, read
+from controller.runtime.expressions import Expression, ExpressionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from controller.api.meta import ObjectKey, Resource
     from controller.runtime.cache import Cache
 
+_VARIABLES: Final = frozenset({"event"})
 _MEMORY: Final = 1 << 20
 """Bytes that RE2 may use for one expression."""
 
@@ -30,7 +32,7 @@ def alerts_of(cache: Cache, namespace: str, provider: str) -> dict[str, tuple[Re
         except InvalidSpecError:
             # Its own status says so.
             continue
-        if spec.provider_ref.name == provider and not each.suspended and not each.deleting:
+        if provider in spec.providers and not each.suspended and not each.deleting:
             found[each.name] = (each, spec)
     return found
 
@@ -49,7 +51,18 @@ def usable(resource: Resource) -> FlagAlertSpec:
                 why = error.args[0] if error.args else ""
                 reason = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
                 raise InvalidSpecError(f"spec.{field}.{place}: not an RE2 expression: {reason}") from None
+    for field, condition in (("inclusion", spec.inclusion), ("exclusion", spec.exclusion)):
+        try:
+            if condition is not None:
+                compiled(condition)
+        except ExpressionError as error:
+            raise InvalidSpecError(f"spec.{field}:{error}") from None
     return spec
+
+
+def compiled(condition: str) -> Expression:
+    """An expression over `event`. Raises ExpressionError."""
+    return Expression.of(condition, _VARIABLES)
 
 
 def concerns(spec: FlagAlertSpec, key: ObjectKey, labels: Mapping[str, str]) -> bool:

@@ -18,7 +18,8 @@ from controller.api.fields import InvalidSpecError
 from controller.api.meta import ObjectKey, Resource, about
 from controller.notifications import messages
 from controller.notifications.box import Box, Reported, shortened
-from controller.notifications.matching import alerts_of, concerns, usable, wants
+from controller.notifications.choosing import Fact, chooses
+from controller.notifications.matching import alerts_of, concerns, usable
 from controller.runtime.events import Severity, content
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class Outbox:
         self._now = now
         self.wake = wake
         self._slots: dict[ObjectKey, _Slot] | None = None
+        self._complaints: dict[str, tuple[int, str]] = {}
+        """By an alert's uid: the generation of its spec, and why it could not be evaluated."""
         self.settled = False
         """Whether the objects are known as the leader before us left them, so that they can be compared."""
         self.sendable: Callable[[ObjectKey], None] = lambda _: None
@@ -64,7 +67,7 @@ class Outbox:
 
     def begin(self) -> None:
         """Lead: what was known is of another time."""
-        self._slots, self.settled = {}, False
+        self._slots, self.settled, self._complaints = {}, False, {}
 
     def end(self) -> None:
         """Lead no more."""
@@ -186,11 +189,10 @@ class Outbox:
                 spec = usable(each)
             except InvalidSpecError:
                 continue
-            named = ObjectKey(provider.KIND, key.namespace, spec.provider_ref.name)
-            there = self._objects.get(named)
-            if there is not None and not there.suspended and concerns(spec, key, labels):
-                found.add(named)
-        return found
+            if concerns(spec, key, labels):
+                found |= {ObjectKey(provider.KIND, key.namespace, name) for name in spec.providers}
+        there = {named: self._objects.get(named) for named in found}
+        return {named for named, each in there.items() if each is not None and not each.suspended}
 
     def _labels(self, key: ObjectKey) -> Mapping[str, str]:
         found = self._objects.get(key)
@@ -200,7 +202,7 @@ class Outbox:
         labels = self._labels(event.object)
         for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
             if concerns(spec, event.object, labels):
-                _tell(box, each, spec, event)
+                self._tell(box, each, spec, event)
 
     def _compare(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
         """Tell of one object what was not reported."""
@@ -215,19 +217,57 @@ class Outbox:
                 self._recovered(box, alert, spec, thing)
         elif reported is not None and reported.digest and digest and shortened(digest) != reported.digest:
             message = messages.of_state(thing, alert, spec, digest, self._now())
-            if wants(spec, message.message, warning=False):
+            if self._chosen(alert, spec, Fact(message, False, thing)):
                 box.push(message)
             box.remember(subject, Reported((), shortened(digest)))
         elif reported is None and digest:
             # Of what was there before the alert there is no news.
             box.remember(subject, Reported((), shortened(digest)))
 
+    def _tell(self, box: Box, alert: Resource, spec: FlagAlertSpec, event: Event) -> None:
+        """Have the Event wait, unless it is another word about an incident that was reported."""
+        subject = _subject(alert, event.object)
+        reported = box.of_subject(subject) or Reported()
+        message = messages.of_event(event, alert, spec)
+        if event.reason == messages.RECOVERED:
+            # Whoever was notified of the failure is notified of its end, whatever else they want to know.
+            if reported.failures:
+                box.push(message.model_copy(update={"state": "recovered"}))
+                box.remember(subject, Reported((), shortened(event.digest) or reported.digest))
+            return
+        warning, failures = event.severity is Severity.WARNING, reported.failures
+        fact = Fact(message, warning, self._objects.get(event.object), event.flags)
+        if self._chosen(alert, spec, fact):
+            if warning and event.reason == event.failure:
+                if event.failure in failures:
+                    return
+                message = message.model_copy(update={"state": "failing"})
+                failures = (*failures, event.failure)
+            box.push(message)
+        # What is not wanted now is not wanted by the next leader either.
+        box.remember(subject, Reported(failures, shortened(event.digest) or reported.digest))
+
+    def _chosen(self, alert: Resource, spec: FlagAlertSpec, fact: Fact) -> bool:
+        return chooses(spec, fact, lambda why: self._complain(alert, why))
+
+    def _complain(self, alert: Resource, why: str) -> None:
+        """A condition could not be evaluated: the alert's status says so, until its spec changes."""
+        if self._complaints.get(alert.uid) != (alert.generation, why):
+            self._complaints[alert.uid] = (alert.generation, why)
+            log.warning("a condition of an alert cannot be evaluated: %s", why, extra=about(alert.key))
+            self.wake(alert.key, 0.0)
+
+    def complaint(self, alert: Resource) -> str:
+        """Why a condition of the alert could not be evaluated last; empty where none was."""
+        generation, why = self._complaints.get(alert.uid, (alert.generation, ""))
+        return why if generation == alert.generation else ""
+
     def _failed(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
         subject, reason = _subject(alert, thing.key), failure(thing.status)
         ready = find(thing.status.get("conditions") or (), READY) or {}
         since = str(ready.get("lastTransitionTime"))
         message = messages.of_state(thing, alert, spec, f"{reason} {since}", self._now())
-        if not wants(spec, message.message, warning=True):
+        if not self._chosen(alert, spec, Fact(message, True, thing)):
             return
         reported = box.of_subject(subject) or Reported()
         box.push(message.model_copy(update={"severity": "error", "state": "failing"}))
@@ -249,29 +289,6 @@ class Outbox:
             update = {"state": "recovered", "reason": "Deleted", "message": "it was deleted while it failed"}
             box.push(message.model_copy(update=update))
         box.remember(subject, None)
-
-
-def _tell(box: Box, alert: Resource, spec: FlagAlertSpec, event: Event) -> None:
-    """Have the Event wait, unless it is another word about an incident that was reported."""
-    subject = _subject(alert, event.object)
-    reported = box.of_subject(subject) or Reported()
-    message = messages.of_event(event, alert, spec)
-    if event.reason == messages.RECOVERED:
-        # Whoever was notified of the failure is notified of its end, whatever else they want to know.
-        if reported.failures:
-            box.push(message.model_copy(update={"state": "recovered"}))
-            box.remember(subject, Reported((), shortened(event.digest) or reported.digest))
-        return
-    warning, failures = event.severity is Severity.WARNING, reported.failures
-    if wants(spec, event.message, warning=warning):
-        if warning and event.reason == event.failure:
-            if event.failure in failures:
-                return
-            message = message.model_copy(update={"state": "failing"})
-            failures = (*failures, event.failure)
-        box.push(message)
-    # What is not wanted now is not wanted by the next leader either.
-    box.remember(subject, Reported(failures, shortened(event.digest) or reported.digest))
 
 
 def _subject(alert: Resource, key: ObjectKey) -> str:

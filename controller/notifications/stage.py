@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 
 def _provider_names(resource: Resource) -> set[str]:
-    reference = resource.spec.get("providerRef")
-    return {str(reference.get("name"))} if isinstance(reference, dict) else set()
+    several = resource.spec.get("providerRefs")
+    found = (resource.spec.get("providerRef"), *(several if isinstance(several, list) else ()))
+    return {str(each.get("name")) for each in found if isinstance(each, dict)}
 
 
 BY_SECRET: Final = Index(

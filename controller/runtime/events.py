@@ -37,6 +37,8 @@ class Occurrence:
     """Tells it from an earlier one with the same words, where the object's status is the same after both."""
     metadata: Mapping[str, str] = field(default_factory=lambda: NOTHING, hash=False)
     """More for those who are alerted, by keys such as `flagstaff.dev/author`; never a secret."""
+    flags: tuple[str, ...] = ()
+    """Keys of the flags that it changed; empty where it is about none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class Event:
     failure: str = ""
     """The reason for which the object is not ready after it; empty while it is, or only waits."""
     metadata: Mapping[str, str] = field(default_factory=lambda: NOTHING, hash=False)
+    flags: tuple[str, ...] = ()
+    """Keys of the flags that it changed."""
 
 
 class EventSink(Protocol):
@@ -92,6 +96,7 @@ def event_of(resource: Resource, occurrence: Occurrence, status: Mapping[str, An
         digest=digest,
         failure=failure(status),
         metadata=occurrence.metadata,
+        flags=occurrence.flags,
     )
 
 

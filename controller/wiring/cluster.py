@@ -90,7 +90,12 @@ async def open_controller(
     async with contextlib.AsyncExitStack() as stack:
         cluster, events = await _connected(stack, settings, metrics)
         notifying = await open_notifying(
-            stack, settings, cluster, objects, metrics, queues[provider.KIND].put
+            stack,
+            settings,
+            cluster,
+            objects,
+            metrics,
+            wake=lambda key, delay: queues[key.kind].put(key, delay),
         )
         tokens = await asyncio.to_thread(TokenFile, settings.artifact_tokens_file)
         stack.callback(asyncio.create_task(tokens.follow()).cancel)
@@ -119,7 +124,7 @@ async def open_controller(
             configuration.FLAG_KIND: ConfigurationReconciler(objects, claims),
             receiver.KIND: FlagReceiverReconciler(cluster.secret, endpoints),
             provider.KIND: notifying.providers,
-            alert.KIND: FlagAlertReconciler(objects),
+            alert.KIND: FlagAlertReconciler(objects, notifying.outbox.complaint),
         }
         loops = {
             kind: Loop(

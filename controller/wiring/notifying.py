@@ -42,7 +42,7 @@ async def open_notifying(
     metrics: Metrics,
     wake: Callable[[ObjectKey, float], None],
 ) -> Notifying:
-    """Join them; `stack` closes what is open, and `wake` puts a FlagProvider into its queue."""
+    """Join them; `stack` closes what is open, and `wake` puts an object into its queue."""
     poster = Poster(now, allow_local=settings.allow_local_providers)
     stack.push_async_callback(poster.close)
     outbox = Outbox(objects, now, wake)

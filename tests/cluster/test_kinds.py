@@ -110,7 +110,7 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
     "nobody to wake": ("FlagReceiver", {**HOOK, "resources": []}, r"spec\.resources.*at least 1 items"),
     "a set to wake": ("FlagReceiver", {**HOOK, "resources": [{"kind": "FlagSet", "name": "x"}]}, r"resources\[0\]\.kind: Unsupported value"),
     "a chat of nobody": ("FlagProvider", {**PROVIDER, "type": "irc"}, r"spec\.type: Unsupported value"),
-    "nobody to tell": ("FlagAlert", {**ALERT, "providerRef": None}, r"spec\.providerRef: Required value|providerRef.*must be of type object"),
+    "nobody to tell": ("FlagAlert", {**ALERT, "providerRef": None}, r"spec\.providerRef: Required value|providerRef.*must be of type object|must name a FlagProvider"),
     "nothing to tell of": ("FlagAlert", {**ALERT, "eventSources": []}, r"spec\.eventSources.*at least 1 items"),
     "a Pod to tell of": ("FlagAlert", {**ALERT, "eventSources": [{"kind": "Pod", "name": "x"}]}, r"eventSources\[0\]\.kind: Unsupported value"),
     "a grant to a Pod": ("FlagGrant", {**GRANT, "from": [{**GRANT["from"][0], "kind": "Pod"}]}, r"from\[0\]\.kind: Unsupported value"),

@@ -20,6 +20,19 @@ def test_a_failure_with_changing_texts_is_told_once_and_so_is_its_end() -> None:
     assert [each.state for each in desk.box.pending.values()] == ["failing", "recovered"]
 
 
+def test_each_provider_that_an_alert_names_has_the_message_wait() -> None:
+    desk = Desk(alert(providerRefs=[{"name": "phone"}]), thing("FlagProvider", "phone", {"type": "generic"}))
+    phone = desk.outbox.open(ObjectKey("FlagProvider", "shop", "phone"), {})
+    assert desk.accept(failed()) == ["BuildFailed"]
+    assert [each.reason for each in phone.pending.values()] == ["BuildFailed"]
+
+
+def test_an_alert_for_flags_is_of_events_that_change_them() -> None:
+    desk = Desk(alert(flags=["checkout-*"]))
+    assert desk.accept(replace(event("Applied"), flags=("banner",))) == []
+    assert desk.accept(replace(event("Applied", "more"), flags=("banner", "checkout-v2"))) == ["Applied"]
+
+
 def test_each_reason_is_told_once_of_an_incident_and_again_in_the_next() -> None:
     desk = Desk(alert())
     flapping = (failed("FetchFailed"), failed("BuildFailed")) * 3

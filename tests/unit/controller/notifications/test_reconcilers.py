@@ -168,7 +168,7 @@ async def test_a_provider_that_is_gone_is_forgotten() -> None:
 
 async def test_an_alert_says_whether_anybody_is_told() -> None:
     desk = Desk()
-    reconciler = FlagAlertReconciler(desk.objects)
+    reconciler = FlagAlertReconciler(desk.objects, desk.outbox.complaint)
     result = await reconciler.reconcile(alert(), NOW)
     assert result.kind == "success"
     desk.objects.learn(replace(desk.provider, spec={"suspend": True}, resource_version="2"))
@@ -179,3 +179,27 @@ async def test_an_alert_says_whether_anybody_is_told() -> None:
         await reconciler.reconcile(alert(), NOW)
     with pytest.raises(Stalled, match=r"spec\.inclusionList\.0"):
         await reconciler.reconcile(alert(inclusionList=["("]), NOW)
+
+
+async def test_an_alert_names_each_provider_that_is_not_there() -> None:
+    desk = Desk()
+    reconciler = FlagAlertReconciler(desk.objects, desk.outbox.complaint)
+    several = alert(providerRefs=[{"name": "phone"}, {"name": "chat"}])
+    with pytest.raises(Waiting, match=r"^FlagProvider phone not found; others are sent alerts$"):
+        await reconciler.reconcile(several, NOW)
+    desk.objects.learn(thing("FlagProvider", "phone", {"type": "generic"}))
+    result = await reconciler.reconcile(several, NOW)
+    assert getattr(result.outcome, "message", "") == "alerts go to FlagProvider chat, phone"
+
+
+async def test_an_alert_says_why_a_condition_could_not_be_evaluated_until_it_is_edited() -> None:
+    asking = alert(inclusion='event.labels.tier == "1"')
+    desk = Desk(asking)
+    assert desk.accept(event("Applied")) == ["Applied"]
+    assert (asking.key, 0.0) in desk.woken
+    reconciler = FlagAlertReconciler(desk.objects, desk.outbox.complaint)
+    told = getattr((await reconciler.reconcile(asking, NOW)).outcome, "message", "")
+    assert told.endswith("could be evaluated: spec.inclusion:1:1: no such member in mapping: 'tier'")
+    edited = replace(asking, generation=2)
+    told = getattr((await reconciler.reconcile(edited, NOW)).outcome, "message", "")
+    assert told == "alerts go to FlagProvider chat"

@@ -177,6 +177,10 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
         *changed(ALERT, generation=2, spec={"providerRef": {"name": "phone"}}),
         {"FlagAlert/failures", "FlagProvider/chat", "FlagProvider/phone"},
     ),
+    "an alert that names one more": (
+        *changed(ALERT, generation=2, spec={**ALERT.spec, "providerRefs": [{"name": "phone"}, "odd"]}),
+        {"FlagAlert/failures", "FlagProvider/chat", "FlagProvider/phone"},
+    ),
     "an alert that is gone": (ALERT, None, {"FlagProvider/chat"}),
     "another namespace's Secret": (None, thing("Secret", "git", namespace="other"), set()),
     "our configuration, served by more": (*changed(MADE, status={"served": "2/3"}), {"FlagSet/one"}),

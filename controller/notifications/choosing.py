@@ -1,0 +1,103 @@
+"""Whether an alert wants a message: by severity, words, flags, flag sets and conditions. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import configuration, flagset
+from controller.api.provenance import AUTHOR, SUBJECT
+from controller.notifications.matching import compiled, wants
+from controller.runtime.expressions import ExpressionError
+from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.api.alert import FlagAlertSpec
+    from controller.api.meta import Resource
+    from controller.api.provider import Message
+
+MOST_FLAGS: Final = 500
+"""Flags that conditions see of one Event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A message before it is known who wants it."""
+
+    message: Message
+    warning: bool
+    subject: Resource | None
+    """The object, where it is known."""
+    flags: tuple[str, ...] = ()
+    """Keys of those that changed; empty where none is named."""
+
+    def event(self) -> dict[str, Any]:
+        """What conditions see of it, as `event`."""
+        message, subject = self.message, self.subject
+        return {
+            "kind": message.kind,
+            "name": message.name,
+            "namespace": "" if subject is None else subject.namespace,
+            "labels": {} if subject is None else dict(subject.labels),
+            "severity": "error" if self.warning else "info",
+            "reason": message.reason,
+            "message": message.message,
+            "revision": message.metadata.get(REVISION_KEY, ""),
+            "digest": message.metadata.get(DIGEST_KEY, ""),
+            "author": message.metadata.get(AUTHOR, ""),
+            "subject": message.metadata.get(SUBJECT, ""),
+            "flagSet": flag_set_id(subject),
+            "flags": list(self.flags[:MOST_FLAGS]),
+        }
+
+
+def chooses(spec: FlagAlertSpec, fact: Fact, complain: Callable[[str], None]) -> bool:
+    """Whether the alert wants it. A condition that cannot be evaluated leaves nothing out, and `complain` is
+    given why.
+    """
+    if not wants(spec, fact.message.message, warning=fact.warning):
+        return False
+    if spec.flags and fact.flags and not _any(spec.flags, fact.flags):
+        return False
+    found = flag_set_id(fact.subject)
+    if spec.flag_sets and found and not _any(spec.flag_sets, (found,)):
+        return False
+    if spec.inclusion is None and spec.exclusion is None:
+        return True
+    event = fact.event()
+    return _holds("inclusion", spec.inclusion, event, complain, unknown=True) and not _holds(
+        "exclusion", spec.exclusion, event, complain, unknown=False
+    )
+
+
+def flag_set_id(subject: Resource | None) -> str:
+    """Of the flag set that an object is, or delivers; empty where it is none, or has none."""
+    if subject is None:
+        return ""
+    if subject.key.kind == flagset.KIND:
+        given = subject.status.get("flagSetId") or subject.spec.get("flagSetId")
+        return str(given or f"{subject.namespace}/{subject.name}")
+    if subject.key.kind not in {configuration.KIND, configuration.FLAG_KIND}:
+        return ""
+    content = subject.spec.get("flagSpec")
+    metadata = content.get("metadata") if isinstance(content, dict) else None
+    return str(metadata.get("flagSetId") or "") if isinstance(metadata, dict) else ""
+
+
+def _any(patterns: tuple[str, ...], names: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns for name in names)
+
+
+def _holds(
+    field: str, text: str | None, event: dict[str, Any], complain: Callable[[str], None], *, unknown: bool
+) -> bool:
+    if text is None:
+        return unknown
+    try:
+        return compiled(text).holds({"event": event})
+    except ExpressionError as error:
+        complain(f"spec.{field}:{error}")
+        return unknown
