@@ -26,6 +26,8 @@ SOURCE_API: Final = {
 
 SourceKind = Literal["FlagSource", "GitRepository", "OCIRepository", "Bucket", "ExternalArtifact"]
 Path = Annotated[str, Field(min_length=1, max_length=1024)]
+Variable = Annotated[str, Field(pattern="^[_A-Za-z][_A-Za-z0-9]*$", max_length=253)]
+VariableText = Annotated[str, Field(max_length=65536)]
 
 
 class Validation(StrEnum):
@@ -52,6 +54,14 @@ class SourceReference(Model):
     namespace: Annotated[str, Field(max_length=63)] | None = None
 
 
+class SubstituteReference(Model):
+    """An object of the namespace whose keys are variables."""
+
+    kind: Literal["ConfigMap", "Secret"]
+    name: Name
+    optional: bool = False
+
+
 class Target(Model):
     """What is written."""
 
@@ -74,6 +84,8 @@ class FlagSetSpec(Model):
     target: Target = Target()
     prune: bool = True
     prune_guard: bool = True
+    substitute: Annotated[dict[Variable, VariableText], Field(max_length=256)] | None = None
+    substitute_from: Annotated[tuple[SubstituteReference, ...], Field(max_length=32)] = ()
     drift_policy: DriftPolicy = DriftPolicy.CORRECT
     depends_on: Annotated[tuple[LocalReference, ...], Field(max_length=32)] = ()
     interval: Interval = 600.0

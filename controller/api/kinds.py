@@ -62,6 +62,7 @@ FEATURE_FLAG_SOURCE: Final = ResourceType(
     configuration.API_VERSION, featureflagsource.KIND, featureflagsource.PLURAL
 )
 SECRET: Final = ResourceType("v1", "Secret", "secrets", content=False)
+CONFIG_MAP: Final = ResourceType("v1", "ConfigMap", "configmaps", content=False)
 POD: Final = ResourceType("v1", "Pod", "pods", content=False)
 EVENT: Final = ResourceType("v1", "Event", "events")
 LEASE: Final = ResourceType("coordination.k8s.io/v1", "Lease", "leases")
@@ -89,4 +90,4 @@ WATCHED: Final = (
 """What the controller watches wherever it works; Secrets only where one is referred to."""
 DELIVERED: Final = (FEATURE_FLAG_CONFIGURATION, FEATURE_FLAG, FLAG_SHARD)
 """What holds flags, and what the proxy watches."""
-PLURALS: Final = {each.kind: each.plural for each in (*WATCHED, SECRET, POD, EVENT, LEASE)}
+PLURALS: Final = {each.kind: each.plural for each in (*WATCHED, SECRET, CONFIG_MAP, POD, EVENT, LEASE)}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 from typing import TYPE_CHECKING, Final
 
 from controller.flagsets.compose import FailurePolicy
 from controller.flagsets.provenance import ProvenanceDetail
+from controller.flagsets.substitution import NAME
 from controller.runtime.setbacks import Stalled
 from controller.sources.bucket.place import is_bucket, parse_url
 from controller.wiring.options import LocalOptions
@@ -31,6 +33,7 @@ def add_build_arguments(parser: argparse.ArgumentParser, *, source: str, referen
         "(default: the top folder, without those in it; of a bucket the prefix)",
     )  # fmt: skip
     add_store_arguments(parser)
+    add_substitute_argument(parser)
     add_lenient_argument(parser)
     parser.add_argument(
         "--failure-policy", choices=[policy.value for policy in FailurePolicy], default="PerFlag",
@@ -40,6 +43,26 @@ def add_build_arguments(parser: argparse.ArgumentParser, *, source: str, referen
         "--bucketing", choices=[generation.value for generation in Bucketing], default="v2",
         help="generation of fractional (default v2, as in flagd) for a flag set that does not name its own",
     )  # fmt: skip
+
+
+def add_substitute_argument(parser: argparse.ArgumentParser) -> None:
+    """--substitute."""
+    parser.add_argument(
+        "--substitute", action="append", type=_variable, metavar="NAME=VALUE",
+        help="replace ${NAME} in values, as spec.substitute of a FlagSet does; may be repeated",
+    )  # fmt: skip
+
+
+def substituted(arguments: argparse.Namespace) -> dict[str, str] | None:
+    """The variables of `--substitute`; None where it is not given."""
+    return None if arguments.substitute is None else dict(arguments.substitute)
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(NAME, name):
+        raise argparse.ArgumentTypeError(f"{name!r} is not NAME=VALUE; a name has letters, digits and _")
+    return name, value
 
 
 def add_store_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,6 +98,7 @@ def local_options(arguments: argparse.Namespace) -> LocalOptions:
         paths=tuple(arguments.paths) or (_default_path(arguments.source),),
         insecure=arguments.insecure,
         interval=getattr(arguments, "interval", 10.0),
+        substitute=substituted(arguments),
         lenient=arguments.lenient,
         policy=FailurePolicy(arguments.failure_policy),
         bucketing=Bucketing(arguments.bucketing),

@@ -13,11 +13,15 @@ from controller.cli.arguments import (
     add_insecure_argument,
     add_lenient_argument,
     add_store_arguments,
+    add_substitute_argument,
     committed_reference,
+    substituted,
 )
 from controller.cli.problems import as_json, as_sarif, failures, summary
 from controller.cli.revisions import announce
+from controller.flagsets.inputs import steps as steps_of
 from controller.flagsets.layers import PathRefused, fixed_prefix, select
+from controller.flagsets.preparation import Preparation
 from controller.flagsets.skipped_files import unread
 from controller.runtime.setbacks import Setback
 from controller.wiring.commits import read_commit
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
+    from controller.flagsets.preparation import Step
     from evaluator.flags import Parsed, Problem
 
 STDIN = "-"
@@ -74,6 +79,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_insecure_argument(parser)
     add_store_arguments(parser)
+    add_substitute_argument(parser)
     add_lenient_argument(parser)
     parser.add_argument(
         "--output", choices=["text", "json", "sarif"], default="text", help="how to print (default text)"
@@ -93,7 +99,11 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         files = _files(arguments)
         layers: list[str] = arguments.layers
-        linted = lint_layers(files, layers) if layers else lint_documents(files, arguments.documents)
+        steps = steps_of(substituted(arguments))
+        if layers:
+            linted = lint_layers(files, layers, steps)
+        else:
+            linted = lint_documents(files, arguments.documents, steps)
     except Setback as setback:
         return _usage(setback.message)
     if arguments.output == "json":
@@ -110,28 +120,30 @@ def _usage(message: str) -> int:
     return 2
 
 
-def lint_documents(files: Files, paths: Sequence[str]) -> Linted:
+def lint_documents(files: Files, paths: Sequence[str], steps: Sequence[Step] = ()) -> Linted:
     """Every document that `paths` mean, each on its own. Raises Setback."""
     flags, problems = 0, []
     for path in paths:
         found, unreadable = ([_stdin()], []) if path == STDIN else files.read(path)
         problems += unreadable
         for file, content in found:
-            parsed = parse(content, file=file)
+            preparation = Preparation(steps)
+            parsed = parse(content, file=file, prepare=preparation.document)
             flags += len(parsed.flag_set.flags)
-            problems += _by_place(parsed)
+            problems += preparation.told(_by_place(parsed))
     return Linted(flags, tuple(problems))
 
 
-def lint_layers(files: Files, paths: Sequence[str]) -> Linted:
+def lint_layers(files: Files, paths: Sequence[str], steps: Sequence[Step] = ()) -> Linted:
     """The one flag set that the layers `paths` make. Raises Setback."""
     layers, problems = [], []
+    preparation = Preparation(steps)
     for path in paths:
         found, unreadable = files.read(path)
         problems += unreadable
-        layers.append(read_layer(found))
+        layers.append(read_layer(found, prepare=preparation.document))
     parsed = merge(layers)
-    return Linted(len(parsed.flag_set.flags), (*problems, *_by_place(parsed)))
+    return Linted(len(parsed.flag_set.flags), (*problems, *preparation.told(_by_place(parsed))))
 
 
 def _by_place(parsed: Parsed) -> list[Problem]:

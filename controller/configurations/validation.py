@@ -9,11 +9,11 @@ from controller.api.configuration import MissingShardsError
 from controller.api.fields import InvalidSpecError
 from controller.api.meta import NOTHING
 from controller.delivery.delivered import delivered
-from controller.delivery.problems import first_problem, problem_list
+from controller.delivery.problems import first_problem, problem_list, withheld
 from controller.runtime.result import Done
 from controller.runtime.setbacks import Stalled, Waiting
 from evaluator.flags.effective import NO_PROGRESS
-from evaluator.flags.model import REVISION_KEY
+from evaluator.flags.model import CONFIDENTIAL_KEY, REVISION_KEY
 from evaluator.flags.problems import Severity
 
 if TYPE_CHECKING:
@@ -71,7 +71,10 @@ def _judge(resource: Resource, part: Callable[[str], Resource | None], progress:
         replace(each, file=f"{form}{each.path.removeprefix('$')}", line=0, column=0, path="")
         for each in found.problems
     )
-    return replace(found, problems=tuple(problems))
+    flags = found.flag_set.flags.items()
+    marked = {key for key, each in flags if CONFIDENTIAL_KEY in each.metadata}
+    told = withheld(problems, marked.__contains__)
+    return replace(found, problems=told)
 
 
 def _status(verdict: Delivered) -> dict[str, Any]:

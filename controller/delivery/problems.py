@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from evaluator.flags.problems import Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from evaluator.flags.problems import Problem
 
 MOST_PROBLEMS: Final = 50
 _MESSAGE: Final = 500
+_WITHHELD: Final = "{} (the words are withheld, since a value of a Secret stands here)"
+_HARMLESS: Final = frozenset({"variable-place", "variables-too-large"})
+"""Codes of problems whose words quote no value."""
 
 
 def place(problem: Problem) -> str:
@@ -54,6 +58,18 @@ def problem_list(found: Sequence[Problem]) -> list[dict[str, Any]]:
         }
         for each in ordered[:MOST_PROBLEMS]
     ]
+
+
+def withheld(problems: Iterable[Problem], secret: Callable[[str | None], bool]) -> tuple[Problem, ...]:
+    """The problems; of those that concern what is `secret`, by flag's key, without the words, which may quote
+    it.
+    """
+    return tuple(
+        replace(each, message=_WITHHELD.format(each.code))
+        if secret(each.flag) and each.code not in _HARMLESS
+        else each
+        for each in problems
+    )
 
 
 def cut(text: str) -> str:

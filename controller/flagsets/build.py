@@ -20,10 +20,13 @@ from evaluator.flags.diff import Diff, diff
 from evaluator.flags.model import Bucketing, FlagSet
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from controller.api.artifact import ArtifactStatus
     from controller.api.flagset import FlagSetSpec
     from controller.api.meta import Resource
     from controller.flagsets.applied import LastGood
+    from controller.flagsets.preparation import Step
     from controller.flagsets.prune_guard import BulkRemoval
 
 
@@ -46,23 +49,24 @@ class Built:
     """What it changes, flag by flag."""
 
 
-def build(
+def build(  # noqa: PLR0913 - one decision, all of it named at the call
     archive: bytes,
     spec: FlagSetSpec,
     artifact: ArtifactStatus,
     resource: Resource,
     last: LastGood | None,
+    steps: Sequence[Step] = (),
     *,
     named: bool = True,
 ) -> Built:
     """Decide and render; all of it takes time and nothing else. Raises ArchiveRefused.
 
-    `named`: a set that says no flagSetId gets the FlagSet's.
+    Each document goes through the `steps`. `named`: a set that says no flagSetId gets the FlagSet's.
     """
     # A hand's edit is nobody's commit: it is overwritten, and no flag is held at it.
     known = last.flag_set if last is not None and not last.edited else None
     flag_set_id = (spec.flag_set_id or f"{resource.namespace}/{resource.name}") if named else None
-    composition = _composed(archive, spec, artifact, flag_set_id, known)
+    composition = _composed(archive, spec, artifact, flag_set_id, known, steps)
     removal = None
     if last is not None and composition.accepted and _guarded(spec, artifact, resource):
         removal = bulk_removal(last.flag_set, composition.flag_set)
@@ -117,6 +121,7 @@ def _composed(
     artifact: ArtifactStatus,
     flag_set_id: str | None,
     previous: FlagSet | None,
+    steps: Sequence[Step],
 ) -> Composition:
     files = unpack(archive)
     skipped = take_skipped(files)
@@ -130,6 +135,7 @@ def _composed(
         default_flag_set_id=flag_set_id,
         bucketing=Bucketing(spec.bucketing),
         skipped=skipped,
+        steps=steps,
     )
 
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from controller.delivery.problems import one_line
+from evaluator.flags.canonical import digest
 from evaluator.flags.diff import Change
+from evaluator.flags.model import CONFIDENTIAL_KEY, FlagSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from evaluator.flags.diff import Diff
-    from evaluator.flags.model import Flag, FlagSet
+    from evaluator.flags.model import Flag
 
 MOST_LINES: Final = 20
 _NAME: Final = 64
 """Characters of a key or a variant's name."""
+_DIGEST: Final = 19
+"""Characters of a digest."""
 
 
 def changed_flags(old: FlagSet | None, new: FlagSet, changed: Diff) -> tuple[str, ...]:
@@ -35,9 +39,17 @@ def _line(key: str, old: FlagSet | None, new: FlagSet, changed: Diff) -> str:
     after = new.flags.get(key)
     if after is None:
         return f"- {name}"
+    if any(each is not None and CONFIDENTIAL_KEY in each.metadata for each in (before, after)):
+        return f"{'+' if before is None else '~'} {name}: secret {_digests(before, after)}"
     if before is None:
         return f"+ {name}: {_variant(after)}"
     return f"~ {name}: {', '.join(_parts(before, after, changed.changed.get(key, ())))}"
+
+
+def _digests(before: Flag | None, after: Flag) -> str:
+    """`sha256:1a2b3c4d → sha256:…` of the definitions."""
+    told = [digest(FlagSet({each.key: each}))[:_DIGEST] for each in (before, after) if each is not None]
+    return " → ".join(told)
 
 
 def _parts(before: Flag, after: Flag, changes: tuple[Change, ...]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from controller.flagsets.layers import DEFAULT_PATHS, PathRefused, select
+from controller.flagsets.preparation import Preparation
 from controller.flagsets.provenance import PLACES, Provenance, without_forgeries
 from controller.flagsets.skipped_files import unread
 from evaluator.flags.accept import Policy, Refused, accept
@@ -27,6 +28,7 @@ from evaluator.flags.problems import Problem, Severity
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from controller.flagsets.preparation import Step
     from evaluator.flags.model import Scalar
 
 __all__ = ["Composition", "FailurePolicy", "Provenance", "compose"]
@@ -76,11 +78,13 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     default_flag_set_id: str | None = None,
     bucketing: Bucketing = Bucketing.V2,
     skipped: Collection[str] = (),
+    steps: Sequence[Step] = (),
 ) -> Composition:
     """Read the layers `paths` (base first) of `tree`, merge them, and hold back what is bad.
 
     Unless `lenient`, warnings count as errors. `skipped` is what the tree lists and does not hold, as
     Commit.skipped has it. `bucketing` pins a generation other than flagd's own, v2, where the set pins none.
+    Each document goes through the `steps`.
     Never raises for what a tree may hold.
     """
     paths = paths or DEFAULT_PATHS
@@ -90,10 +94,14 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
         named = [select(tree, path) for path in paths]
     except PathRefused as refusal:
         return _refused(previous, [_path_problem(refusal)])
-    layers = [read_layer((name, tree[name]) for name in names) for names in named]
+    preparation = Preparation(steps)
+    layers = [
+        read_layer(((name, tree[name]) for name in names), prepare=preparation.document) for names in named
+    ]
     parsed = merge(layers)
     flag_set, forged = without_forgeries(parsed.flag_set, layers)
     problems = sorted((*parsed.problems, *forged), key=_by_place) if forged else parsed.problems
+    flag_set = preparation.marked(flag_set)
     defaults: dict[str, Scalar] = {}
     if default_flag_set_id is not None:
         defaults[_FLAG_SET_ID] = default_flag_set_id
@@ -110,12 +118,12 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     )
     judged = accept(parsed, previous, Policy(warnings=not lenient, whole=policy is FailurePolicy.ATOMIC))
     if isinstance(judged, Refused):
-        return _refused(previous, judged.problems)
+        return _refused(previous, preparation.told(judged.problems))
     flag_set = _stamped(judged.flag_set, judged.digest, provenance, previous, judged.held)
     return Composition(
         flag_set=flag_set,
         digest=judged.digest,
-        problems=judged.problems,
+        problems=preparation.told(judged.problems),
         held=judged.held,
         changed=_NOTHING if flag_set is previous else diff(previous or FlagSet(), flag_set),
         accepted=True,

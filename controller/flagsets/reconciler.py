@@ -23,6 +23,7 @@ from controller.flagsets.dependencies import (
     source_artifact,
     source_health,
 )
+from controller.flagsets.inputs import NO_INPUTS, InputReader
 from controller.flagsets.observed_at import observed
 from controller.flagsets.plan import belongs_to
 from controller.flagsets.provenance import ProvenanceDetail, without_author
@@ -31,13 +32,16 @@ from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Setback, Stalled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from controller.api.artifact import ArtifactStatus
     from controller.api.meta import Resource
+    from controller.flagsets.preparation import Step
     from controller.runtime.applier import Applier
     from controller.runtime.cache import Cache
+
+    Build = Callable[[bytes, FlagSetSpec, ArtifactStatus, Resource, LastGood | None, Sequence[Step]], Built]
 
 JITTER: Final = 0.05
 """Of the interval, to both sides: flag sets that were made together are looked at apart."""
@@ -94,7 +98,9 @@ class FlagSetReconciler:
     """From 0 to 1."""
     detail: ProvenanceDetail = ProvenanceDetail.FULL
     """What is told of a commit."""
-    build: Callable[[bytes, FlagSetSpec, ArtifactStatus, Resource, LastGood | None], Built] = build
+    inputs: InputReader = NO_INPUTS
+    """Reads what is substituted."""
+    build: Build = build
     """Called in a thread."""
     _memory: dict[ObjectKey, _Memory] = field(default_factory=dict)
 
@@ -191,7 +197,8 @@ class FlagSetReconciler:
     async def _built(self, resource: Resource, spec: FlagSetSpec, artifact: ArtifactStatus) -> _Memory:
         generation = (resource.uid, resource.generation)
         accepted = accepted_by_hand(resource, artifact.revision)
-        built_from = (artifact.digest, artifact.revision, accepted, *generation)
+        inputs = await self.inputs.read(spec, resource.namespace)
+        built_from = (artifact.digest, artifact.revision, accepted, inputs.fingerprint, *generation)
         memory = self._remembered(resource)
         if memory is not None and memory.over_edit and spec.drift_policy is DriftPolicy.WARN:
             # Once the edit is undone, the object tells again which revision it is of.
@@ -206,7 +213,7 @@ class FlagSetReconciler:
             last = await asyncio.to_thread(last_applied, found, self.objects)
             if last is not None and self.detail is ProvenanceDetail.COMMIT:
                 last = replace(last, flag_set=without_author(last.flag_set))
-        built = await asyncio.to_thread(self.build, archive, spec, artifact, resource, last)
+        built = await asyncio.to_thread(self.build, archive, spec, artifact, resource, last, inputs.steps)
         state = Delivered(observed(built.manifests, artifact, resource.created, self.objects.get))
         if memory is not None:
             state.taken, state.outdated = memory.state.taken, memory.state.outdated

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, flagset, grant, shard
 from controller.api.conditions import FALSE, NAME_CONFLICT, PROPAGATED, READY, find
-from controller.api.kinds import FLAG_SET
-from controller.api.meta import ObjectKey
+from controller.api.kinds import CONFIG_MAP, FLAG_SET, SECRET
+from controller.api.meta import ObjectKey, version_of
 from controller.flagsets.source_key import source_key
 from controller.runtime.cache import Index
 from controller.runtime.watches import Reconciles, Watch, listed_by
@@ -49,6 +49,12 @@ def _named(references: Any) -> Iterator[str]:
             yield str(each.get("name"))
 
 
+def _substitutes(flag_set: Resource, kind: str) -> Iterator[str]:
+    references = flag_set.spec.get("substituteFrom")
+    listed = references if isinstance(references, list) else ()
+    return _named([each for each in listed if isinstance(each, dict) and each.get("kind") == kind])
+
+
 def _target_of(flag_set: Resource) -> str:
     """The name of what a FlagSet writes, as far as its spec can be read."""
     target = flag_set.spec.get("target")
@@ -68,6 +74,10 @@ BY_DEPENDENCY: Final = Index(
     "FlagSet by dependency", _FLAG_SET_ONLY, lambda each: _named(each.spec.get("dependsOn"))
 )
 BY_TARGET: Final = Index("FlagSet by target", _FLAG_SET_ONLY, lambda each: (_target_of(each),))
+BY_SECRET: Final = Index("FlagSet by Secret", _FLAG_SET_ONLY, lambda each: _substitutes(each, SECRET.kind))
+BY_CONFIG_MAP: Final = Index(
+    "FlagSet by ConfigMap", _FLAG_SET_ONLY, lambda each: _substitutes(each, CONFIG_MAP.kind)
+)
 BY_OWNER: Final = Index("objects by FlagSet", _WRITTEN, lambda each: filter(None, (_owner_of(each),)))
 
 
@@ -157,8 +167,10 @@ FLAG_SETS: Final = Reconciles(
         Watch(frozenset({grant.KIND}), changed=lambda each: each and each.spec, keys=_granted),
         Watch(_FLAG_SET_ONLY, changed=_readiness, keys=_dependents),
         Watch(_WRITTEN, changed=lambda each: (_content(each), _served(each)), keys=_owners),
+        Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
+        Watch(frozenset({CONFIG_MAP.kind}), changed=version_of, keys=listed_by(BY_CONFIG_MAP)),
         # FlagSets whose target belonged to another.
         Watch(_WRITTEN, changed=_owner_of, keys=listed_by(BY_TARGET)),
     ),
-    indexes=(BY_SOURCE, BY_FOREIGN_SOURCE, BY_DEPENDENCY, BY_TARGET, BY_OWNER),
+    indexes=(BY_SOURCE, BY_FOREIGN_SOURCE, BY_DEPENDENCY, BY_TARGET, BY_OWNER, BY_SECRET, BY_CONFIG_MAP),
 )

@@ -186,18 +186,31 @@ class Cluster:
         """A Secret's content by key, or None. Never kept. Raises Failed, which says how to grant the right
         where that is what lacks.
         """
-        try:
-            body = await self.get("v1", "Secret", namespace, name)
-        except Failed as failed:
-            if failed.reason != "AccessDenied":
-                raise
-            raise Failed(failed.reason, f"{failed.message}; {_GRANT.format(namespace)}") from failed
+        body = await self._granted("Secret", namespace, name)
         if body is None:
             return None
         try:
             return {key: base64.b64decode(value) for key, value in (body.get("data") or {}).items()}
         except (binascii.Error, ValueError):
             raise Stalled("InvalidSecret", f"Secret {name} is not base64") from None
+
+    async def config_map(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
+        """A ConfigMap's texts by key, or None. Raises Failed, which says how to grant the right where that is
+        what lacks.
+        """
+        body = await self._granted("ConfigMap", namespace, name)
+        if body is None:
+            return None
+        return {key: str(value).encode() for key, value in (body.get("data") or {}).items()}
+
+    async def _granted(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """An object of a kind that is granted by namespace."""
+        try:
+            return await self.get("v1", kind, namespace, name)
+        except Failed as failed:
+            if failed.reason != "AccessDenied":
+                raise
+            raise Failed(failed.reason, f"{failed.message}; {_GRANT.format(namespace)}") from failed
 
     async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
         """Server-side apply as `manager`: (the object's body, who had changed by hand what we set, or empty).

@@ -1,4 +1,6 @@
-"""Watches Secrets without their content, in just the namespaces where an object refers to one."""
+"""Watches Secrets or ConfigMaps without their content, in just the namespaces where an object refers
+to one.
+"""
 
 from __future__ import annotations
 
@@ -16,31 +18,33 @@ if TYPE_CHECKING:
 
     from kubernetes.aio.client.api_client import ApiClient
 
+    from controller.api.kinds import ResourceType
     from controller.runtime.cache import Cache, Change, Index
     from controller.runtime.watch_health import WatchHealth
 
 
 @dataclass(frozen=True, slots=True)
 class _Feed:
-    """Takes Secrets into the cache; see `reflector.Sink`."""
+    """Takes them into the cache; see `reflector.Sink`."""
 
     cache: Cache
+    type: ResourceType
 
     def learn(self, kind: str, body: dict[str, Any]) -> None:
         del kind
-        take(self.cache, SECRET, body)
+        take(self.cache, self.type, body)
 
     def forget(self, kind: str, namespace: str, name: str) -> None:
         self.cache.forget(ObjectKey(kind, namespace, name))
 
     def listed(self, kind: str, namespace: str) -> None:
-        """Nobody waits for it: whoever reads a Secret asks the API server."""
+        """Nobody waits for it: whoever reads one asks the API server."""
 
 
 class SecretWatches:
-    """One watch for each namespace that holds an object which refers to a Secret."""
+    """One watch for each namespace that holds an object which refers to one of the kind."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         api: ApiClient,
         cache: Cache,
@@ -49,9 +53,10 @@ class SecretWatches:
         *,
         clock: Callable[[], float],
         random: Callable[[], float],
+        type_: ResourceType = SECRET,
     ) -> None:
-        """`indexes` list objects by the Secrets they refer to. `clock`: monotonic seconds; `random`: from
-        0 to 1.
+        """`indexes` list objects by those of `type_` that they refer to. `clock`: monotonic seconds;
+        `random`: from 0 to 1.
         """
         self._api = api
         self._cache = cache
@@ -59,14 +64,15 @@ class SecretWatches:
         self._health = health
         self._clock = clock
         self._random = random
+        self._type = type_
         self._referring: dict[str, set[ObjectKey]] = {}
-        """Objects that refer to a Secret, by namespace."""
+        """Objects that refer to one, by namespace."""
         self._watching: dict[str, asyncio.Task[None]] = {}
         self._wanted = asyncio.Event()
 
     @property
     def namespaces(self) -> list[str]:
-        """Where Secrets are watched, sorted."""
+        """Where they are watched, sorted."""
         return sorted(self._watching)
 
     def changed(self, change: Change) -> tuple[()]:
@@ -102,15 +108,16 @@ class SecretWatches:
             self._wanted.set()
 
     def _start(self, namespace: str) -> None:
-        view = View(SECRET, namespace)
-        reflector = Reflector(self._api, view, _Feed(self._cache), clock=self._clock, random=self._random)
+        view = View(self._type, namespace)
+        feed = _Feed(self._cache, self._type)
+        reflector = Reflector(self._api, view, feed, clock=self._clock, random=self._random)
         self._watching[namespace] = asyncio.create_task(reflector.run())
-        self._health.follow(SECRET.plural, view.path, reflector)
+        self._health.follow(self._type.plural, view.path, reflector)
 
     async def _stop(self, namespace: str) -> None:
         task = self._watching.pop(namespace)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        self._health.unfollow(View(SECRET, namespace).path)
-        for each in self._cache.of_kind(SECRET.kind, namespace):
+        self._health.unfollow(View(self._type, namespace).path)
+        for each in self._cache.of_kind(self._type.kind, namespace):
             self._cache.forget(each.key)

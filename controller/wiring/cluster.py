@@ -9,11 +9,12 @@ import random
 import signal
 import socket
 import time
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import alert, configuration, flagset, flagsource, provider, receiver
-from controller.api.kinds import POD, WATCHED
+from controller.api.kinds import CONFIG_MAP, POD, WATCHED
 from controller.api.meta import ObjectKey, Resource
 from controller.artifacts import server as artifact_server
 from controller.artifacts.server import ArtifactServer
@@ -23,7 +24,10 @@ from controller.configurations.live_proxies import LiveProxies
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.delivery.claims import Claims
 from controller.flagsets.fetch import ArtifactReader
+from controller.flagsets.inputs import InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
+from controller.flagsets.stage import BY_CONFIG_MAP
+from controller.flagsets.stage import BY_SECRET as FLAG_SET_BY_SECRET
 from controller.handlers.kopf_thread import KopfThread
 from controller.kube.client import Cluster
 from controller.kube.events import ApiServerEvents
@@ -108,7 +112,7 @@ async def open_controller(
             stack.push_async_callback(each.close)
         collector = Collector(objects, cluster, WATCHED, settings.namespaces, health, clock)
         proxies = ProxyFollower(LiveProxies(), objects, cluster, settings.namespace, clock)
-        secrets = _secret_watches(cluster, objects, health)
+        referred = _watches(cluster, objects, health)
         claims, endpoints, pending = Claims(), Endpoints(), PendingPushes()
         reconcilers: dict[str, Reconciler] = {
             flagsource.KIND: SourceReconciler(providers, storages, pending, random.random),
@@ -119,6 +123,7 @@ async def open_controller(
                 _applied(objects),
                 random.random,
                 settings.provenance,
+                InputReader(cluster.secret, cluster.config_map),
             ),
             configuration.KIND: ConfigurationReconciler(objects, claims, proxies.proxies),
             configuration.FLAG_KIND: ConfigurationReconciler(objects, claims),
@@ -137,7 +142,12 @@ async def open_controller(
             for kind in (stage.type.kind for stage in STAGES)
         }
         dispatcher = _dispatcher(
-            objects, loops, proxies.changed, _rivals(claims), secrets.changed, notifying.outbox.changed
+            objects,
+            loops,
+            proxies.changed,
+            _rivals(claims),
+            *(each.changed for each in referred),
+            notifying.outbox.changed,
         )
         webhooks = Receiver(
             endpoints,
@@ -162,7 +172,7 @@ async def open_controller(
             loops,
             Leftovers(objects, storages, [each.sweep for each in providers.values()], now),
             proxies,
-            secrets,
+            *referred,
             admission,
             notifying.deliverer,
         )
@@ -216,10 +226,12 @@ async def _listen(
     return management_port, bound.getsockname()[1], receiver_port
 
 
-def _secret_watches(cluster: Cluster, objects: Cache, health: WatchHealth) -> SecretWatches:
+def _watches(cluster: Cluster, objects: Cache, health: WatchHealth) -> tuple[SecretWatches, SecretWatches]:
+    """Of Secrets and of ConfigMaps."""
     clock = asyncio.get_running_loop().time
-    indexes = (SOURCE_BY_SECRET, RECEIVER_BY_SECRET, PROVIDER_BY_SECRET)
-    return SecretWatches(cluster.api, objects, indexes, health, clock=clock, random=random.random)
+    indexes = (SOURCE_BY_SECRET, RECEIVER_BY_SECRET, PROVIDER_BY_SECRET, FLAG_SET_BY_SECRET)
+    start = partial(SecretWatches, cluster.api, objects, health=health, clock=clock, random=random.random)
+    return start(indexes), start((BY_CONFIG_MAP,), type_=CONFIG_MAP)
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -30,7 +30,7 @@ def flag_source(source: LocalProvider) -> dict[str, Any]:
 
 def flag_set(options: LocalOptions) -> dict[str, Any]:
     """The FlagSet of that FlagSource. Raises Stalled where no object may say so."""
-    spec = {
+    spec: dict[str, Any] = {
         "sourceRef": {"kind": flagsource.KIND, "name": NAME},
         "paths": [path or "." for path in options.paths],
         "validation": (Validation.LENIENT if options.lenient else Validation.STRICT).value,
@@ -38,6 +38,8 @@ def flag_set(options: LocalOptions) -> dict[str, Any]:
         "pruneGuard": options.prune_guard,
         "interval": INTERVAL,
     }
+    if options.substitute is not None:
+        spec["substitute"] = dict(options.substitute)
     return _object(flagset.KIND, FlagSetSpec, spec)
 
 

@@ -39,6 +39,7 @@ from evaluator.flags.problems import Problem, Severity
 from evaluator.flags.saved import Saved
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from controller.api.meta import ObjectKey, Resource
     from controller.flagsets.applied import LastGood
     from controller.flagsets.build import Built
+    from controller.flagsets.preparation import Step
     from controller.runtime.cache import Change
     from controller.runtime.loop import Reconciler
     from controller.sources.provider import LocalProvider, Look, Provider
@@ -133,7 +135,7 @@ class LocalStages:
                 lambda _: None,
                 random.random,
                 options.provenance,
-                self._build,
+                build=self._build,
             ),
         }
         clock = asyncio.get_running_loop().time
@@ -216,10 +218,11 @@ class LocalStages:
         artifact: ArtifactStatus,
         resource: Resource,
         last: LastGood | None,
+        steps: Sequence[Step],
     ) -> Built:
         with self._growing():
             # The one set of a process needs no name to be told from others.
-            built = build(archive, spec, artifact, resource, last, named=False)
+            built = build(archive, spec, artifact, resource, last, steps, named=False)
         made = built.composition
         if built.too_large:
             problem = Problem("", 0, 0, Severity.ERROR, "too-large", built.too_large)

@@ -10,6 +10,7 @@ from controller.flagsets.provenance import ProvenanceDetail
 from evaluator.flags.model import Bucketing
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -24,6 +25,8 @@ class LocalOptions:
     """Speak plain HTTP with a registry."""
     interval: float = 10.0
     """Seconds between looks at a remote."""
+    substitute: Mapping[str, str] | None = None
+    """Values of variables; None: nothing is substituted."""
     lenient: bool = False
     """Warnings do not hold a flag back."""
     policy: FailurePolicy = FailurePolicy.PER_FLAG

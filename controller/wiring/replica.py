@@ -63,13 +63,14 @@ class Controller:
     leftovers: Leftovers
     proxies: ProxyFollower
     secrets: SecretWatches
+    config_maps: SecretWatches
     admission: Admission
     deliverer: Deliverer
 
     async def work(self) -> None:
         """Learn what is there, then lead whenever the election says so, until cancelled."""
         await self.collector.fill()
-        beside = [self.collector.compare, self.secrets.run]
+        beside = [self.collector.compare, self.secrets.run, self.config_maps.run]
         if self.admission.keeper is not None:
             beside.append(self.admission.keeper.look)
         tasks = [asyncio.create_task(forever(each)) for each in beside]

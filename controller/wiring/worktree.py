@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.artifacts.skipped import too_large
 from controller.flagsets.compose import Composition, Provenance, compose
+from controller.flagsets.inputs import steps
 from controller.flagsets.layers import PathRefused, fixed_prefix, normalise, select
 from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.bucket.place import is_bucket
@@ -63,6 +64,7 @@ def compose_working_tree(folder: Path, options: LocalOptions) -> Composition:
         policy=options.policy,
         lenient=options.lenient,
         skipped=tree.skipped,
+        steps=steps(options.substitute),
     )
     return with_advice(composition, tree.files)
 

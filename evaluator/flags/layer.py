@@ -15,7 +15,7 @@ from evaluator.flags.problems import Finding, Problem, Severity
 from evaluator.flags.text import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from evaluator.flags.model import Json
     from evaluator.flags.operators import Path
@@ -54,11 +54,23 @@ class Layer:
         return any(finding.spoils_all for finding in self.findings)
 
 
-def read_layer(files: Iterable[tuple[str, bytes]], *, bounds: Bounds = DEFAULT) -> Layer:
-    """Read documents, as (file name, content), to one layer; never raises, whatever the content."""
+def as_read(document: Document) -> Document:
+    """The document unchanged."""
+    return document
+
+
+def read_layer(
+    files: Iterable[tuple[str, bytes]],
+    *,
+    bounds: Bounds = DEFAULT,
+    prepare: Callable[[Document], Document] = as_read,
+) -> Layer:
+    """Read documents, as (file name, content), to one layer; never raises, whatever the content. `prepare` is
+    called with each, and may change its value and add findings.
+    """
     reading = _Reading(bounds)
     for file, content in files:
-        reading.add(read_document(content, file=file, bounds=bounds))
+        reading.add(prepare(read_document(content, file=file, bounds=bounds)))
     return Layer(
         flags=reading.flags,
         evaluators=reading.evaluators,
@@ -86,7 +98,7 @@ class _Reading:
     def add(self, document: Document) -> None:
         self.documents.append(document)
         for found in document.findings:
-            flag = None if document.unreadable else _spoiled(document.value, found.path)
+            flag = None if document.unreadable else flag_at(document.value, found.path)
             self.findings.append(replace(found, document=document, flag=flag))
         if document.unreadable:
             return
@@ -213,7 +225,7 @@ def _flag_set_id(piece: Piece) -> str | None:
     return None
 
 
-def _spoiled(value: Json, path: Path) -> str | None:
+def flag_at(value: Json, path: Path) -> str | None:
     """The key of the one flag that `path` is in; None where it is in none, or in what names the flag."""
     if len(path) < 2 or path[0] != FLAGS or not isinstance(value, dict):
         return None

@@ -41,6 +41,10 @@ LEFT_OUT_KEY: Final = "flagstaff.dev/left-out"
 """In the set metadata of a delivery: keys of flags, a JSON list in a string, that the sender has no good
 definition of. They are not gone: a receiver that has one keeps it.
 """
+CONFIDENTIAL_KEY: Final = "flagstaff.dev/secret"
+"""In a flag's metadata: true where it holds values of a Secret, which nobody may repeat in messages. Content,
+not provenance.
+"""
 STALE_KEY: Final = "flagstaff.dev/stale"
 """In the set metadata of what is served: true while its source cannot confirm it; not there otherwise."""
 STALE_SINCE_KEY: Final = "flagstaff.dev/stale-since"

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from evaluator.flags.layer import read_layer
+from typing import TYPE_CHECKING
+
+from evaluator.flags.layer import as_read, read_layer
 from evaluator.flags.merge import Parsed, merge
 from evaluator.flags.text import DEFAULT, Bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from evaluator.flags.document import Document
 
 __all__ = ["Parsed", "parse"]
 
 
-def parse(data: bytes, *, file: str, bounds: Bounds = DEFAULT) -> Parsed:
+def parse(
+    data: bytes,
+    *,
+    file: str,
+    bounds: Bounds = DEFAULT,
+    prepare: Callable[[Document], Document] = as_read,
+) -> Parsed:
     """Read flagd's definitions, JSON or YAML by the extension of `file`; never raises, whatever
-    the content.
+    the content. `prepare` is called with the document that was read.
     """
-    return merge([read_layer([(file, data)], bounds=bounds)], document=True, bounds=bounds)
+    layer = read_layer([(file, data)], bounds=bounds, prepare=prepare)
+    return merge([layer], document=True, bounds=bounds)

@@ -131,3 +131,20 @@ def test_a_folder_with_layers_says_which_to_pass(
 ) -> None:
     assert main(["eval", str(repository.path), "banner-text"]) == 1
     assert "such as: --path base --path overlays/production" in capsys.readouterr().err
+
+
+def test_variables_are_replaced_in_files_and_commits_alike(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flag = {"state": "ENABLED", "variants": {"on": "${COLOUR}", "off": "grey"}, "defaultVariant": "on"}
+    repository = Repository(tmp_path)
+    repository.write("flags.json", json.dumps({"flags": {"a": flag}}))
+    repository.commit("a variable")
+    for reference in ((), ("--ref", "HEAD")):
+        options = [str(repository.path), "a", *reference, "--path", "flags.json"]
+        assert main(["eval", *options, "--substitute", "COLOUR=red"]) == 0
+        assert json.loads(capsys.readouterr().out)["value"] == "red"
+        assert main(["eval", *options, "--substitute", "SIZE=big"]) == 1
+        assert "the variable COLOUR has no value" in capsys.readouterr().err
+        assert main(["eval", *options]) == 0
+        assert json.loads(capsys.readouterr().out)["value"] == "${COLOUR}"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -8,14 +9,19 @@ import pytest
 
 from controller.api.conditions import find
 from controller.api.flagset import KIND, SOURCE_API
-from controller.api.meta import ObjectKey
+from controller.api.meta import ObjectKey, Resource
 from controller.flagsets.delivery import manager_of
 from controller.flagsets.provenance import ProvenanceDetail
+from controller.flagsets.stage import FLAG_SETS
+from controller.runtime.cache import Change
 from controller.runtime.setbacks import Failed, Stalled, Waiting
+from controller.runtime.watches import woken
 from tests.unit.controller.flagsets.world import (
     BROKEN,
     CONFIGURATION,
+    NAMESPACE,
     ODD,
+    Cluster,
     Looked,
     World,
     body_of,
@@ -1138,3 +1144,73 @@ async def test_messages_hold_no_word_of_the_definitions_beyond_names_and_places(
     seen = await world.look()
     assert "hunter" not in json.dumps(seen.status)
     assert "hunter" not in " ".join(seen.said)
+
+
+# -- substitution ----------------------------------------------------------------------------------------------------
+
+
+def coloured(value: str = "${COLOUR}") -> str:
+    return document(a=flag(variants={"on": value, "off": "grey"}), b=flag())
+
+
+async def test_variables_come_from_the_spec_config_maps_and_secrets_the_last_beating_the_first() -> None:
+    world = World()
+    world.commit("r1", coloured("${COLOUR} ${SIZE} ${SHAPE}"))
+    world.values["ConfigMap", "colours"] = {"COLOUR": b"red\n", "SIZE": b"big", "not.a-name": b"\xff"}
+    world.values["Secret", "tokens"] = {"SIZE": b"small", "SHAPE": b"round"}
+    world.flag_set(
+        substitute={"SHAPE": "square"},
+        substituteFrom=[
+            {"kind": "ConfigMap", "name": "colours"},
+            {"kind": "Secret", "name": "tokens"},
+            {"kind": "Secret", "name": "none", "optional": True},
+        ],
+    )
+    seen = await world.look()
+    a, b = (world.document()["flags"][key] for key in "ab")
+    assert (seen.reason, a["variants"]["on"]) == ("Succeeded", "red small square")
+    assert (a["metadata"], "metadata" in b) == ({"flagstaff.dev/secret": True}, False)
+    assert (await world.look()).writes == []
+    assert len(world.reads) == 1
+
+
+async def test_a_missing_object_is_awaited_and_what_was_served_stays(world: World) -> None:
+    world.flag_set(substituteFrom=[{"kind": "Secret", "name": "tokens"}])
+    seen = await world.look()
+    assert seen.writes == []
+    assert seen.ready == (
+        "False",
+        "SubstitutionFailed",
+        "Secret shop/tokens does not exist; create it, or correct spec.substituteFrom",
+    )
+    world.values["Secret", "tokens"] = {}
+    assert (await world.look()).reason == "Succeeded"
+
+
+async def test_a_changed_secret_changes_the_flag_and_its_value_is_told_nowhere() -> None:
+    world = World()
+    world.commit("r1", coloured())
+    world.values["Secret", "tokens"] = {"COLOUR": b"s3cr3t-1"}
+    world.flag_set(substituteFrom=[{"kind": "Secret", "name": "tokens"}])
+    first = await world.look()
+    world.values["Secret", "tokens"] = {"COLOUR": b"s3cr3t-2"}
+    second = await world.look()
+    assert world.document()["flags"]["a"]["variants"]["on"] == "s3cr3t-2"
+    (told,) = (each.metadata["flagstaff.dev/changes"] for each in second.settled.events)
+    assert re.fullmatch(r"~ a: secret sha256:[0-9a-f]{12} → sha256:[0-9a-f]{12}", told)
+    for seen in (first, second):
+        assert "s3cr3t" not in repr((seen.status, seen.settled.events))
+
+
+def test_a_changed_secret_or_config_map_wakes_the_flag_sets_that_name_it() -> None:
+    objects = Cluster().objects
+    woken_by = {}
+    for kind in ("Secret", "ConfigMap"):
+        spec = {"substituteFrom": [{"kind": kind, "name": "values"}]}
+        body = {"apiVersion": "flagstaff.dev/v1beta1", "kind": KIND, "spec": spec}
+        objects.learn(Resource.of({**body, "metadata": {"name": kind.lower(), "namespace": NAMESPACE}}))
+    for kind in ("Secret", "ConfigMap"):
+        body = {"kind": kind, "metadata": {"name": "values", "namespace": NAMESPACE, "resourceVersion": "2"}}
+        found = woken((FLAG_SETS,), objects, Change(None, Resource.of(body)))
+        woken_by[kind] = [each.name for each in found]
+    assert woken_by == {"Secret": ["secret"], "ConfigMap": ["configmap"]}

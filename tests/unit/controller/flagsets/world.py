@@ -18,6 +18,7 @@ from controller.api.conditions import READY, find
 from controller.api.flagset import KIND, SOURCE_API
 from controller.api.meta import ObjectKey, Resource
 from controller.configurations.stage import CONFIGURATIONS
+from controller.flagsets.inputs import InputReader
 from controller.flagsets.provenance import ProvenanceDetail
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.api.artifact import ArtifactStatus
+    from controller.flagsets.inputs import Read
 
 NAMESPACE = "shop"
 CONFIGURATION = "FeatureFlagConfiguration"
@@ -168,6 +170,8 @@ class World:
     reads: list[str] = field(default_factory=list)
     now: datetime = START
     detail: ProvenanceDetail = ProvenanceDetail.FULL
+    values: dict[tuple[str, str], Mapping[str, bytes]] = field(default_factory=dict)
+    """What ConfigMaps and Secrets hold, by (kind, name)."""
     before: dict[str, Any] = field(default_factory=dict)
     """What was delivered, for a test to come back to."""
 
@@ -183,7 +187,15 @@ class World:
             lambda body: None,
             lambda: 0.5,
             self.detail,
+            InputReader(self._values("Secret"), self._values("ConfigMap")),
         )
+
+    def _values(self, kind: str) -> Read:
+        async def read(namespace: str, name: str) -> Mapping[str, bytes] | None:
+            assert namespace == NAMESPACE
+            return self.values.get((kind, name))
+
+        return read
 
     async def read(self, namespace: str, artifact: ArtifactStatus) -> bytes:
         self.reads.append(artifact.revision)

@@ -1,0 +1,84 @@
+"""What a FlagSet's spec has done to its documents, with the ConfigMaps and Secrets that it takes for that."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from controller.flagsets.substitution import NAME, Variables
+from controller.runtime.setbacks import Stalled, Waiting
+
+if TYPE_CHECKING:
+    from controller.api.flagset import FlagSetSpec, SubstituteReference
+    from controller.flagsets.preparation import Step
+
+Read: TypeAlias = Callable[[str, str], Awaitable[Mapping[str, bytes] | None]]
+"""(namespace, name) -> an object's content by key, None if there is none. Never kept. Raises Failed."""
+
+_NAME: Final = re.compile(NAME)
+
+
+async def _nothing(namespace: str, name: str) -> None:
+    """There are no objects to read."""
+    del namespace, name
+
+
+class Inputs(NamedTuple):
+    """What was read for one build."""
+
+    steps: tuple[Step, ...] = ()
+    fingerprint: str = ""
+    """Another one wherever the steps may do something else; empty where there are none."""
+
+
+def steps(values: Mapping[str, str] | None) -> tuple[Step, ...]:
+    """What documents go through where variables have these values; None: nothing is substituted."""
+    return () if values is None else (Variables(values),)
+
+
+@dataclass(frozen=True, slots=True)
+class InputReader:
+    """Reads what a spec refers to, in the FlagSet's own namespace."""
+
+    secret: Read = _nothing
+    config_map: Read = _nothing
+
+    async def read(self, spec: FlagSetSpec, namespace: str) -> Inputs:
+        """The steps that documents go through. Raises Setback."""
+        if spec.substitute is None and not spec.substitute_from:
+            return Inputs()
+        values: dict[str, str] = {}
+        secret: set[str] = set()
+        for reference in spec.substitute_from:
+            found = await self._values(reference, namespace)
+            values |= found
+            (secret.update if reference.kind == "Secret" else secret.difference_update)(found)
+        literals = spec.substitute or {}
+        variables = Variables(values | literals, frozenset(secret - literals.keys()))
+        told = json.dumps([sorted(variables.values.items()), sorted(variables.secret)])
+        return Inputs((variables,), hashlib.sha256(told.encode()).hexdigest())
+
+    async def _values(self, reference: SubstituteReference, namespace: str) -> dict[str, str]:
+        read = self.secret if reference.kind == "Secret" else self.config_map
+        content = await read(namespace, reference.name)
+        what = f"{reference.kind} {namespace}/{reference.name}"
+        if content is None and not reference.optional:
+            message = f"{what} does not exist; create it, or correct spec.substituteFrom"
+            raise Waiting("SubstitutionFailed", message)
+        try:
+            # What an editor or `echo` put at its end is no part of it.
+            return {
+                key: value.decode().rstrip("\r\n")
+                for key, value in (content or {}).items()
+                if _NAME.fullmatch(key)
+            }
+        except UnicodeDecodeError:
+            raise Stalled("SubstitutionFailed", f"{what} holds a variable that is not UTF-8 text") from None
+
+
+NO_INPUTS: Final = InputReader()
+"""Where there are no objects to read."""

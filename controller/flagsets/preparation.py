@@ -1,0 +1,74 @@
+"""What is done to each document between reading and merging, and which flags hold values of Secrets since.
+Pure.
+
+Such flags are marked in their metadata. Status, Events, logs and lists of changes show a digest of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from controller.delivery.problems import withheld
+from evaluator.flags.layer import flag_at
+from evaluator.flags.model import CONFIDENTIAL_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from evaluator.flags.document import Document
+    from evaluator.flags.model import Flag, FlagSet
+    from evaluator.flags.operators import Path
+    from evaluator.flags.problems import Problem
+
+
+class Prepared(NamedTuple):
+    """A document after a step."""
+
+    document: Document
+    secrets: tuple[Path, ...] = ()
+    """Where values of Secrets stand in it now."""
+
+
+Step: TypeAlias = "Callable[[Document], Prepared]"
+"""Takes a document that could be read. Never raises for what one may hold: that becomes a finding."""
+
+
+class Preparation:
+    """The steps that documents of one flag set go through."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._steps = steps
+        self._keys: set[str] = set()
+        self._all = False
+        """Whether a secret stands where all flags may depend on it, such as in `$evaluators`."""
+
+    def document(self, document: Document) -> Document:
+        """The document after all steps, in their order."""
+        for step in self._steps:
+            if document.unreadable:
+                break
+            document, secrets = step(document)
+            for path in secrets:
+                key = flag_at(document.value, path)
+                self._all = self._all or key is None
+                self._keys.update(() if key is None else (key,))
+        return document
+
+    def marked(self, flag_set: FlagSet) -> FlagSet:
+        """The set with each flag marked that holds a secret."""
+        if not self._keys and not self._all:
+            return flag_set
+        flags = {key: self._marked(flag) for key, flag in flag_set.flags.items()}
+        others = tuple(map(self._marked, flag_set.others))
+        return replace(flag_set, flags=MappingProxyType(flags), others=others)
+
+    def told(self, problems: Iterable[Problem]) -> tuple[Problem, ...]:
+        """The problems, without the words of those that may repeat a secret."""
+        return withheld(problems, lambda key: self._all or key in self._keys)
+
+    def _marked(self, flag: Flag) -> Flag:
+        if not self._all and flag.key not in self._keys:
+            return flag
+        return replace(flag, metadata=MappingProxyType({**flag.metadata, CONFIDENTIAL_KEY: True}))

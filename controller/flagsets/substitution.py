@@ -1,0 +1,145 @@
+"""Variables in definitions, in Flux's grammar: `${NAME}`, `${NAME:=default}`; `$${` is the text `${`. Pure.
+
+They are replaced in values once a document is parsed, never in keys, so that no value changes a document's
+shape.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from controller.flagsets.preparation import Prepared
+from evaluator.flags.model import EMPTY
+from evaluator.flags.numbers import read_number
+from evaluator.flags.problems import Finding, Severity
+from evaluator.flags.text import DEFAULT, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from evaluator.flags.document import Document
+    from evaluator.flags.model import Json
+    from evaluator.flags.operators import Path
+
+NAME: Final = r"[_A-Za-z][_A-Za-z0-9]*"
+UNKNOWN: Final = "unknown-variable"
+BROKEN: Final = "broken-variable"
+TOO_LARGE: Final = "variables-too-large"
+PLACE: Final = "variable-place"
+_TOKEN: Final = re.compile(r"\$(?P<escaped>\$\{)|\$\{(?P<inner>[^{}]*)\}|\$\{")
+_EXPRESSION: Final = re.compile(rf"({NAME})(?:(:?)[-=](.*))?", re.DOTALL)
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
+_WORDS: Final = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """What may be replaced, and by what."""
+
+    values: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    secret: frozenset[str] = frozenset()
+    """Names whose values come from Secrets."""
+
+    def __call__(self, document: Document) -> Prepared:
+        """Replace them in the values of a document. Implements `Step`."""
+        walk = _Walk(self)
+        value = walk.value(document.value, ())
+        found = (*document.findings, *walk.findings)
+        return Prepared(replace(document, value=value, findings=found), tuple(walk.secrets))
+
+
+class _Walk:
+    def __init__(self, variables: Variables) -> None:
+        self._variables = variables
+        self.findings: list[Finding] = []
+        self.secrets: list[Path] = []
+        self._left = DEFAULT.document_bytes
+        """Characters that values may still add."""
+
+    def value(self, value: Json, path: Path) -> Json:
+        """The value with its variables replaced; the very same where it has none."""
+        if isinstance(value, str):
+            return self._text(value, path) if "${" in value else value
+        if isinstance(value, dict):
+            members = {key: self.value(each, (*path, key)) for key, each in value.items()}
+            return members if any(members[key] is not value[key] for key in members) else value
+        if isinstance(value, list):
+            items = [self.value(each, (*path, index)) for index, each in enumerate(value)]
+            return items if any(map(_differ, items, value)) else value
+        return value
+
+    def _text(self, text: str, path: Path) -> Json:
+        before = len(self.findings), len(self.secrets)
+        if _is_flag_key(path):
+            self._find(PLACE, "a flag's key takes no variable; write the key", path)
+            return text
+        parts: list[str] = []
+        end = 0
+        for match in _TOKEN.finditer(text):
+            parts += (text[end : match.start()], self._token(match, path))
+            end = match.end()
+        made = "".join((*parts, text[end:]))
+        if len(self.secrets) > before[1] and path[:1] == ("metadata",):
+            message = (
+                "metadata of the set is told in status, so it takes no value of a Secret; use a ConfigMap"
+            )
+            self._find(PLACE, message, path)
+        if len(self.findings) > before[0]:
+            return text
+        whole = _TOKEN.fullmatch(text)
+        return _typed(made) if whole is not None and whole["inner"] is not None else made
+
+    def _token(self, match: re.Match[str], path: Path) -> str:
+        if match["escaped"]:
+            return "${"
+        expression = _EXPRESSION.fullmatch(match["inner"] or "")
+        if expression is None:
+            message = (
+                f"{quoted(match[0])} is not ${{NAME}} or ${{NAME:=default}}; correct it, or write $${{ for "
+                "the text ${"
+            )
+            self._find(BROKEN, message, path)
+            return ""
+        name, colon, default = expression.groups()
+        found = self._variables.values.get(name)
+        if (found is None or (colon and not found)) and default is not None:
+            return str(default)
+        if found is None:
+            message = (
+                f"the variable {name} has no value; add it to `substitute`, or write ${{{name}:=default}}, "
+                f"or $${{ for the text"
+            )
+            self._find(UNKNOWN, message, path)
+            return ""
+        if name in self._variables.secret:
+            self.secrets.append(path)
+        self._left -= len(found)
+        if self._left < 0:
+            self._find(
+                TOO_LARGE, f"the variables' values take more than {DEFAULT.document_bytes} characters", path
+            )
+            return ""
+        return found
+
+    def _find(self, code: str, message: str, path: Path) -> None:
+        self.findings.append(Finding(path, Severity.ERROR, code, message))
+
+
+def _differ(one: Json, other: Json) -> bool:
+    return one is not other
+
+
+def _is_flag_key(path: Path) -> bool:
+    """Whether it is the key of a flag in a list."""
+    return len(path) == 3 and path[0] == "flags" and isinstance(path[1], int) and path[2] == "key"
+
+
+def _typed(text: str) -> Json:
+    """The scalar that `text` is in JSON; text in double quotes stays text, whatever it looks like."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _NUMBER.fullmatch(text) and (number := read_number(text)) is not None:
+        return number
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text

@@ -1,0 +1,148 @@
+"""Variables in definitions."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from controller.flagsets.compose import Composition, Provenance, compose
+from controller.flagsets.substitution import Variables
+from evaluator.flags.document import read_document
+from evaluator.flags.model import EMPTY
+from tests.unit.controller.flagsets.world import document, flag
+
+VALUES = {
+    "WORD": "blue", "YES": "true", "NUMBER": "12", "FRACTION": "1.50", "ZEROS": "007", "QUOTED": '"1.10"',
+    "EMPTY": "", "OBJECT": '{"a": 1}', "NULL": "null", "TOKEN": "s3cr3t",
+}  # fmt: skip
+VARIABLES = Variables(VALUES, frozenset({"TOKEN"}))
+PROVENANCE = Provenance("main@sha1:1", "", "")
+
+
+def replaced(value: Any, file: str = "a.json") -> tuple[Any, list[str]]:
+    """What becomes of a value, and the codes of what is wrong."""
+    read = read_document(json.dumps({"v": value}).encode(), file=file)
+    made = VARIABLES(read).document
+    assert isinstance(made.value, dict)
+    return made.value["v"], [each.code for each in made.findings]
+
+
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        ("${WORD}", "blue"),
+        ("a-${WORD}-${NUMBER}", "a-blue-12"),
+        ("${YES}", True),
+        ("${NUMBER}", 12),
+        ("${FRACTION}", 1.5),
+        ("${ZEROS}", "007"),
+        ("${QUOTED}", "1.10"),
+        ("${OBJECT}", '{"a": 1}'),
+        ("${NULL}", "null"),
+        ("${EMPTY}", ""),
+        ("${EMPTY:=full}", "full"),
+        ("${EMPTY=full}", ""),
+        ("${NONE:=3}", 3),
+        ("${NONE:-a b}", "a b"),
+        ("${NONE-}", ""),
+        ("$${WORD}", "${WORD}"),
+        ("$$${WORD}", "$${WORD}"),
+        ("$WORD $ {WORD} $", "$WORD $ {WORD} $"),
+        (["${WORD}", {"var": "${WORD}"}, 1, None], ["blue", {"var": "blue"}, 1, None]),
+        ({"${WORD}": 1}, {"${WORD}": 1}),
+    ],
+)
+def test_variables_are_replaced_in_values_and_nowhere_else(text: Any, made: Any) -> None:
+    value, codes = replaced(text)
+    assert (value, type(value), codes) == (made, type(made), [])
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("${NONE}", "unknown-variable"),
+        ("a ${WORD} ${NONE}", "unknown-variable"),
+        ("${WORD", "broken-variable"),
+        ("${}", "broken-variable"),
+        ("${1A}", "broken-variable"),
+        ("${WORD:?why}", "broken-variable"),
+        ("${WORD/b/c}", "broken-variable"),
+        ("${NONE:=${WORD}}", "broken-variable"),
+    ],
+)
+def test_what_cannot_be_replaced_is_an_error_and_stays_as_it_is(text: str, code: str) -> None:
+    assert replaced(text) == (text, [code])
+
+
+def test_values_cannot_make_a_document_larger_than_one_may_be() -> None:
+    variables = Variables({"BIG": "x" * 1_000_000})
+    read = read_document(json.dumps({"v": ["${BIG}"] * 100}).encode(), file="a.json")
+    made = variables(read).document
+    assert {each.code for each in made.findings} == {"variables-too-large"}
+    assert len(json.dumps(made.value)) < 17_000_000
+
+
+def composed(text: str, variables: Variables = VARIABLES, file: str = "flags.json") -> Composition:
+    return compose(
+        {file: text.encode()}, [file], provenance=PROVENANCE, previous=None, steps=(variables,)
+    )  # fmt: skip
+
+
+def test_a_bad_variable_holds_its_flag_alone_and_names_the_line() -> None:
+    text = document(
+        a=flag(variants={"on": "${NONE}", "off": "x"}), b=flag(variants={"on": "${WORD}", "off": "x"})
+    )
+    made = composed(text)
+    assert (made.missing, dict(made.flag_set.flags["b"].variants)) == (("a",), {"on": "blue", "off": "x"})
+    (problem,) = made.problems
+    line = text.split("\n").index('    "on": "${NONE}",') + 1
+    assert (problem.file, problem.line, problem.flag) == ("flags.json", line, "a")
+    assert "NONE" in problem.message
+
+
+def test_no_variable_stands_for_a_flag_s_key() -> None:
+    made = composed('{"flags": [{"key": "${WORD}", "state": "ENABLED", "variants": {"on": 1}}]}')
+    assert [each.code for each in made.problems] == ["variable-place"]
+    assert not made.accepted
+
+
+def test_without_steps_dollars_are_text() -> None:
+    text = document(a=flag(variants={"on": "${NONE}", "off": "x"}))
+    made = compose({"flags.json": text.encode()}, ["flags.json"], provenance=PROVENANCE, previous=None)
+    assert made.flag_set.flags["a"].variants["on"] == "${NONE}"
+
+
+def test_a_flag_with_a_value_of_a_secret_is_marked_and_others_are_not() -> None:
+    made = composed(document(a=flag(variants={"on": "${TOKEN}", "off": "x"}), b=flag(), c=flag(variants={"on": "${WORD}", "off": "x"})))  # fmt: skip
+    marks = {key: dict(each.metadata) for key, each in made.flag_set.flags.items()}
+    assert marks == {"a": {"flagstaff.dev/secret": True}, "b": EMPTY, "c": EMPTY}
+
+
+def test_a_secret_in_a_shared_rule_marks_every_flag() -> None:
+    text = json.dumps({"flags": {"a": flag(), "b": flag()}, "$evaluators": {"x": {"==": ["${TOKEN}", 1]}}})
+    made = composed(text)
+    assert all(each.metadata["flagstaff.dev/secret"] is True for each in made.flag_set.flags.values())
+
+
+def test_a_secret_in_metadata_of_the_set_is_refused() -> None:
+    made = composed(json.dumps({"flags": {"a": flag()}, "metadata": {"flagSetId": "${TOKEN}"}}))
+    assert (made.accepted, [each.code for each in made.problems]) == (False, ["variable-place"])
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        flag("${TOKEN}"),
+        flag(state="${TOKEN}"),
+        flag(targeting={"if": [True, "${TOKEN}"]}),
+        flag(targeting={"if": [True, "x-${TOKEN}"]}),
+        flag(variants="${TOKEN}"),
+    ],
+)
+def test_no_message_repeats_a_value_of_a_secret(bad: dict[str, Any]) -> None:
+    made = composed(document(a=bad, b=flag()))
+    assert made.problems
+    assert "s3cr3t" not in repr(made.problems)
+    assert all(each.line for each in made.problems)
