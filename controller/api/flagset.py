@@ -75,6 +75,7 @@ class FlagSetSpec(Model):
     prune: bool = True
     prune_guard: bool = True
     drift_policy: DriftPolicy = DriftPolicy.CORRECT
+    service_account_name: Name | None = None
     depends_on: Annotated[tuple[LocalReference, ...], Field(max_length=32)] = ()
     interval: Interval = 600.0
     suspend: bool = False

@@ -261,6 +261,13 @@ async def test_the_advice_about_a_bad_revision_fits_its_source(kind: str, told: 
     assert (await world.look()).message.endswith(f"; {told}")
 
 
+async def test_what_is_written_is_written_as_the_account_that_is_named(world: World) -> None:
+    assert world.accounts == [None]
+    world.flag_set(serviceAccountName="flags")
+    await world.look()
+    assert world.accounts == [None, "flags"]
+
+
 # -- removals in bulk ------------------------------------------------------------------------------------------------
 
 

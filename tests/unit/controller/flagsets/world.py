@@ -166,6 +166,8 @@ class World:
     cluster: Cluster = field(default_factory=Cluster)
     archives: dict[str, bytes] = field(default_factory=dict)
     reads: list[str] = field(default_factory=list)
+    accounts: list[str | None] = field(default_factory=list)
+    """The service accounts that were to write."""
     now: datetime = START
     detail: ProvenanceDetail = ProvenanceDetail.FULL
     before: dict[str, Any] = field(default_factory=dict)
@@ -179,11 +181,16 @@ class World:
         self.reconciler = FlagSetReconciler(
             self.cluster.objects,
             self,
-            self.cluster,
+            self.writer,
             lambda body: None,
             lambda: 0.5,
             self.detail,
         )
+
+    def writer(self, namespace: str, account: str | None) -> Cluster:
+        assert namespace == NAMESPACE
+        self.accounts.append(account)
+        return self.cluster
 
     async def read(self, namespace: str, artifact: ArtifactStatus) -> bytes:
         self.reads.append(artifact.revision)
