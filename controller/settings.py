@@ -152,6 +152,11 @@ class ControllerSettings(BaseSettings):
         le=256,
         description="reconciles at the same time, for each kind and namespace; for each kind, twice as many",
     )
+    default_service_account: str = Field(
+        default="",
+        description="service account beside each object with whose rights its Secrets are read and its flags "
+        "are written, where it names none (default: the controller's own rights)",
+    )
     source_hosts: Hosts = Field(
         default=(),
         description="hosts that sources may be on, separated by commas: names, globs such as *.example.com, "

@@ -87,6 +87,7 @@ class FlagSetSpec(Model):
     substitute: Annotated[dict[Variable, VariableText], Field(max_length=256)] | None = None
     substitute_from: Annotated[tuple[SubstituteReference, ...], Field(max_length=32)] = ()
     drift_policy: DriftPolicy = DriftPolicy.CORRECT
+    service_account_name: Name | None = None
     depends_on: Annotated[tuple[LocalReference, ...], Field(max_length=32)] = ()
     interval: Interval = 600.0
     suspend: bool = False

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from controller.api.artifact import ArtifactStatus
-from controller.api.fields import Interval, LocalReference, Model, Timeout
+from controller.api.fields import Interval, LocalReference, Model, Name, Timeout
 
 KIND: Final = "FlagSource"
 PLURAL: Final = "flagsources"
@@ -98,6 +98,7 @@ class FlagSourceSpec(Model):
     timeout: Timeout = 60.0
     suspend: bool = False
     ignore: Annotated[str, Field(max_length=65536)] | None = None
+    service_account_name: Name | None = None
     git: GitSpec | None = None
     oci: OciSpec | None = None
     bucket: BucketSpec | None = None

@@ -16,15 +16,17 @@ if TYPE_CHECKING:
     from controller.api.flagset import FlagSetSpec, SubstituteReference
     from controller.flagsets.preparation import Step
 
-Read: TypeAlias = Callable[[str, str], Awaitable[Mapping[str, bytes] | None]]
-"""(namespace, name) -> an object's content by key, None if there is none. Never kept. Raises Failed."""
+Read: TypeAlias = Callable[[str, str, str | None], Awaitable[Mapping[str, bytes] | None]]
+"""(namespace, name, service account) -> an object's content by key, None if there is none. Never kept. Raises
+Failed.
+"""
 
 _NAME: Final = re.compile(NAME)
 
 
-async def _nothing(namespace: str, name: str) -> None:
+async def _nothing(namespace: str, name: str, account: str | None) -> None:
     """There are no objects to read."""
-    del namespace, name
+    del namespace, name, account
 
 
 class Inputs(NamedTuple):
@@ -42,7 +44,7 @@ def steps(values: Mapping[str, str] | None) -> tuple[Step, ...]:
 
 @dataclass(frozen=True, slots=True)
 class InputReader:
-    """Reads what a spec refers to, in the FlagSet's own namespace."""
+    """Reads what a spec refers to, in the FlagSet's own namespace, as the service account that it names."""
 
     secret: Read = _nothing
     config_map: Read = _nothing
@@ -54,7 +56,7 @@ class InputReader:
         values: dict[str, str] = {}
         secret: set[str] = set()
         for reference in spec.substitute_from:
-            found = await self._values(reference, namespace)
+            found = await self._values(reference, namespace, spec.service_account_name)
             values |= found
             (secret.update if reference.kind == "Secret" else secret.difference_update)(found)
         literals = spec.substitute or {}
@@ -62,9 +64,11 @@ class InputReader:
         told = json.dumps([sorted(variables.values.items()), sorted(variables.secret)])
         return Inputs((variables,), hashlib.sha256(told.encode()).hexdigest())
 
-    async def _values(self, reference: SubstituteReference, namespace: str) -> dict[str, str]:
+    async def _values(
+        self, reference: SubstituteReference, namespace: str, account: str | None
+    ) -> dict[str, str]:
         read = self.secret if reference.kind == "Secret" else self.config_map
-        content = await read(namespace, reference.name)
+        content = await read(namespace, reference.name, account)
         what = f"{reference.kind} {namespace}/{reference.name}"
         if content is None and not reference.optional:
             message = f"{what} does not exist; create it, or correct spec.substituteFrom"

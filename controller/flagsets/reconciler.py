@@ -91,7 +91,8 @@ class FlagSetReconciler:
 
     objects: Cache
     artifacts: Artifacts
-    writer: Applier
+    writer: Callable[[str, str | None], Applier]
+    """(namespace, service account) -> who writes with its rights, or with those of the installation."""
     applied: Callable[[dict[str, Any]], None]
     """Told of each object that was written."""
     random: Callable[[], float]
@@ -248,7 +249,8 @@ class FlagSetReconciler:
     async def _deliver(
         self, resource: Resource, spec: FlagSetSpec, state: Delivered, so_far: _SoFar, now: datetime
     ) -> None:
-        delivery = Delivery(self.objects, self.writer, self.applied)
+        writer = self.writer(resource.namespace, spec.service_account_name)
+        delivery = Delivery(self.objects, writer, self.applied)
         so_far.events, so_far.more_in = await delivery.deliver(resource, state, spec, now)
 
 

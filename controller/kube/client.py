@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import logging
 import os
 from http import HTTPStatus
@@ -16,9 +17,10 @@ from kubernetes.aio import client, config
 
 from controller.api.meta import NOTHING, Resource
 from controller.kube.answers import Answer, causes, conflict_told, editor, expected, require_good
-from controller.kube.paths import path_of, paths_of_all, service_account_user
+from controller.kube.granting import ServiceAccount, granting
+from controller.kube.paths import path_of, paths_of_all
 from controller.kube.requests import JSON, Requests
-from controller.runtime.setbacks import Failed, Stalled
+from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,11 +31,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COMPONENT: Final = "flagstaff-controller"
-_GRANT: Final = (
-    "kubectl create rolebinding flagstaff-secrets -n {} --clusterrole=flagstaff-secrets "
-    "--serviceaccount=flagstaff-system:flagstaff-controller"
-)
-"""The right to read the Secrets of a namespace, as deploy/rbac.yaml prepares it."""
 _APPLY: Final = "application/apply-patch+yaml"
 _JSON_PATCH: Final = "application/json-patch+json"
 _MERGE: Final = "application/merge-patch+json"
@@ -51,12 +48,13 @@ class Cluster:
         api: client.ApiClient,
         *,
         wrote: Callable[[str, str], None] = lambda _verb, _kind: None,
-        headers: Mapping[str, str] = NOTHING,
+        acting: ServiceAccount | None = None,
     ) -> None:
-        """`headers` are sent with every request."""
+        """`acting`: with whose rights; None: our own."""
         self.api = api
-        self._server = Requests(api, headers=headers)
+        self._server = Requests(api, headers={} if acting is None else {"Impersonate-User": acting.user})
         self._wrote = wrote
+        self._acting = acting
 
     @classmethod
     async def connect(
@@ -88,8 +86,7 @@ class Cluster:
         Ours must include the verb `impersonate` on it. Not to be closed: it ends with this one. Raises
         Stalled for what is no service account's name.
         """
-        user = service_account_user(namespace, service_account)
-        return Cluster(self.api, wrote=self._wrote, headers={"Impersonate-User": user})
+        return Cluster(self.api, wrote=self._wrote, acting=ServiceAccount(namespace, service_account))
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -205,12 +202,8 @@ class Cluster:
 
     async def _granted(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
         """An object of a kind that is granted by namespace."""
-        try:
+        with granting(namespace, "flagstaff-secrets", self._acting):
             return await self.get("v1", kind, namespace, name)
-        except Failed as failed:
-            if failed.reason != "AccessDenied":
-                raise
-            raise Failed(failed.reason, f"{failed.message}; {_GRANT.format(namespace)}") from failed
 
     async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
         """Server-side apply as `manager`: (the object's body, who had changed by hand what we set, or empty).
@@ -228,7 +221,14 @@ class Cluster:
             editors = await self._editors(path, manifest, answer)
             query = {"fieldManager": manager, "force": "true"}
             answer = await self._server.ask("PATCH", path, query, manifest, _APPLY)
-        return expected(answer, kind, meta["name"]), editors
+        with self._granting_delivery(meta["namespace"]):
+            return expected(answer, kind, meta["name"]), editors
+
+    def _granting_delivery(self, namespace: str) -> contextlib.AbstractContextManager[None]:
+        """Our own rights are those of the installation: nobody is told how to give us more."""
+        if self._acting is None:
+            return contextlib.nullcontext()
+        return granting(namespace, "flagstaff-delivery", self._acting)
 
     async def _editors(self, path: str, manifest: Mapping[str, Any], conflict: Answer) -> str:
         """Whoever changed our object by hand. Raises Stalled where it is not ours, or somebody else applies
@@ -253,7 +253,8 @@ class Cluster:
         answer = await self._server.ask("DELETE", path, {}, options)
         if answer.status not in {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT}:
             # A Status, or the object as it was.
-            require_good(answer, kind, name)
+            with self._granting_delivery(namespace):
+                require_good(answer, kind, name)
 
     # -- what the loop writes --------------------------------------------------------------------------------
 

@@ -30,6 +30,8 @@ class Look:
     timeout: float
     """Seconds for all steps together."""
     freshness: Freshness
+    account: str | None = None
+    """The service account that Secrets are read as; None: that of the installation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ class SourceReconciler:
         freshness = self.schedule.look(resource, now)
         if self.pending.waits(resource.key, now):
             freshness = Freshness(now, now)
-        look = Look(resource.key, spec.timeout, freshness)
+        look = Look(resource.key, spec.timeout, freshness, spec.service_account_name)
         return await self.providers[spec.provider].open(getattr(spec, spec.provider), look)
 
     async def _resolve(self, resource: Resource, provider: Provider, now: datetime) -> Revision:

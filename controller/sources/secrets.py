@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from controller.api.fields import LocalReference
+    from controller.sources.provider import Look
+
+    ReadSecret = Callable[[str, str, str | None], Awaitable[Mapping[str, bytes] | None]]
+    """(namespace, name, service account that reads it) -> a Secret's content, None if there is none; raises
+    Failed.
+    """
 
 MISSING: Final = "AuthenticationFailed"
 """As Flux calls a Secret that is not there."""
@@ -20,17 +26,17 @@ MISSING: Final = "AuthenticationFailed"
 class Secrets:
     """Reads the Secrets beside a FlagSource."""
 
-    read: Callable[[str, str], Awaitable[Mapping[str, bytes] | None]]
-    """(namespace, name) -> a Secret's content, None if there is none; raises Failed."""
+    read: ReadSecret
 
     async def content(
-        self, reference: LocalReference, namespace: str, field: str
+        self, reference: LocalReference, look: Look, field: str
     ) -> tuple[str, Mapping[str, bytes]]:
         """(`namespace/name`, content) of the Secret that `field`, such as `spec.git.secretRef`, names.
         Raises Failed where there is none.
         """
+        namespace = look.key.namespace
         name = f"{namespace}/{reference.name}"
-        content = await self.read(namespace, reference.name)
+        content = await self.read(namespace, reference.name, look.account)
         if content is None:
             raise Failed(MISSING, f"Secret {name} does not exist; create it, or correct {field}")
         return name, content

@@ -29,6 +29,7 @@ from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import BY_CONFIG_MAP
 from controller.flagsets.stage import BY_SECRET as FLAG_SET_BY_SECRET
 from controller.handlers.kopf_thread import KopfThread
+from controller.kube.accounts import Accounts
 from controller.kube.client import Cluster
 from controller.kube.events import ApiServerEvents
 from controller.kube.lease import Lease
@@ -92,11 +93,11 @@ async def open_controller(
     role = Role()
     metrics = Metrics(objects, queues, now, health, role)
     async with contextlib.AsyncExitStack() as stack:
-        cluster, events = await _connected(stack, settings, metrics)
+        cluster, accounts, events = await _connected(stack, settings, metrics)
         notifying = await open_notifying(
             stack,
             settings,
-            cluster,
+            accounts,
             objects,
             metrics,
             wake=lambda key, delay: queues[key.kind].put(key, delay),
@@ -107,7 +108,7 @@ async def open_controller(
         address = _address(settings, bound.getsockname()[1])
         storages = Storages(settings.storage_path / "artifacts", f"http://{address}")
         stack.callback(storages.close)
-        providers = providers_of(settings, cluster.secret)
+        providers = providers_of(settings, accounts.secret)
         for each in providers.values():
             stack.push_async_callback(each.close)
         collector = Collector(objects, cluster, WATCHED, settings.namespaces, health, clock)
@@ -119,15 +120,15 @@ async def open_controller(
             flagset.KIND: FlagSetReconciler(
                 objects,
                 _reader(settings, storages, tokens, address),
-                cluster,
+                accounts.client,
                 _applied(objects),
                 random.random,
                 settings.provenance,
-                InputReader(cluster.secret, cluster.config_map),
+                InputReader(accounts.secret, accounts.config_map),
             ),
             configuration.KIND: ConfigurationReconciler(objects, claims, proxies.proxies),
             configuration.FLAG_KIND: ConfigurationReconciler(objects, claims),
-            receiver.KIND: FlagReceiverReconciler(cluster.secret, endpoints),
+            receiver.KIND: FlagReceiverReconciler(accounts.secret, endpoints),
             provider.KIND: notifying.providers,
             alert.KIND: FlagAlertReconciler(objects, notifying.outbox.complaint),
         }
@@ -189,13 +190,13 @@ def _dispatcher(
 
 async def _connected(
     stack: contextlib.AsyncExitStack, settings: ControllerSettings, metrics: Metrics
-) -> tuple[Cluster, ApiServerEvents]:
-    """The client, and what posts Events by it."""
+) -> tuple[Cluster, Accounts, ApiServerEvents]:
+    """The client, those that act for objects, and what posts Events."""
     cluster = await Cluster.connect(settings.kubeconfig or None, wrote=metrics.wrote)
     stack.push_async_callback(cluster.close)
     events = ApiServerEvents(cluster.api, metrics.registry, wrote=metrics.wrote)
     await stack.enter_async_context(events.posting())
-    return cluster, events
+    return cluster, Accounts(cluster, settings.default_service_account), events
 
 
 def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:

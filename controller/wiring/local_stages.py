@@ -131,7 +131,7 @@ class LocalStages:
             flagset.KIND: FlagSetReconciler(
                 self.objects,
                 _StoredArtifacts(self.storages),
-                self._cluster,
+                lambda _namespace, _account: self._cluster,
                 lambda _: None,
                 random.random,
                 options.provenance,

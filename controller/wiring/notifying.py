@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from controller.api.meta import ObjectKey
-    from controller.kube.client import Cluster
+    from controller.kube.accounts import Accounts
     from controller.runtime.cache import Cache
     from controller.runtime.metrics import Metrics
     from controller.settings import ControllerSettings
@@ -37,12 +37,13 @@ class Notifying:
 async def open_notifying(
     stack: contextlib.AsyncExitStack,
     settings: ControllerSettings,
-    cluster: Cluster,
+    accounts: Accounts,
     objects: Cache,
     metrics: Metrics,
     wake: Callable[[ObjectKey, float], None],
 ) -> Notifying:
     """Join them; `stack` closes what is open, and `wake` puts an object into its queue."""
+    cluster = accounts.cluster
     poster = Poster(now, allow_local=settings.allow_local_providers)
     stack.push_async_callback(poster.close)
     outbox = Outbox(objects, now, wake)
@@ -62,6 +63,6 @@ async def open_notifying(
         return (body or {}).get("status") or {}
 
     providers = FlagProviderReconciler(
-        cluster.secret, newest, outbox, deliverer, settings.identity, settings.allow_local_providers
+        accounts.secret, newest, outbox, deliverer, settings.identity, settings.allow_local_providers
     )
     return Notifying(outbox, deliverer, providers)

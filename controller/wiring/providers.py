@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from controller.flagsets.provenance import ProvenanceDetail
 from controller.sources.bucket.factory import BucketFactory
@@ -15,14 +14,11 @@ from controller.sources.oci.factory import OciFactory
 if TYPE_CHECKING:
     from controller.settings import ControllerSettings
     from controller.sources.provider import ProviderFactory
-
-ReadSecret: TypeAlias = Callable[[str, str], Awaitable[Mapping[str, bytes] | None]]
+    from controller.sources.secrets import ReadSecret
 
 
 def providers_of(settings: ControllerSettings, secret: ReadSecret) -> dict[str, ProviderFactory[Any]]:
-    """By the field of a FlagSource's spec that configures them. `secret`: (namespace, name) -> a Secret's
-    content, None if there is none; raises Failed.
-    """
+    """By the field of a FlagSource's spec that configures them."""
     authors = settings.provenance is ProvenanceDetail.FULL
     # The API server answers nobody's Git, but may tell what is asked of it.
     server = os.environ.get("KUBERNETES_SERVICE_HOST")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shlex
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cluster.objects import Namespace, condition, flag_set, flags
+from tests.cluster.objects import Namespace, condition, flag_set, flag_source, flags, secret
+from tests.cluster.plugin import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,3 +40,31 @@ def test_a_source_elsewhere_is_read_while_a_grant_there_lets_it(spine: Spine, ne
     spine.kubectl("delete", "flaggrants", "--all")
     neighbour.wait_reason("flagset", "AccessDenied")
     assert neighbour.served() == {"banner": "off"}
+
+
+def do_as_told(space: Namespace, kind: str, words: str) -> None:
+    """Wait for the refusal with these words, run the command that it names, and ask for another look."""
+
+    def refused(found: dict[str, Any]) -> bool:
+        ready = condition(found, "Ready")
+        return ready.get("reason") == "AccessDenied" and words in ready["message"]
+
+    message = condition(space.wait(kind, refused), "Ready")["message"]
+    space.kubectl(*shlex.split(message.rpartition("; kubectl ")[2]))
+    space.poke(kind)
+
+
+def test_a_service_account_s_rights_decide_what_is_read_and_written(spine: Spine) -> None:
+    spine.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "service-accounts.yaml"))
+    spine.kubectl("create", "serviceaccount", "tenant")
+    spine.apply(secret("git", username="a", password="b"))
+    tenant = f"system:serviceaccount:{spine.name}:tenant"
+    spine.apply(flag_source(spine.url, git={"secretRef": {"name": "git"}}, serviceAccountName="tenant"))
+    do_as_told(spine, "flagsource", 'cannot impersonate resource "serviceaccounts"')
+    do_as_told(spine, "flagsource", f'User "{tenant}" cannot get resource "secrets"')
+    spine.wait_ready("flagsource")
+    spine.apply(flag_set(serviceAccountName="tenant"))
+    commit = spine.push(flags__json=flags(banner="off"))
+    do_as_told(spine, "flagset", f'User "{tenant}" cannot patch resource "featureflagconfigurations"')
+    spine.wait_applied(commit)
+    assert spine.served() == {"banner": "off"}

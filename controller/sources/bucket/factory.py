@@ -18,7 +18,7 @@ from controller.sources.secret_texts import SecretTexts, proxy_url
 from controller.sources.secrets import Secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Mapping
     from datetime import datetime
 
     from controller.api.fields import LocalReference
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from controller.api.meta import ObjectKey
     from controller.sources.hosts import Hosts
     from controller.sources.provider import Look
+    from controller.sources.secrets import ReadSecret
 
 HELPERS: Final = 4
 """Processes that ask stores, of some 40 MB each; one is started when it is needed."""
@@ -58,12 +59,10 @@ class BucketFactory:
 
     def __init__(
         self,
-        secret: Callable[[str, str], Awaitable[Mapping[str, bytes] | None]],
+        secret: ReadSecret,
         hosts: Hosts | None = None,
     ) -> None:
-        """`secret`: (namespace, name) -> a Secret's content, None if there is none; raises Failed. `hosts`:
-        where stores may be; None: anywhere.
-        """
+        """`hosts`: where stores may be; None: anywhere."""
         self._hosts = hosts
         self._secrets = Secrets(secret)
         self._helpers = Helpers(HELPERS, (CLIENT,))
@@ -72,7 +71,7 @@ class BucketFactory:
     async def open(self, spec: BucketSpec, look: Look) -> BucketProvider:
         """The source that `spec` and its Secrets describe. Raises Setback."""
         namespace = look.key.namespace
-        content = partial(self._texts, namespace)
+        content = partial(self._texts, look)
         secret = await content(spec.secret_ref, "secretRef")
         authority = await content(spec.cert_secret_ref, "certSecretRef")
         proxy = await content(spec.proxy_secret_ref, "proxySecretRef")
@@ -105,12 +104,10 @@ class BucketFactory:
         if asked.hostname:
             await self._hosts.addresses(asked.hostname, asked.port or 443)
 
-    async def _texts(
-        self, namespace: str, reference: LocalReference | None, field: str
-    ) -> SecretTexts | None:
+    async def _texts(self, look: Look, reference: LocalReference | None, field: str) -> SecretTexts | None:
         if reference is None:
             return None
-        return SecretTexts(*await self._secrets.content(reference, namespace, f"spec.bucket.{field}"))
+        return SecretTexts(*await self._secrets.content(reference, look, f"spec.bucket.{field}"))
 
 
 def _own_host(bucket: Bucket) -> str:

@@ -23,7 +23,6 @@ from controller.sources.secrets import Secrets
 from controller.sources.temporary import sweep_temporary
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
     from datetime import datetime
     from pathlib import Path
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from controller.sources.git.git_url import Credentials
     from controller.sources.hosts import Hosts
     from controller.sources.provider import Look, Revision
+    from controller.sources.secrets import ReadSecret
 
 GIT_AT_ONCE: Final = 16
 """Each takes some 10 MB while it runs."""
@@ -55,16 +55,14 @@ class GitFactory:
 
     def __init__(
         self,
-        secret: Callable[[str, str], Awaitable[Mapping[str, bytes] | None]],
+        secret: ReadSecret,
         mirror_root: Path,
         *,
         allow_local: bool = False,
         authors: bool = True,
         hosts: Hosts | None = None,
     ) -> None:
-        """`secret`: (namespace, name) -> a Secret's content, None if there is none; raises Failed.
-
-        `allow_local`: a `file://` URL may name a folder of this machine; whoever writes it reads with our
+        """`allow_local`: a `file://` URL may name a folder of this machine; whoever writes it reads with our
         rights. `authors`: whether status and Events name authors of commits. `hosts`: where remotes may be.
         """
         self.mirror_root = mirror_root
@@ -94,7 +92,7 @@ class GitFactory:
             location,
             _reference(spec),
             self.mirror_root,
-            credentials=await self._credentials(spec, namespace, location.transport),
+            credentials=await self._credentials(spec, look, location.transport),
             deadline=deadline,
             listed=partial(self.listings.references, freshness=look.freshness, namespace=namespace),
             place=partial(self.places.place, namespace),
@@ -124,17 +122,17 @@ class GitFactory:
         used = frozenset(self._mirrors.values())
         await asyncio.to_thread(sweep_mirrors, self.mirror_root, used, now.timestamp())
 
-    async def _credentials(self, git: GitSpec, namespace: str, transport: Transport) -> Credentials | None:
+    async def _credentials(self, git: GitSpec, look: Look, transport: Transport) -> Credentials | None:
         credentials = None
         if git.secret_ref is not None:
-            name, content = await self._secrets.content(git.secret_ref, namespace, "spec.git.secretRef")
+            name, content = await self._secrets.content(git.secret_ref, look, "spec.git.secretRef")
             credentials = credentials_from(name, content, transport)
         elif transport is Transport.SSH:
             message = "ssh needs a Secret with 'identity' and 'known_hosts'; name it in spec.git.secretRef"
             raise Stalled("AuthenticationFailed", message)
         if git.proxy_secret_ref is not None:
             field = "spec.git.proxySecretRef"
-            name, content = await self._secrets.content(git.proxy_secret_ref, namespace, field)
+            name, content = await self._secrets.content(git.proxy_secret_ref, look, field)
             credentials = with_proxy(credentials, name, content, transport)
         return credentials
 

@@ -16,7 +16,6 @@ from controller.sources.secret_texts import SecretTexts, Tls
 from controller.sources.secrets import Secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
     from datetime import datetime
 
     from controller.api.flagsource import OciSpec
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from controller.sources.oci.address import Address
     from controller.sources.oci.credentials import Login
     from controller.sources.provider import Look
+    from controller.sources.secrets import ReadSecret
 
 FETCHES_AT_ONCE: Final = 8
 """Each takes some 17 MB at most: the largest file that is read, and buffers."""
@@ -36,13 +36,13 @@ class OciFactory:
 
     def __init__(
         self,
-        secret: Callable[[str, str], Awaitable[Mapping[str, bytes] | None]],
+        secret: ReadSecret,
         *,
         authors: bool = True,
         hosts: Hosts | None = None,
     ) -> None:
-        """`secret`: (namespace, name) -> a Secret's content, None if there is none; raises Failed. `authors`:
-        whether status and Events name authors. `hosts`: where registries may be; None: anywhere.
+        """`authors`: whether status and Events name authors. `hosts`: where registries may be; None:
+        anywhere.
         """
         self.connections = Connections(hosts)
         self._secrets = Secrets(secret)
@@ -55,8 +55,8 @@ class OciFactory:
         tls = Tls("", "", "")
         if spec.cert_secret_ref is not None:
             field = "spec.oci.certSecretRef"
-            tls = SecretTexts(*await self._secrets.content(spec.cert_secret_ref, namespace, field)).tls()
-        access = Access(await self._login(spec, address, namespace), *tls)
+            tls = SecretTexts(*await self._secrets.content(spec.cert_secret_ref, look, field)).tls()
+        access = Access(await self._login(spec, address, look), *tls)
         return OciProvider(
             Registry(address, access, self.connections),
             spec.ref,
@@ -77,10 +77,10 @@ class OciFactory:
         """Close the connections."""
         await self.connections.close()
 
-    async def _login(self, spec: OciSpec, address: Address, namespace: str) -> Login | None:
+    async def _login(self, spec: OciSpec, address: Address, look: Look) -> Login | None:
         if spec.secret_ref is None:
             return None
-        name, content = await self._secrets.content(spec.secret_ref, namespace, "spec.oci.secretRef")
+        name, content = await self._secrets.content(spec.secret_ref, look, "spec.oci.secretRef")
         secret = SecretTexts(name, content)
         secret.required(_DOCKER_CONFIG, "for a registry")
         login = login_from(f"Secret {name}", content[_DOCKER_CONFIG], address)

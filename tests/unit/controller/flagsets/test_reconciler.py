@@ -267,6 +267,13 @@ async def test_the_advice_about_a_bad_revision_fits_its_source(kind: str, told: 
     assert (await world.look()).message.endswith(f"; {told}")
 
 
+async def test_what_is_written_is_written_as_the_account_that_is_named(world: World) -> None:
+    assert world.accounts == [None]
+    world.flag_set(serviceAccountName="flags")
+    await world.look()
+    assert world.accounts == [None, "flags"]
+
+
 # -- removals in bulk ------------------------------------------------------------------------------------------------
 
 
@@ -1172,6 +1179,13 @@ async def test_variables_come_from_the_spec_config_maps_and_secrets_the_last_bea
     assert (a["metadata"], "metadata" in b) == ({"flagstaff.dev/secret": True}, False)
     assert (await world.look()).writes == []
     assert len(world.reads) == 1
+
+
+async def test_variables_are_read_with_the_rights_of_the_service_account_that_the_spec_names(world: World) -> None:
+    world.values["Secret", "tokens"] = {}
+    world.flag_set(serviceAccountName="flags", substituteFrom=[{"kind": "Secret", "name": "tokens"}])
+    await world.look()
+    assert set(world.readers) == {"flags"}
 
 
 async def test_a_missing_object_is_awaited_and_what_was_served_stays(world: World) -> None:

@@ -168,6 +168,10 @@ class World:
     cluster: Cluster = field(default_factory=Cluster)
     archives: dict[str, bytes] = field(default_factory=dict)
     reads: list[str] = field(default_factory=list)
+    accounts: list[str | None] = field(default_factory=list)
+    """The service accounts that were to write."""
+    readers: list[str | None] = field(default_factory=list)
+    """Those that were to read ConfigMaps and Secrets."""
     now: datetime = START
     detail: ProvenanceDetail = ProvenanceDetail.FULL
     values: dict[tuple[str, str], Mapping[str, bytes]] = field(default_factory=dict)
@@ -183,7 +187,7 @@ class World:
         self.reconciler = FlagSetReconciler(
             self.cluster.objects,
             self,
-            self.cluster,
+            self.writer,
             lambda body: None,
             lambda: 0.5,
             self.detail,
@@ -191,11 +195,17 @@ class World:
         )
 
     def _values(self, kind: str) -> Read:
-        async def read(namespace: str, name: str) -> Mapping[str, bytes] | None:
+        async def read(namespace: str, name: str, account: str | None) -> Mapping[str, bytes] | None:
             assert namespace == NAMESPACE
+            self.readers.append(account)
             return self.values.get((kind, name))
 
         return read
+
+    def writer(self, namespace: str, account: str | None) -> Cluster:
+        assert namespace == NAMESPACE
+        self.accounts.append(account)
+        return self.cluster
 
     async def read(self, namespace: str, artifact: ArtifactStatus) -> bytes:
         self.reads.append(artifact.revision)

@@ -74,7 +74,9 @@ class InCluster:
         reader = ArtifactReader(lambda path: (storages.read(path) or (None,))[0])
         objects = self.cluster.objects
         self.source = SourceReconciler({"git": git}, storages, PendingPushes(), random.random)
-        self.flag_set = FlagSetReconciler(objects, reader, self.cluster, lambda _: None, random.random)
+        self.flag_set = FlagSetReconciler(
+            objects, reader, lambda _namespace, _account: self.cluster, lambda _: None, random.random
+        )
         git_spec = {"url": repository.path.as_uri(), "ref": {"branch": "main"}}
         self.put(flagsource.KIND, {"interval": "1m", "git": git_spec})
         self.put(
@@ -180,7 +182,7 @@ ROWS: dict[str, tuple[tuple[str, ...], tuple[Step, ...]]] = {
 
 @pytest.fixture
 async def git(tmp_path: Path) -> AsyncIterator[GitFactory]:
-    async def secret(namespace: str, name: str) -> None:
+    async def secret(namespace: str, name: str, account: str | None) -> None:
         raise AssertionError(namespace, name)
 
     made = GitFactory(secret, tmp_path / "mirrors", allow_local=True)

@@ -43,7 +43,7 @@ class Cluster:
         self.secrets: dict[str, dict[str, str]] = {"bucket": LOGIN}
         self.factory = BucketFactory(self.read)
 
-    async def read(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
+    async def read(self, namespace: str, name: str, account: str | None) -> Mapping[str, bytes] | None:
         assert namespace == "apps"
         found = self.secrets.get(name)
         return None if found is None else {key: text.encode() for key, text in found.items()}

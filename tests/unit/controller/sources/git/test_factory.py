@@ -53,6 +53,9 @@ class World:
         self.storages = Storages(root / "artifacts", "http://artifacts")
         self.opened: list[GitFactory] = []
         self.restart(root)
+        self.account: str | None = None
+        """That the source names."""
+        self.readers: set[str | None] = set()
         self.statuses: dict[str, dict[str, Any]] = {}
         self.now = NOW
 
@@ -66,11 +69,13 @@ class World:
         for each in self.opened:
             await each.close()
 
-    async def secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
+    async def secret(self, namespace: str, name: str, account: str | None) -> Mapping[str, bytes] | None:
+        self.readers.add(account)
         return self.secrets.get((namespace, name))
 
     def spec(self, **git: Any) -> dict[str, Any]:
-        return {"interval": "10m", "git": {"url": self.url, **git}}
+        named = {} if self.account is None else {"serviceAccountName": self.account}
+        return {"interval": "10m", **named, "git": {"url": self.url, **git}}
 
     async def look(self, name: str = "flags", *, later: float = 3600.0, **git: Any) -> bytes:
         """What `flags.json` holds, as stored."""
@@ -179,6 +184,16 @@ async def test_a_secret_that_is_missing_is_named_and_helps_once_it_is_there(
     assert "Secret apps/git does not exist" in setback.message
     world.secrets["apps", "git"] = BASIC
     assert await world.look(secretRef={"name": "git"}) == b"1"
+
+
+async def test_a_secret_is_read_as_the_account_that_the_source_names(world: World, server: GitServer) -> None:
+    server.login = "me:x"
+    world.secrets["apps", "git"] = BASIC
+    await world.look(secretRef={"name": "git"})
+    assert world.readers == {None}
+    world.account = "flags"
+    await world.look(secretRef={"name": "git"})
+    assert world.readers == {None, "flags"}
 
 
 async def test_credentials_that_are_revoked_fail_and_new_ones_are_taken_at_once(

@@ -62,7 +62,7 @@ class World:
         )
         self.ready: dict[ObjectKey, asyncio.Event] = {}
 
-    async def secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
+    async def secret(self, namespace: str, name: str, account: str | None) -> Mapping[str, bytes] | None:
         raise AssertionError(f"{namespace}/{name} is nobody's")
 
     def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None: ...

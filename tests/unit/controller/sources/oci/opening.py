@@ -30,7 +30,7 @@ class Opener:
         self.secrets = dict(secrets)
         self.factory = OciFactory(self._secret, hosts=hosts)
 
-    async def _secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
+    async def _secret(self, namespace: str, name: str, account: str | None) -> Mapping[str, bytes] | None:
         return self.secrets.get(name)
 
     async def open(self, url: str, **oci: Any) -> OciProvider:

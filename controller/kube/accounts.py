@@ -1,0 +1,40 @@
+"""With whose rights the controller reads and writes for an object: a service account's, or its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.kube.client import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """Clients that act for objects."""
+
+    cluster: Cluster
+    """With our own rights."""
+    default: str = ""
+    """The service account of objects that name none; empty: they are worked on with our own rights."""
+
+    def client(self, namespace: str, account: str | None = None) -> Cluster:
+        """A client with the rights of the account that an object in `namespace` names. Raises Stalled for
+        what is no service account's name.
+        """
+        name = account or self.default
+        return self.cluster.acting_as(namespace, name) if name else self.cluster
+
+    async def secret(
+        self, namespace: str, name: str, account: str | None = None
+    ) -> Mapping[str, bytes] | None:
+        """A Secret's content by key, or None. Raises Setback."""
+        return await self.client(namespace, account).secret(namespace, name)
+
+    async def config_map(
+        self, namespace: str, name: str, account: str | None = None
+    ) -> Mapping[str, bytes] | None:
+        """A ConfigMap's texts by key, or None. Raises Setback."""
+        return await self.client(namespace, account).config_map(namespace, name)

@@ -1,0 +1,88 @@
+"""As whom requests are made, told by the header that the API server goes by."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import orjson
+import pytest
+from kubernetes.aio import client
+
+from controller.kube.accounts import Accounts
+from controller.kube.client import Cluster
+from controller.runtime.setbacks import Failed, Stalled
+from evaluator.http.messages import Response
+from evaluator.http.routes import Routes
+from evaluator.http.server.limits import Limits
+from evaluator.http.server.listener import Listener
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from evaluator.http.messages import Request
+
+PATH = "/api/v1/namespaces/shop/secrets/git"
+NOBODY = "nobody"
+
+
+@contextlib.asynccontextmanager
+async def cluster(refusal: str = "") -> AsyncIterator[tuple[Cluster, list[str]]]:
+    """A client, and as whom it asked for the Secret `git` in `shop`."""
+    users: list[str] = []
+
+    def told(request: Request) -> Response:
+        users.append(dict(request.headers).get("impersonate-user", NOBODY))
+        body = {"message": refusal} if refusal else {"metadata": {"name": "git"}, "data": {"a": "Yg=="}}
+        return Response(403 if refusal else 200, orjson.dumps(body), (("content-type", "application/json"),))
+
+    listener = Listener(Routes(http={("GET", PATH): told}), Limits(), name="api")
+    port = await listener.start("127.0.0.1", 0)
+    made = Cluster(client.ApiClient(client.Configuration(host=f"http://127.0.0.1:{port}")))
+    try:
+        yield made, users
+    finally:
+        await made.close()
+        await listener.drain(1.0)
+
+
+@pytest.mark.parametrize(
+    ("default", "named", "user"),
+    [
+        ("", None, NOBODY),
+        ("", "flags", "system:serviceaccount:shop:flags"),
+        ("tenant", None, "system:serviceaccount:shop:tenant"),
+        ("tenant", "flags", "system:serviceaccount:shop:flags"),
+    ],
+)
+async def test_an_object_is_worked_on_as_it_says_and_else_by_the_default(
+    default: str, named: str | None, user: str
+) -> None:
+    async with cluster() as (made, users):
+        assert await Accounts(made, default).secret("shop", "git", named) == {"a": b"b"}
+    assert users == [user]
+
+
+async def test_what_no_account_can_be_called_is_asked_of_nobody() -> None:
+    async with cluster() as (made, users):
+        with pytest.raises(Stalled, match="no service account can have this name"):
+            await Accounts(made).secret("shop", "git", "kube-system:admin")
+    assert users == []
+
+
+@pytest.mark.parametrize(
+    ("refusal", "named", "command"),
+    [
+        ("no", None, "flagstaff-secrets -n shop --clusterrole=flagstaff-secrets --serviceaccount=flagstaff-system:flagstaff-controller"),
+        ("no", "flags", "flagstaff-secrets-flags -n shop --clusterrole=flagstaff-secrets --serviceaccount=shop:flags"),
+        (
+            'User "us" cannot impersonate resource "serviceaccounts"', "flags",
+            "flagstaff-impersonation -n shop --clusterrole=flagstaff-impersonation --serviceaccount=flagstaff-system:flagstaff-controller",
+        ),
+    ],
+)  # fmt: skip
+async def test_a_refusal_says_how_to_grant_what_lacks(refusal: str, named: str | None, command: str) -> None:
+    async with cluster(refusal) as (made, _):
+        with pytest.raises(Failed) as caught:
+            await Accounts(made).secret("shop", "git", named)
+    assert caught.value.message == f"Secret git: {refusal}; kubectl create rolebinding {command}"
