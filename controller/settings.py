@@ -7,7 +7,7 @@ import os
 import socket
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -121,6 +121,10 @@ class ControllerSettings(BaseSettings):
         description="CAs that must have issued the API server's certificate (default: none needed)",
     )
     evaluator_image: str = Field(default=IMAGE, description="image of injected evaluators")
+    compat: Literal["", "openfeature-operator"] = Field(
+        default="",
+        description="openfeature-operator: injected containers are as its own (default: as ours)",
+    )
     proxy_address: str = Field(
         default="",
         description="host:port where injected evaluators find the proxy (default: its Service's)",

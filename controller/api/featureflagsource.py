@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from controller.api.fields import Model
+from controller.api.fields import Duration, Model
 
 KIND: Final = "FeatureFlagSource"
 PLURAL: Final = "featureflagsources"
@@ -50,10 +50,11 @@ class FeatureFlagSourceSpec(Model):
     sync_provider_args: tuple[str, ...] = ()
     rollout_on_change: bool | None = None
     otel_collector_uri: str | None = None
+    on_missing_flags: str | None = None
+    start_deadline: Duration | None = None
 
 
 IGNORED: Final = {
-    "socket_path": "evaluators listen on ports",
     "sync_provider_args": "give each source its fields",
     "rollout_on_change": "evaluators follow their flags without a restart",
     "otel_collector_uri": "set OTEL_EXPORTER_OTLP_ENDPOINT in envVars of an image with the extra otel",

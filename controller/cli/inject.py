@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from controller.api.featureflagsource import KIND
+from controller.injection.names import OPERATORS
 from controller.injection.options import ADDRESS, AUDIENCE, IMAGE, FlagSetFound, Options, Refused
 from controller.injection.workloads import injected
 
@@ -39,6 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for option, default, text in given:
         shown = default or "plain text"
         parser.add_argument(option, default=default, metavar="X", help=f"{text} (default {shown})")
+    parser.add_argument("--compat", choices=[OPERATORS], help="make containers as OpenFeature Operator's")
     parser.set_defaults(run=run)
 
 
@@ -51,6 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         proxy_address=arguments.proxy_address,
         proxy_audience=arguments.proxy_audience,
         proxy_ca=arguments.proxy_ca,
+        compat=bool(arguments.compat),
     )
     given: dict[str, list[Any]] = {}
     for file in arguments.files:

@@ -18,11 +18,16 @@ PORT: Final = "flagstaff.dev/port"
 MANAGEMENT_PORT: Final = "flagstaff.dev/management-port"
 SYNC_PORT: Final = "flagstaff.dev/sync-port"
 OFREP_PORT: Final = "flagstaff.dev/ofrep-port"
+ON_MISSING: Final = "flagstaff.dev/on-missing-flags"
+START_DEADLINE: Final = "flagstaff.dev/start-deadline"
+SOCKET_PATH: Final = "flagstaff.dev/socket-path"
+STATE_CLAIM: Final = "flagstaff.dev/state-claim"
 INJECTED: Final = "flagstaff.dev/injected"
 """Written: what was injected, as JSON."""
 KNOWN: Final = (
     FLAG_SET, CONTAINERS, IMAGE, RESOURCES, LOG_LEVEL, SIDECAR,
-    PORT, MANAGEMENT_PORT, SYNC_PORT, OFREP_PORT, INJECTED,
+    PORT, MANAGEMENT_PORT, SYNC_PORT, OFREP_PORT,
+    ON_MISSING, START_DEADLINE, SOCKET_PATH, STATE_CLAIM, INJECTED,
 )  # fmt: skip
 
 SOURCES: Final = "openfeature.dev/featureflagsource"
@@ -37,3 +42,10 @@ CA: Final = "flagstaff-ca"
 CA_PATH: Final = "/var/run/flagstaff/ca"
 STATE: Final = "flagstaff-state"
 STATE_PATH: Final = "/var/lib/flagstaff"
+SOCKET: Final = "flagstaff-socket"
+
+OPERATORS: Final = "openfeature-operator"
+"""What `--compat` may be."""
+OPERATORS_CONTAINER: Final = "flagd"
+ALLOW_SYNC: Final = "openfeature.dev/allowkubernetessync"
+"""OpenFeature Operator writes it where flags come from the cluster."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from controller.injection import names
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -31,6 +33,13 @@ class Options:
     """Name of a ConfigMap in the pod's namespace whose `ca.crt` signed the proxy's certificate; empty: the
     proxy is asked in plain text.
     """
+    compat: bool = False
+    """Whether the container is OpenFeature Operator's, which stock flagd understands."""
+
+    @property
+    def container(self) -> str:
+        """The evaluator's name."""
+        return names.OPERATORS_CONTAINER if self.compat else names.CONTAINER
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.injection import names, sidecar, source
+from controller.injection import names, operators, sidecar, source
 from controller.injection.changes import Changes
 from controller.injection.options import Refused
 from controller.injection.wanted import is_enabled, read
@@ -29,18 +29,45 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
     if not (isinstance(annotations, dict) and is_enabled(annotations)):
         return None
     _check_form(pod, annotations)
-    wanted = read(annotations, namespace, known)
+    wanted = read(annotations, namespace, known, compat=options.compat)
     changes = Changes(pod)
-    changes.warnings = source.warnings(wanted.settings)
-    if not _is_injected(pod, annotations, wanted):
+    if options.compat and names.INJECTED not in annotations and _has_container(pod, options):
+        changes.warnings = (f"container {options.container}: the pod brings its own, which stays as it is",)
+        return changes
+    changes.warnings = _warnings(pod, wanted, options)
+    if not _is_injected(pod, annotations, wanted, options):
         _check_free(pod, wanted, options)
         _add_sidecar(changes, wanted, options)
-    for path, each in _told(changes.after, wanted):
+    variables = operators.variables(wanted) if options.compat else sidecar.variables(wanted)
+    for path, each in _told(changes.after, wanted, options):
         # What the application sets itself stays.
         own = {variable.get("name") for variable in each.get("env") or () if isinstance(variable, dict)}
-        added = [variable for variable in sidecar.variables(wanted) if variable["name"] not in own]
-        changes.extend((*path, "env"), added)
+        changes.extend((*path, "env"), [each for each in variables if each["name"] not in own])
+        mounted = _mounted(each)
+        mounts = [mount for mount in sidecar.socket_mounts(wanted) if mount["mountPath"] not in mounted]
+        changes.extend((*path, "volumeMounts"), mounts)
     return changes
+
+
+def _warnings(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> tuple[str, ...]:
+    found = source.warnings(wanted.settings, operators.KEPT if options.compat else ())
+    if options.compat:
+        found += (*operators.warnings(wanted), *_taken_ports(pod, wanted, options))
+    security = pod["spec"].get("securityContext")
+    if wanted.claim and not (isinstance(security, dict) and security.get("fsGroup")):
+        found += (
+            f"annotation {names.STATE_CLAIM}: set fsGroup in the pod's securityContext, such as 65532, "
+            "or the evaluator may not write there",
+        )
+    return found
+
+
+def _has_container(pod: Mapping[str, Any], options: Options) -> bool:
+    return any(each["name"] == options.container for _, each in _containers(pod))
+
+
+def _mounted(container: Mapping[str, Any]) -> set[Any]:
+    return {each.get("mountPath") for each in container.get("volumeMounts") or () if isinstance(each, dict)}
 
 
 def _check_form(pod: Mapping[str, Any], annotations: Mapping[str, Any]) -> None:
@@ -59,12 +86,14 @@ def _check_form(pod: Mapping[str, Any], annotations: Mapping[str, Any]) -> None:
         raise Refused("spec.containers: is empty; add the application's container")
 
 
-def _is_injected(pod: Mapping[str, Any], annotations: Mapping[str, str], wanted: Wanted) -> bool:
+def _is_injected(
+    pod: Mapping[str, Any], annotations: Mapping[str, str], wanted: Wanted, options: Options
+) -> bool:
     given = annotations.get(names.INJECTED)
-    present = any(each["name"] == names.CONTAINER for _, each in _containers(pod))
+    present = _has_container(pod, options)
     if given is None and present:
         raise Refused(
-            f"container {names.CONTAINER}: the pod has one of this name already; remove it, or set "
+            f"container {options.container}: the pod has one of this name already; remove it, or set "
             f"{names.ENABLED} to false to keep your own"
         )
     if given is None or not present:
@@ -78,14 +107,14 @@ def _is_injected(pod: Mapping[str, Any], annotations: Mapping[str, str], wanted:
     if before != wanted.told[field]:
         raise Refused(
             f"annotation {names.INJECTED}: the pod's evaluator follows {before}, and the pod now asks for "
-            f"{wanted.told[field]}; remove the annotation and the container {names.CONTAINER}"
+            f"{wanted.told[field]}; remove the annotation and the container {options.container}"
         )
     return True
 
 
 def _check_free(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> None:
     """Raise Refused where what is to be added is there, or a container that is named is not."""
-    own = {each["name"] for each in sidecar.volumes(options)}
+    own = {each["name"] for each in _volumes(wanted, options)}
     for volume in pod["spec"].get("volumes") or ():
         if isinstance(volume, dict) and volume.get("name") in own:
             raise Refused(f"volume {volume['name']}: the evaluator's has this name; give yours another")
@@ -95,26 +124,62 @@ def _check_free(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> Non
             f"annotation {names.CONTAINERS}: the pod has no container {name[:63]!r}; "
             f"it has {', '.join(sorted(present))}"
         )
-    by_number = {number: annotation for annotation, number in wanted.ports.items()}
+    if wanted.socket_path:
+        _check_mounts(pod, wanted, options)
+    if not options.compat:
+        for complaint in _taken_ports(pod, wanted, options):
+            raise Refused(complaint)
+
+
+def _check_mounts(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> None:
+    folder = wanted.socket_path.rpartition("/")[0]
+    for _, each in _told(pod, wanted, options):
+        if folder in _mounted(each):
+            raise Refused(
+                f"container {each['name']}: mounts a volume at {folder}, where the evaluator's socket "
+                f"is to be; choose another with the annotation {names.SOCKET_PATH}"
+            )
+
+
+def _taken_ports(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> Iterator[str]:
+    """The evaluator's ports that the application uses itself, with what to do."""
+    by_number = {
+        number: annotation
+        for annotation, number in wanted.ports.items()
+        if not (wanted.socket_path and annotation == names.PORT)
+    }
     for _, each in _containers(pod):
-        for port in _ports(each):
+        for port in _ports(each) if each["name"] != options.container else ():
             if port in by_number:
-                raise Refused(
+                yield (
                     f"container {each['name']}: uses port {port}, which is the evaluator's; "
                     f"give the evaluator another with the annotation {by_number[port]}"
                 )
 
 
 def _add_sidecar(changes: Changes, wanted: Wanted, options: Options) -> None:
-    made = sidecar.container(wanted, options)
+    made = _sidecar(wanted, options)
     if wanted.native:
         # First, so that the init containers behind it can evaluate.
         changes.extend(("spec", "initContainers"), [made], first=True)
     else:
         changes.extend(("spec", "containers"), [made])
-    changes.extend(("spec", "volumes"), sidecar.volumes(options))
+    changes.extend(("spec", "volumes"), _volumes(wanted, options))
     text = json.dumps({**wanted.told, "image": made["image"]}, separators=(",", ":"))
     changes.set(("metadata", "annotations", names.INJECTED), text)
+    if options.compat and any("provider" not in each for each in wanted.follows):
+        changes.set(("metadata", "annotations", names.ALLOW_SYNC), "true")
+
+
+def _sidecar(wanted: Wanted, options: Options) -> dict[str, Any]:
+    if not options.compat:
+        return sidecar.container(wanted, options)
+    mounts = sidecar.socket_mounts(wanted)
+    return {**operators.container(wanted, options), **({"volumeMounts": mounts} if mounts else {})}
+
+
+def _volumes(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
+    return sidecar.sockets(wanted) if options.compat else sidecar.volumes(wanted, options)
 
 
 def _containers(pod: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
@@ -124,13 +189,16 @@ def _containers(pod: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...],
             yield ("spec", part, number), each
 
 
-def _told(pod: Mapping[str, Any], wanted: Wanted) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
+def _told(
+    pod: Mapping[str, Any], wanted: Wanted, options: Options
+) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:
     """The containers that are to know where the evaluator is. Before a plain sidecar no init container can
-    ask it.
+    ask it; OpenFeature Operator tells none.
     """
+    early = wanted.native and not options.compat
     for path, each in _containers(pod):
         asks = wanted.containers is None or each["name"] in wanted.containers
-        if asks and each["name"] != names.CONTAINER and (wanted.native or path[1] == "containers"):
+        if asks and each["name"] != options.container and (early or path[1] == "containers"):
             yield path, each
 
 

@@ -36,9 +36,9 @@ def answer(review: object, options: Options, known: Known) -> tuple[str, dict[st
     except Refused as refusal:
         status = {"code": 422, "reason": "Invalid", "message": str(refusal)}
         return REFUSED, _review({"uid": uid, "allowed": False, "status": status})
+    warnings = {"warnings": list(changes.warnings)} if changes is not None and changes.warnings else {}
     if changes is None or not changes.patch:
-        return UNCHANGED, _review({"uid": uid, "allowed": True})
-    warnings = {"warnings": list(changes.warnings)} if changes.warnings else {}
+        return UNCHANGED, _review({"uid": uid, "allowed": True, **warnings})
     patch = base64.b64encode(json.dumps(changes.patch).encode()).decode()
     response = {"uid": uid, "allowed": True, "patchType": "JSONPatch", "patch": patch}
     return INJECTED, _review({**response, **warnings})

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.injection import names, source
+from controller.injection.wanted import FOREVER, START, WAIT
 
 if TYPE_CHECKING:
     from controller.injection.options import Options
@@ -27,13 +29,15 @@ _POD_FIELDS: Final = {
 }
 _USER: Final = 65532
 """The image's own."""
-_STARTED: Final = {"path": "/healthz", "port": "flags-mgmt", "scheme": "HTTP"}
-"""Ports are open, whether flags came or not: they never keep an application from starting."""
+_ALIVE: Final = {"path": "/healthz", "port": "flags-mgmt", "scheme": "HTTP"}
 _PROBES: Final = {
-    "startupProbe": {"httpGet": _STARTED, "periodSeconds": 1, "failureThreshold": 60},
-    "readinessProbe": {"httpGet": {**_STARTED, "path": "/readyz"}, "periodSeconds": 5},
-    "livenessProbe": {"httpGet": _STARTED, "periodSeconds": 10, "timeoutSeconds": 3},
+    "readinessProbe": {"httpGet": {**_ALIVE, "path": "/readyz"}, "periodSeconds": 5},
+    "livenessProbe": {"httpGet": _ALIVE, "periodSeconds": 10, "timeoutSeconds": 3},
 }
+_OPENING_SECONDS: Final = 60
+"""For ports to be open, on nodes that are busy."""
+_FOREVER_SECONDS: Final = 1_000_000
+"""Eleven days, after which the evaluator's container is restarted and goes on waiting."""
 _SECURITY: Final = {
     "runAsNonRoot": True,
     "runAsUser": _USER,
@@ -50,7 +54,7 @@ _SECURITY: Final = {
 def container(wanted: Wanted, options: Options) -> dict[str, Any]:
     """The sidecar."""
     always = {"restartPolicy": "Always"} if wanted.native else {}
-    probes = {} if wanted.settings.probes_enabled is False else _PROBES
+    probes = {} if wanted.settings.probes_enabled is False else {"startupProbe": _started(wanted), **_PROBES}
     return {
         "name": names.CONTAINER,
         "image": wanted.image or options.image,
@@ -64,25 +68,60 @@ def container(wanted: Wanted, options: Options) -> dict[str, Any]:
         "ports": [
             {"name": name, "containerPort": wanted.ports[annotation], "protocol": "TCP"}
             for name, annotation in _PORT_NAMES.items()
+            if not (wanted.socket_path and annotation == names.PORT)
         ],
         **probes,
         "resources": {part: dict(amounts) for part, amounts in wanted.resources.items()},
         "securityContext": _SECURITY,
-        "volumeMounts": _mounts(options),
+        "volumeMounts": _mounts(wanted, options),
     }
 
 
-def volumes(options: Options) -> list[dict[str, Any]]:
+def _started(wanted: Wanted) -> dict[str, Any]:
+    """The probe that applications wait for."""
+    if wanted.missing == START:
+        return {"httpGet": _ALIVE, "periodSeconds": 1, "failureThreshold": _OPENING_SECONDS}
+    seconds = _FOREVER_SECONDS if wanted.missing == FOREVER else math.ceil(wanted.start_deadline)
+    return {
+        "httpGet": {**_ALIVE, "path": "/startz"},
+        "periodSeconds": 1,
+        "failureThreshold": seconds + _OPENING_SECONDS,
+    }
+
+
+def sockets(wanted: Wanted) -> list[dict[str, Any]]:
+    """The volume of the Unix socket, where there is one."""
+    return (
+        [{"name": names.SOCKET, "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}]
+        if wanted.socket_path
+        else []
+    )
+
+
+def socket_mounts(wanted: Wanted) -> list[dict[str, Any]]:
+    """Where the evaluator and the application's containers have it."""
+    folder = wanted.socket_path.rpartition("/")[0]
+    return [{"name": names.SOCKET, "mountPath": folder}] if folder else []
+
+
+def volumes(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
     """What the sidecar mounts."""
     token = {"path": "token", "audience": options.proxy_audience, "expirationSeconds": 3600}
     found: list[dict[str, Any]] = [
         {"name": names.TOKEN, "projected": {"sources": [{"serviceAccountToken": token}]}},
-        # Twice the most that a source may deliver, with room to replace it.
-        {"name": names.STATE, "emptyDir": {"sizeLimit": "256Mi"}},
+        {"name": names.STATE, **_state(wanted)},
+        *sockets(wanted),
     ]
     if options.proxy_ca:
         found.append({"name": names.CA, "configMap": {"name": options.proxy_ca, "optional": True}})
     return found
+
+
+def _state(wanted: Wanted) -> dict[str, Any]:
+    if wanted.claim:
+        return {"persistentVolumeClaim": {"claimName": wanted.claim}}
+    # Twice the most that a source may deliver, with room to replace it.
+    return {"emptyDir": {"sizeLimit": "256Mi"}}
 
 
 def variables(wanted: Wanted) -> list[dict[str, Any]]:
@@ -94,6 +133,7 @@ def variables(wanted: Wanted) -> list[dict[str, Any]]:
         "MANAGEMENT_PORT": str(ports[names.MANAGEMENT_PORT]),
         "PORT": str(ports[names.PORT]),
         "RESOLVER": "rpc",
+        **({"SOCKET_PATH": wanted.socket_path} if wanted.socket_path else {}),
         "HOST": LOOPBACK,
         "SYNC_PORT": str(ports[names.SYNC_PORT]),
     }
@@ -119,20 +159,29 @@ def _arguments(wanted: Wanted, options: Options) -> list[str]:
         # Applications ask over loopback; the kubelet and Prometheus come from outside.
         f"--host={LOOPBACK}",
         "--management-host=0.0.0.0",
-        f"--port={ports[names.PORT]}",
+        *_listening(wanted),
         f"--management-port={ports[names.MANAGEMENT_PORT]}",
         f"--sync-port={ports[names.SYNC_PORT]}",
         f"--ofrep-port={ports[names.OFREP_PORT]}",
         f"--log-format={wanted.log_format}",
         f"--log-level={wanted.log_level}",
+        *([f"--start-deadline={wanted.start_deadline:g}s"] if wanted.missing == WAIT else []),
         *source.arguments(wanted.settings),
     ]
 
 
-def _mounts(options: Options) -> list[dict[str, Any]]:
+def _listening(wanted: Wanted) -> list[str]:
+    if wanted.socket_path:
+        # Only containers that mount the folder reach it, whatever their user.
+        return [f"--socket-path={wanted.socket_path}", "--socket-mode=0666"]
+    return [f"--port={wanted.ports[names.PORT]}"]
+
+
+def _mounts(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
     mounts: list[dict[str, Any]] = [
         {"name": names.TOKEN, "mountPath": names.TOKEN_PATH, "readOnly": True},
         {"name": names.STATE, "mountPath": names.STATE_PATH},
+        *socket_mounts(wanted),
     ]
     if options.proxy_ca:
         mounts.append({"name": names.CA, "mountPath": names.CA_PATH, "readOnly": True})

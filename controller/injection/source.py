@@ -11,7 +11,7 @@ from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
 from controller.injection.options import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from controller.api.featureflagsource import SourceSpec
 
@@ -21,7 +21,7 @@ PREFIX: Final = "FLAGD"
 _PROXIED: Final = frozenset({"kubernetes", "flagd-proxy"})
 _FIELDS: Final = {
     "http": ("interval",),
-    "grpc": ("tls", "certPath", "providerID", "selector"),
+    "grpc": ("certPath", "tls", "providerID", "selector"),
     "gcs": ("interval",),
     "azblob": ("interval",),
     "s3": ("interval",),
@@ -54,9 +54,25 @@ def _joined(name: str, before: Any, value: Any) -> Any:
     return {**before, **value} if isinstance(value, dict) else value
 
 
-def followed(spec: FeatureFlagSourceSpec, namespace: str) -> Iterator[dict[str, Any]]:
+def operators_variables(specs: Iterable[FeatureFlagSourceSpec]) -> tuple[dict[str, Any], ...]:
+    """All variables in the order that OpenFeature Operator leaves them in: each merge keeps the last of a
+    name, and turns the list round.
+    """
+    found: tuple[dict[str, Any], ...] = ()
+    for spec in specs:
+        if spec.env_vars:
+            kept: dict[Any, dict[str, Any]] = {}
+            for each in reversed((*found, *spec.env_vars)):
+                kept.setdefault(each.get("name"), each)
+            found = tuple(kept.values())
+    return found
+
+
+def followed(
+    spec: FeatureFlagSourceSpec, namespace: str, *, compat: bool = False
+) -> Iterator[dict[str, Any]]:
     """What the evaluator is to follow, as `--sources` has it; what comes from the proxy has a selector alone.
-    Raises Refused.
+    With `compat`, tokens may stand in arguments. Raises Refused.
     """
     for number, source in enumerate(spec.sources):
         provider = source.provider or spec.default_sync_provider or "kubernetes"
@@ -64,7 +80,7 @@ def followed(spec: FeatureFlagSourceSpec, namespace: str) -> Iterator[dict[str, 
         if provider in _PROXIED:
             yield {"selector": _selector(source.source, namespace, where)}
         elif provider in _FIELDS:
-            yield _passed_on(source, provider, where)
+            yield _passed_on(source, provider, where, compat=compat)
         else:
             known = ", ".join((*sorted(_PROXIED), *_FIELDS))
             raise Refused(f"{where}: provider {provider[:63]!r} is not supported; use one of {known}")
@@ -82,14 +98,17 @@ def _selector(given: str, namespace: str, where: str) -> str:
     return f"{namespace}/{name}"
 
 
-def _passed_on(source: SourceSpec, provider: str, where: str) -> dict[str, Any]:
-    if source.http_sync_bearer_token:
+def _passed_on(source: SourceSpec, provider: str, where: str, *, compat: bool) -> dict[str, Any]:
+    token = source.http_sync_bearer_token
+    if token and not compat:
         raise Refused(
             f"{where}: httpSyncBearerToken would stand in the pod's arguments; "
             "bring these flags into the cluster by a FlagSource, and name their flag set"
         )
     given = source.model_dump(by_alias=True, exclude_none=True)
-    return {"uri": source.source, "provider": provider} | {
+    # flagd dropped bearerToken, which OpenFeature Operator still writes.
+    header = {"authHeader": f"Bearer {token}"} if token and provider == "http" else {}
+    return {"uri": source.source, "provider": provider, **header} | {
         name: given[name] for name in _FIELDS[provider] if given.get(name)
     }
 
@@ -124,10 +143,10 @@ def _pairs(option: str, given: Mapping[str, str] | None) -> Iterator[str]:
     return (f"{option}={key}={text}".replace("$", "$$") for key, text in sorted((given or {}).items()))
 
 
-def warnings(spec: FeatureFlagSourceSpec) -> tuple[str, ...]:
-    """What is asked for and not done."""
+def warnings(spec: FeatureFlagSourceSpec, kept: Collection[str] = ()) -> tuple[str, ...]:
+    """What is asked for and not done; something comes of the fields `kept`."""
     return tuple(
         f"FeatureFlagSource: {FeatureFlagSourceSpec.model_fields[name].alias} is ignored: {why}"
         for name, why in IGNORED.items()
-        if getattr(spec, name)
+        if getattr(spec, name) and name not in kept
     )

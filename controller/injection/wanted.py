@@ -8,10 +8,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import TypeAdapter, ValidationError
+
 from controller.api.featureflagsource import FeatureFlagSourceSpec
-from controller.api.fields import InvalidSpecError
+from controller.api.fields import Duration, InvalidSpecError
 from controller.api.fields import read as parse_spec
-from controller.injection import names, source
+from controller.injection import names, operators, source
 from controller.injection.options import Refused
 
 if TYPE_CHECKING:
@@ -24,8 +26,17 @@ _IMAGE: Final = re.compile(r"[A-Za-z0-9][\w./:@-]{0,500}", re.ASCII)
 _FORMATS: Final = ("json", "console")
 _SIDECARS: Final = ("native", "plain")
 _LEVELS: Final = ("debug", "info", "warning", "error")
+WAIT, START, FOREVER = MISSING = ("Wait", "Start", "Forever")
 _RESOURCES: Final = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}}
 """Enough for some thousand flags; a limit of CPU would show as latency of every evaluation."""
+_DEADLINE: Final = TypeAdapter(Duration)
+_START_SECONDS: Final = 30.0
+_LONGEST_START: Final = 3600.0
+_SOCKET: Final = re.compile(r"(/[A-Za-z0-9_-][\w.-]*){3,}", re.ASCII)
+_SHARED: Final = frozenset({"/var/run", "/var/lib", names.TOKEN_PATH, names.CA_PATH, names.STATE_PATH})
+"""Folders that hold more than a socket."""
+_OURS_ALONE: Final = (names.ON_MISSING, names.START_DEADLINE, names.STATE_CLAIM, names.SYNC_PORT)
+"""Annotations that OpenFeature Operator's container has nothing for."""
 _PORTS: Final = {names.PORT: 8013, names.MANAGEMENT_PORT: 8014, names.SYNC_PORT: 8015, names.OFREP_PORT: 8016}
 
 
@@ -50,6 +61,14 @@ class Wanted:
     """Whether the sidecar is an init container that stays (Kubernetes 1.29)."""
     ports: Mapping[str, int]
     """By the annotation that changes each."""
+    missing: str
+    """What becomes of an application without flags: one of MISSING."""
+    start_deadline: float
+    """Seconds that `Wait` waits."""
+    socket_path: str
+    """In place of the port of evaluation; empty: none."""
+    claim: str
+    """PersistentVolumeClaim of the last good flags; empty: they live as long as the pod."""
 
 
 def is_enabled(annotations: Mapping[str, Any]) -> bool:
@@ -57,10 +76,13 @@ def is_enabled(annotations: Mapping[str, Any]) -> bool:
     return annotations.get(names.ENABLED) in {"true", True}
 
 
-def read(annotations: Mapping[str, str], namespace: str, known: Known) -> Wanted:
-    """What the annotations of a pod in `namespace` ask for. Raises Refused."""
-    _check_names(annotations)
-    settings, follows, told = _followed(annotations, namespace, known)
+def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat: bool = False) -> Wanted:
+    """What the annotations of a pod in `namespace` ask for; `compat`: of OpenFeature Operator's container.
+    Raises Refused.
+    """
+    _check_names(annotations, compat=compat)
+    settings, follows, told = _followed(annotations, namespace, known, compat=compat)
+    default = operators.RESOURCES if compat else _RESOURCES
     level = "debug" if settings.debug_logging else "info"
     given = {
         names.PORT: settings.port,
@@ -73,17 +95,26 @@ def read(annotations: Mapping[str, str], namespace: str, known: Known) -> Wanted
         settings,
         containers=_containers(annotations.get(names.CONTAINERS)),
         image=_image(annotations.get(names.IMAGE)),
-        resources=_resources(annotations.get(names.RESOURCES), settings.resources or _RESOURCES),
+        resources=_resources(annotations.get(names.RESOURCES), settings.resources or default),
         log_level=_choice(annotations.get(names.LOG_LEVEL), names.LOG_LEVEL, _LEVELS, level),
         log_format=_choice(settings.log_format, "FeatureFlagSource logFormat", _FORMATS, _FORMATS[0]),
         native=_choice(annotations.get(names.SIDECAR), names.SIDECAR, _SIDECARS, _SIDECARS[0])
         == _SIDECARS[0],
         ports=_ports(annotations, {name: port for name, port in given.items() if port}),
+        missing=_choice(
+            annotations.get(names.ON_MISSING, settings.on_missing_flags),
+            names.ON_MISSING if names.ON_MISSING in annotations else "FeatureFlagSource onMissingFlags",
+            MISSING,
+            WAIT,
+        ),
+        start_deadline=_deadline(annotations.get(names.START_DEADLINE), settings.start_deadline),
+        socket_path=_socket(annotations, settings.socket_path),
+        claim=_claim(annotations.get(names.STATE_CLAIM)),
     )
 
 
 def _followed(
-    annotations: Mapping[str, str], namespace: str, known: Known
+    annotations: Mapping[str, str], namespace: str, known: Known, *, compat: bool
 ) -> tuple[FeatureFlagSourceSpec, tuple[Mapping[str, Any], ...], Mapping[str, str]]:
     """(settings, what is followed, what the pod is told of that)."""
     if names.SOURCES not in annotations:
@@ -99,8 +130,11 @@ def _followed(
         _local(each.strip(), namespace, names.SOURCES, "a FeatureFlagSource")
         for each in annotations[names.SOURCES].split(",")
     ]
-    settings = source.merged(_spec(known, namespace, each) for each in asked)
-    follows = tuple(source.followed(settings, namespace))
+    specs = [_spec(known, namespace, each) for each in asked]
+    settings = source.merged(specs)
+    if compat:
+        settings = settings.model_copy(update={"env_vars": source.operators_variables(specs)})
+    follows = tuple(source.followed(settings, namespace, compat=compat))
     return settings, follows, {
         "flagSet": ",".join(each.get("uri") or each["selector"] for each in follows),
         "from": ",".join(f"FeatureFlagSource/{each}" for each in asked),
@@ -114,8 +148,13 @@ def _spec(known: Known, namespace: str, name: str) -> FeatureFlagSourceSpec:
         raise Refused(f"FeatureFlagSource {name}: {error}; correct it") from None
 
 
-def _check_names(annotations: Mapping[str, str]) -> None:
+def _check_names(annotations: Mapping[str, str], *, compat: bool) -> None:
     for name in annotations:
+        if compat and name in _OURS_ALONE:
+            raise Refused(
+                f"annotation {name}: the controller runs with --compat {names.OPERATORS}, whose evaluator "
+                "has no such setting; remove it"
+            )
         if name.startswith(names.PREFIX) and name not in names.KNOWN:
             known = [each.removeprefix(names.PREFIX) for each in names.KNOWN]
             near = difflib.get_close_matches(name.removeprefix(names.PREFIX), known, n=1)
@@ -215,3 +254,37 @@ def _ports(annotations: Mapping[str, str], settings: Mapping[str, int]) -> Mappi
             )
         ports[name] = int(given)
     return ports
+
+
+def _deadline(given: str | None, setting: float | None) -> float:
+    if given is None:
+        return min(setting or _START_SECONDS, _LONGEST_START)
+    try:
+        return min(_DEADLINE.validate_python(given), _LONGEST_START)
+    except ValidationError:
+        raise Refused(
+            f"annotation {names.START_DEADLINE}: is {given[:100]!r}; write a duration such as 30s or 1m"
+        ) from None
+
+
+def _socket(annotations: Mapping[str, str], setting: str | None) -> str:
+    given = annotations.get(names.SOCKET_PATH)
+    path = (setting or "") if given is None else given
+    if path and (
+        len(path) > 100 or not _SOCKET.fullmatch(path) or path.rpartition("/")[0] in _SHARED
+    ):  # A socket's path has 107 bytes at most.
+        where = "FeatureFlagSource socketPath" if given is None else f"annotation {names.SOCKET_PATH}"
+        raise Refused(
+            f"{where}: is {path[:100]!r}; write a path in a folder of its own, "
+            "such as /var/run/flagd/flagd.sock"
+        )
+    return path
+
+
+def _claim(given: str | None) -> str:
+    if given is not None and not source.NAME.fullmatch(given):
+        raise Refused(
+            f"annotation {names.STATE_CLAIM}: {given[:253]!r} is no object's name; "
+            "write the name of a PersistentVolumeClaim"
+        )
+    return given or ""

@@ -57,6 +57,7 @@ def injector(
         proxy_address=settings.proxy_address or f"flagstaff-proxy.{settings.namespace}.svc:8015",
         proxy_audience=settings.proxy_audience,
         proxy_ca=settings.proxy_ca,
+        compat=bool(settings.compat),
     )
     return Injector(KnownObjects(objects, settings.namespaces), options, ready, answered)
 

@@ -155,7 +155,13 @@ _GONE: Final = (
     _gone("sync-provider-args", "give each source its fields in --sources", "a"),
     _gone("bearer-token", "give the source an authHeader in --sources", "b"),
     _gone("service-provider", "every protocol is always served"),
-    _gone("evaluator", "there is one, for JSON and YAML"),
+    Option(
+        name="evaluator",
+        field="-",
+        choices=("json",),
+        help="dropped by flagd",
+        refusal="flagd dropped it; there is one, for JSON and YAML",
+    ),
     _gone("metrics-port", "use --management-port"),
 )
 

@@ -207,17 +207,32 @@ def test_pod_security_restricted_admits_what_was_injected(shop: Namespace) -> No
     assert sidecar_of(create(shop, pod("checkout", ASKS)))
 
 
-def test_a_deployments_pods_are_injected(shop: Namespace) -> None:
+def deployment(annotations: dict[str, str]) -> dict[str, Any]:
     template = {key: value for key, value in pod("", ASKS).items() if key in {"metadata", "spec"}}
-    template["metadata"] = {"annotations": ASKS, "labels": {"app": "checkout"}}
-    shop.apply(
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {"name": "checkout"},
-            "spec": {"selector": {"matchLabels": {"app": "checkout"}}, "template": template},
-        }
-    )
+    template["metadata"] = {"annotations": annotations, "labels": {"app": "checkout"}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "checkout"},
+        "spec": {"selector": {"matchLabels": {"app": "checkout"}}, "template": template},
+    }
+
+
+def test_the_owner_of_a_refused_pod_has_an_event_that_says_why(shop: Namespace) -> None:
+    shop.apply(deployment({**ASKS, "flagstaff.dev/flagset": "checkout-prod"}))
+
+    def told() -> bool:
+        return any(
+            each["involvedObject"]["kind"] == "ReplicaSet"
+            and "did you mean checkout-production?" in each["message"]
+            for each in shop.all("event")
+        )
+
+    within(told, lambda: json.dumps(shop.all("event"))[-3000:])
+
+
+def test_a_deployments_pods_are_injected(shop: Namespace) -> None:
+    shop.apply(deployment(ASKS))
     within(lambda: shop.all("pod"), lambda: json.dumps(shop.all("event"))[-3000:])
     assert all(sidecar_of(each) for each in shop.all("pod"))
 

@@ -84,7 +84,7 @@ REFUSED = [
     ("sync-provider-args", "a=b", "give each source its fields in --sources"),
     ("bearer-token", "hidden", "give the source an authHeader in --sources"),
     ("service-provider", "http", "every protocol is always served"),
-    ("evaluator", "json", "there is one"),
+    ("evaluator", "yaml", "there is one"),
     ("metrics-port", "8014", "use --management-port"),
 ]
 

@@ -113,7 +113,7 @@ def test_the_sidecar_starts_first_and_stays() -> None:
     found = injected(pod(initContainers=[{"name": "migrate"}]))
     first = found["spec"]["initContainers"][0]
     assert (first["name"], first["restartPolicy"]) == (names.CONTAINER, "Always")
-    assert first["startupProbe"]["httpGet"]["path"] == "/healthz"
+    assert first["startupProbe"]["httpGet"]["path"] == "/startz"
 
 
 def test_a_plain_sidecar_is_a_container_and_init_containers_are_not_told_of_it() -> None:

@@ -130,12 +130,13 @@ def test_context_reaches_the_evaluator_as_it_is() -> None:
 
 
 def test_what_nothing_comes_of_is_warned_of() -> None:
-    known = Objects(s=spec(syncProviderArgs=["a"], rolloutOnChange=False, socketPath="/x"))
+    known = Objects(s=spec(syncProviderArgs=["a"], rolloutOnChange=False, otelCollectorUri="x"))
     review = {"request": {"uid": "u", "namespace": "shop", "object": asking("s")}}
     _, told = answer(review, OPTIONS, known)
     assert told["response"]["warnings"] == [
-        "FeatureFlagSource: socketPath is ignored: evaluators listen on ports",
         "FeatureFlagSource: syncProviderArgs is ignored: give each source its fields",
+        "FeatureFlagSource: otelCollectorUri is ignored: set OTEL_EXPORTER_OTLP_ENDPOINT in envVars of an image "
+        "with the extra otel",
     ]
 
 

@@ -1,0 +1,122 @@
+"""The evaluator's container as OpenFeature Operator 0.9 makes it, for `--compat`: stock flagd understands it,
+and so does ours. Flags of the cluster come through our proxy. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.injection import names, source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from controller.injection.options import Options
+    from controller.injection.wanted import Wanted
+
+RESOURCES: Final = {
+    "requests": {"cpu": "200m", "memory": "32Mi"},
+    "limits": {"cpu": "500m", "memory": "64Mi"},
+}
+"""Of the operator's manifests."""
+KEPT: Final = frozenset({"otel_collector_uri"})
+"""Fields of a FeatureFlagSource that mean something here alone."""
+SELECTOR: Final = "core.openfeature.dev/"
+_PATHS: Final = {"livenessProbe": "/healthz", "readinessProbe": "/readyz"}
+_USER: Final = 65532
+_SECURITY: Final = {
+    "capabilities": {"drop": ["ALL"]},
+    "runAsUser": _USER,
+    "runAsGroup": _USER,
+    "runAsNonRoot": True,
+    "privileged": False,
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def container(wanted: Wanted, options: Options) -> dict[str, Any]:
+    """The sidecar."""
+    management = wanted.ports[names.MANAGEMENT_PORT]
+    probes = {
+        name: {"httpGet": {"path": path, "port": management, "scheme": "HTTP"}, "initialDelaySeconds": 5}
+        for name, path in _PATHS.items()
+    }
+    return {
+        "name": names.OPERATORS_CONTAINER,
+        "image": wanted.image or options.image,
+        "imagePullPolicy": "Always",
+        **({"restartPolicy": "Always"} if wanted.native else {}),
+        "args": _arguments(wanted, options),
+        "ports": [
+            {"name": "management", "containerPort": management},
+            {"name": "flagd", "containerPort": wanted.ports[names.PORT]},
+        ],
+        "env": [*(each for each, _ in source.variables(wanted.settings)), *_told(wanted)],
+        **({} if wanted.settings.probes_enabled is False else probes),
+        "resources": {part: dict(amounts) for part, amounts in wanted.resources.items()},
+        "securityContext": _SECURITY,
+    }
+
+
+def variables(wanted: Wanted) -> list[dict[str, Any]]:
+    """What an application reads. The operator gives it the credentials of object stores, too; we do not."""
+    return [*(each for each, secret in source.variables(wanted.settings) if not secret), *_told(wanted)]
+
+
+def _told(wanted: Wanted) -> list[dict[str, Any]]:
+    settings = wanted.settings
+    told = {
+        "MANAGEMENT_PORT": str(wanted.ports[names.MANAGEMENT_PORT]),
+        "PORT": str(wanted.ports[names.PORT]),
+        "EVALUATOR": settings.evaluator or "json",
+        "LOG_FORMAT": wanted.log_format,
+        "RESOLVER": "rpc",
+        "SOCKET_PATH": wanted.socket_path,
+    }
+    return [{"name": source.prefixed(settings, name), "value": text} for name, text in told.items() if text]
+
+
+def _arguments(wanted: Wanted, options: Options) -> list[str]:
+    ports, settings = wanted.ports, wanted.settings
+    sources = [_source(each, options) for each in wanted.follows]
+    uri = settings.otel_collector_uri
+    words = [
+        "start",
+        "--management-port", str(ports[names.MANAGEMENT_PORT]),
+        "--port", str(ports[names.PORT]),
+        "--sources", json.dumps(sources, separators=(",", ":")),
+        *(["--debug"] if wanted.log_level == "debug" else []),
+        *(["--metrics-exporter", "otel", "--otel-collector-uri", uri] if uri else []),
+    ]  # fmt: skip
+    for each in source.arguments(settings):
+        words += each.split("=", 1)
+    return [*words, "--ofrep-port", str(ports[names.OFREP_PORT])]
+
+
+def _source(given: Mapping[str, Any], options: Options) -> dict[str, Any]:
+    if "provider" in given:
+        return dict(given)
+    return {
+        "uri": options.proxy_address,
+        "provider": "grpc",
+        "selector": f"{SELECTOR}{given['selector']}",
+    }
+
+
+def warnings(wanted: Wanted) -> tuple[str, ...]:
+    """What the operator lets pass, and a person will regret."""
+    sources = () if wanted.settings is source.NOTHING else wanted.settings.sources
+    found = [
+        f"FeatureFlagSource: sources[{number}]: httpSyncBearerToken stands in the pod's arguments, "
+        "where whoever may read pods reads it; bring these flags into the cluster by a FlagSource"
+        for number, each in enumerate(sources)
+        if each.http_sync_bearer_token
+    ]
+    if wanted.settings.on_missing_flags or wanted.settings.start_deadline:
+        found.append(
+            "FeatureFlagSource: onMissingFlags and startDeadline need the controller without --compat"
+        )
+    return tuple(found)
