@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from controller.api.provenance import AUTHOR, SUBJECT
 from controller.runtime.setbacks import Failed
 from controller.sources.git.reference import HEADS, TAGS, Reference, choose
-from controller.sources.provider import Fetched, Revision
+from controller.sources.provider import NOTHING_ACCEPTED, Fetched, Revision
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from controller.sources.provider import Verifier
+    from controller.sources.provider import Accepted
 
 
 @dataclass
@@ -59,6 +59,8 @@ class FakeSource:
     reference: Reference = field(default_factory=Reference)
     interval: float = 0.05
     shows_every_push: bool = True
+    epoch: str = ""
+    lineage: str = ""
 
     async def resolve(self) -> Revision:
         """As a real one: by listing references."""
@@ -66,7 +68,7 @@ class FakeSource:
             self._reach()
         return choose(self.repository.refs, HEADS + "main", self.reference)
 
-    async def fetch(self, revision: Revision, into: Path, verifier: Verifier | None = None) -> Fetched:
+    async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
         """Write the commit's files."""
         self._reach()
         found = self.repository.commits.get(revision.digest.removeprefix("sha1:"))

@@ -48,6 +48,7 @@ class GitSpec(Model):
     ref: GitReference = GitReference()
     secret_ref: LocalReference | None = None
     proxy_secret_ref: LocalReference | None = None
+    history: Literal["Any", "FastForwardOnly"] = "Any"
 
 
 class OciReference(Model):
@@ -91,6 +92,13 @@ class BucketSpec(Model):
     proxy_secret_ref: LocalReference | None = None
 
 
+class VerifySpec(Model):
+    """What must be signed, and by whom."""
+
+    mode: Literal["HEAD", "Tag", "TagAndHEAD", "EveryCommit"] = "HEAD"
+    secret_ref: LocalReference
+
+
 class FlagSourceSpec(Model):
     """What the user asks for."""
 
@@ -102,11 +110,14 @@ class FlagSourceSpec(Model):
     git: GitSpec | None = None
     oci: OciSpec | None = None
     bucket: BucketSpec | None = None
+    verify: VerifySpec | None = None
 
     @model_validator(mode="after")
     def _has_one_provider(self) -> Self:
         if len([name for name in PROVIDERS if getattr(self, name) is not None]) != 1:
             raise ValueError(f"set exactly one of {', '.join(PROVIDERS)}")
+        if self.verify is not None and self.git is None:
+            raise ValueError("verify is there for git only")
         return self
 
     @property
@@ -129,5 +140,7 @@ class FlagSourceStatus(Model):
     last_handled_reconcile_at: str | None = None
     observed_ignore: str | None = None
     observed_layer_selector: LayerSelector | None = None
+    observed_lineage: str | None = None
+    observed_verification: str | None = None
     artifact: ArtifactStatus | None = None
     conditions: tuple[dict[str, Any], ...] = ()

@@ -1,18 +1,19 @@
-"""The ports of stage 1: what a provider (Git, a bucket, a registry) offers, and who verifies what it
-fetched.
-"""
+"""The port of stage 1: what a provider (Git, a bucket, a registry) offers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
+
+from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from datetime import datetime
     from pathlib import Path
 
+    from controller.api.flagsource import VerifySpec
     from controller.api.meta import ObjectKey
     from controller.sources.freshness import Freshness
 
@@ -32,6 +33,25 @@ class Look:
     freshness: Freshness
     account: str | None = None
     """The service account that Secrets are read as; None: that of the installation."""
+    verify: VerifySpec | None = None
+    """What must be signed, and by whom."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What a new revision is compared with."""
+
+    revision: str = ""
+    """The last one that was stored of the same lineage; empty: there is none."""
+    let_through: str = ""
+    """The revision, or the commit in it, that a person lets through though it is no descendant."""
+
+
+NOTHING_ACCEPTED: Final = Accepted()
+
+
+class Unverified(Stalled):
+    """What was found is not signed as the spec asks; what was accepted before stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +91,6 @@ class Fetched:
     """The revision in words, for Events: `commit 'Turn it on' of Ada <ada@example.com>`. Empty: no words."""
     skipped: tuple[str, ...] = ()
     """Entries that were not fetched, with the reason: `flags/evil.json: symlink, not followed`."""
-    manifest: bytes = b""
-    """The bytes that fix the content and that a signature would cover: a commit object, an OCI manifest."""
-
-
-class Verifier(Protocol):
-    """Decides whether fetched content may be stored."""
-
-    async def verify(self, revision: Revision, manifest: bytes) -> None:
-        """Return if `manifest` is signed by someone who is trusted; otherwise raise a `Setback`."""
 
 
 class Provider(Protocol):
@@ -93,14 +104,24 @@ class Provider(Protocol):
         say.
         """
 
+    @property
+    def epoch(self) -> str:
+        """`sha256:…` of what decides whether a revision is believed: policy and keys. What was stored under
+        another is fetched and verified again. Empty: nothing is verified.
+        """
+
+    @property
+    def lineage(self) -> str:
+        """What the accepted revision is compared within: another place or reference begins anew. Empty: a
+        revision need not follow from the one before.
+        """
+
     async def resolve(self) -> Revision:
         """What the reference points at now, without fetching content."""
 
-    async def fetch(self, revision: Revision, into: Path, verifier: Verifier | None = None) -> Fetched:
-        """Write the files of `revision` below the empty folder `into`; bounded, and never outside of it.
-
-        A provider that can have the manifest before the rest calls `verifier` with it first. Whoever calls
-        `fetch` verifies `Fetched.manifest` in any case.
+    async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
+        """Verify `revision`, and write its files below the empty folder `into`; bounded, and never outside of
+        it. Raises Unverified for what is not signed as it should be.
         """
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from controller.api.conditions import FALSE, TRUE, Condition
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
+from controller.api.meta import ACCEPT_REVISION
+from controller.api.provenance import VERIFIED_BY
 from controller.api.receipt import OBSERVED_AT
 from controller.artifacts.archive import pack
 from controller.artifacts.durable import as_failed
@@ -22,11 +24,11 @@ from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Setback, Stalled
 from controller.sources.freshness import Freshness, LookSchedule
 from controller.sources.ignore import not_ignored, patterns_of, remove_ignored
-from controller.sources.provider import Look
+from controller.sources.provider import Accepted, Look, Unverified
 from controller.sources.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from datetime import datetime
     from pathlib import Path
 
@@ -34,9 +36,10 @@ if TYPE_CHECKING:
     from controller.artifacts.artifact import Artifact
     from controller.artifacts.storage import Storage
     from controller.sources.pending import PendingPushes
-    from controller.sources.provider import Fetched, Provider, ProviderFactory, Revision, Verifier
+    from controller.sources.provider import Fetched, Provider, ProviderFactory, Revision
 
 IN_STORAGE: Final = "ArtifactInStorage"
+VERIFIED: Final = "SourceVerified"
 JITTER: Final = 0.05
 """Of the interval, to both sides: sources that were created together are looked at apart."""
 
@@ -73,8 +76,6 @@ class SourceReconciler:
     random: Callable[[], float]
     """From 0 to 1."""
     schedule: LookSchedule = field(default_factory=LookSchedule)
-    verifier: Callable[[FlagSourceSpec, ObjectKey], Awaitable[Verifier | None]] | None = None
-    """The verifier that a spec asks for, if it asks for one. Unset: nothing is verified."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Resolve, fetch what is new, verify and store it. After a setback the result tells what is in
@@ -92,11 +93,11 @@ class SourceReconciler:
             soon = self.pending.next_look(resource.key, revision, now, sure=provider.shows_every_push)
             stored = await self._store(resource, spec, provider, revision, (storage, kept))
         except Setback as setback:
-            details = _in_storage_after_setback(resource, kept)
+            details = _details_after(setback, resource, kept)
             return Result.of(setback, details=details, next_look=again)
         after = again if soon is None else min(soon, again)
         self.schedule.next(resource.key, now + timedelta(seconds=after))
-        return self._done(resource, spec, stored, now, after)
+        return self._done(resource, spec, provider, stored, (now, after))
 
     def forget(self, key: ObjectKey) -> None:
         """A source's artifacts go with it."""
@@ -125,7 +126,7 @@ class SourceReconciler:
         freshness = self.schedule.look(resource, now)
         if self.pending.waits(resource.key, now):
             freshness = Freshness(now, now)
-        look = Look(resource.key, spec.timeout, freshness, spec.service_account_name)
+        look = Look(resource.key, spec.timeout, freshness, spec.service_account_name, spec.verify)
         return await self.providers[spec.provider].open(getattr(spec, spec.provider), look)
 
     async def _resolve(self, resource: Resource, provider: Provider, now: datetime) -> Revision:
@@ -148,14 +149,12 @@ class SourceReconciler:
         same_files = (
             resource.status.get("observedIgnore") == spec.ignore
             and resource.status.get("observedLayerSelector", {}) == spec.selection
+            and resource.status.get("observedVerification", "") == provider.epoch
         )
         if kept is not None and kept.revision == str(revision) and same_files:
             return _Stored(kept)
-        verifier = None if self.verifier is None else await self.verifier(spec, resource.key)
         async with _quarantine(revision) as folder:
-            fetched = await provider.fetch(revision, folder, verifier)
-            if verifier is not None:
-                await verifier.verify(fetched.revision, fetched.manifest)
+            fetched = await provider.fetch(revision, folder, _accepted(resource, provider))
             ignored = await asyncio.to_thread(patterns_of, folder, spec.ignore)
             await asyncio.to_thread(remove_ignored, folder, ignored)
             skipped = not_ignored(fetched.skipped, ignored)
@@ -167,8 +166,14 @@ class SourceReconciler:
         return _Stored(artifact, fetched)
 
     def _done(
-        self, resource: Resource, spec: FlagSourceSpec, stored: _Stored, now: datetime, next_look: float
+        self,
+        resource: Resource,
+        spec: FlagSourceSpec,
+        provider: Provider,
+        stored: _Stored,
+        times: tuple[datetime, float],
     ) -> Result:
+        now, next_look = times
         before, artifact = _promised(resource), stored.artifact
         path, url = self.storages.url(resource.key, artifact)
         same = (before.get("digest"), before.get("revision")) == (artifact.digest, artifact.revision)
@@ -188,11 +193,17 @@ class SourceReconciler:
             status["observedIgnore"] = spec.ignore
         if spec.selection:
             status["observedLayerSelector"] = spec.selection
+        if provider.lineage:
+            status["observedLineage"] = provider.lineage
+        details: tuple[Condition, ...] = (Condition(IN_STORAGE, TRUE, "Succeeded", _in_storage(artifact)),)
+        if provider.epoch:
+            status["observedVerification"] = provider.epoch
+            details += (Condition(VERIFIED, TRUE, "Succeeded", _signed(artifact)),)
         events = () if before.get("digest") == artifact.digest else (_new_artifact(stored),)
         return Result(
             Done(_in_storage(artifact)),
             status=status,
-            details=(Condition(IN_STORAGE, TRUE, "Succeeded", _in_storage(artifact)),),
+            details=details,
             events=events,
             next_look=next_look,
         )
@@ -220,18 +231,36 @@ async def _quarantine(revision: Revision) -> AsyncIterator[Path]:
         await asyncio.to_thread(folder.remove)
 
 
-def _in_storage_after_setback(resource: Resource, kept: Artifact | None) -> tuple[Condition, ...]:
-    """What is true of the storage: an artifact that is not there is not promised."""
+def _accepted(resource: Resource, provider: Provider) -> Accepted:
+    """What a new revision must follow."""
+    same = resource.status.get("observedLineage") == provider.lineage
+    return Accepted(
+        str(_promised(resource).get("revision", "")) if same else "",
+        resource.annotations.get(ACCEPT_REVISION, ""),
+    )
+
+
+def _details_after(setback: Setback, resource: Resource, kept: Artifact | None) -> tuple[Condition, ...]:
+    """What is true of the storage: an artifact that is not there is not promised. And of what was found,
+    whether it is signed.
+    """
+    details: tuple[Condition, ...] = ()
     if kept is not None:
-        return (Condition(IN_STORAGE, TRUE, "Succeeded", _in_storage(kept)),)
-    if not _promised(resource):
-        return ()
-    message = "the artifact is not in storage any more; it is fetched again once the source can be read"
-    return (Condition(IN_STORAGE, FALSE, "ArtifactGone", message),)
+        details = (Condition(IN_STORAGE, TRUE, "Succeeded", _in_storage(kept)),)
+    elif _promised(resource):
+        message = "the artifact is not in storage any more; it is fetched again once the source can be read"
+        details = (Condition(IN_STORAGE, FALSE, "ArtifactGone", message),)
+    if isinstance(setback, Unverified):
+        details += (Condition(VERIFIED, FALSE, setback.reason, setback.message),)
+    return details
 
 
 def _promised(resource: Resource) -> Mapping[str, Any]:
     return resource.status.get("artifact") or {}
+
+
+def _signed(artifact: Artifact) -> str:
+    return f"{artifact.revision} is signed by {artifact.metadata.get(VERIFIED_BY, 'a trusted key')}"
 
 
 def _in_storage(artifact: Artifact) -> str:

@@ -41,6 +41,12 @@ def highest(tags: Iterable[str], text: str) -> str | None:
     return max(found)[1] if found else None
 
 
+def is_older(tag: str, other: str) -> bool:
+    """Whether `tag` is a lower version than `other`; False where one of them is none."""
+    this, that = _version(tag), _version(other)
+    return this is not None and that is not None and bool(this.precedence_key < that.precedence_key)
+
+
 def _version(tag: str) -> semantic_version.Version | None:
     try:
         return semantic_version.Version(tag.removeprefix("v"))

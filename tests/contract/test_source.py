@@ -23,6 +23,7 @@ from controller.sources.oci.connections import Connections
 from controller.sources.oci.credentials import Access
 from controller.sources.oci.provider import OciProvider
 from controller.sources.oci.registry import Registry
+from controller.sources.provider import NOTHING_ACCEPTED
 from tests.fakes import FakeRepository, FakeSource
 from tests.git_http import git_server
 from tests.registry.artifacts import flux
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from controller.sources.provider import Fetched, Provider, Revision, Verifier
+    from controller.sources.provider import Accepted, Fetched, Provider, Revision
     from tests.s3 import S3
 
 
@@ -48,8 +49,14 @@ class Source(Protocol):
 
     @property
     def shows_every_push(self) -> bool: ...
+    @property
+    def epoch(self) -> str: ...
+    @property
+    def lineage(self) -> str: ...
     async def resolve(self) -> Revision: ...
-    async def fetch(self, revision: Revision, into: Path, verifier: Verifier | None = None) -> Fetched: ...
+    async def fetch(
+        self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED
+    ) -> Fetched: ...
     def changes(self) -> AsyncIterator[None]: ...
 
 

@@ -12,7 +12,7 @@ from controller.sources.bucket.listing import index_of, revision_of, wanted
 from controller.sources.bucket.reading import OwnReader, Reader
 from controller.sources.limits import TreeLimits
 from controller.sources.polled import polled
-from controller.sources.provider import Fetched
+from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from controller.sources.bucket.listing import Listed
     from controller.sources.bucket.place import Bucket
-    from controller.sources.provider import LineAuthor, Revision, Verifier
+    from controller.sources.provider import LineAuthor, Revision
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,16 @@ class BucketProvider:
         """Each object that is put shows in the revision."""
         return True
 
+    @property
+    def epoch(self) -> str:
+        """Nothing is verified."""
+        return ""
+
+    @property
+    def lineage(self) -> str:
+        """A revision need not follow from the one before."""
+        return ""
+
     async def resolve(self) -> Revision:
         """List the bucket: one request for each thousand objects. Raises Setback."""
         listing = await self._listing()
@@ -51,21 +61,20 @@ class BucketProvider:
             raise Waiting("EmptyBucket", f"{self.bucket.shown}: no object has this prefix, or may be read")
         return revision_of(index_of(listing))
 
-    async def fetch(self, revision: Revision, into: Path, verifier: Verifier | None = None) -> Fetched:
+    async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
         """Write the objects below the empty folder `into`, each under its whole key. Raises Setback."""
+        del accepted
         listing = self._last[0] if self._last else await self._listing()
         index = index_of(listing)
         if revision_of(index) != revision:
             raise Failed("RevisionGone", f"{self.bucket.shown}: {revision} is not what it holds any more")
-        if verifier is not None:
-            await verifier.verify(revision, index)
         chosen, skipped = wanted(listing, self.limits)
         with advised(self.advice):
             try:
                 await self.reader.fetch(self.bucket, chosen, into)
             except OSError as error:
                 raise as_failed(error, f"the objects of {self.bucket.shown}") from error
-        return Fetched(revision, skipped=tuple(skipped), manifest=index)
+        return Fetched(revision, skipped=tuple(skipped))
 
     @property
     def address(self) -> str:

@@ -18,9 +18,11 @@ from controller.sources.git.mirror import remove_mirror, sweep_mirrors
 from controller.sources.git.provider import GitProvider
 from controller.sources.git.reference import Reference
 from controller.sources.git.secrets import credentials_from, with_proxy
+from controller.sources.git.trust import TAG_MODES, Trust, is_tag
 from controller.sources.places import Places
 from controller.sources.secrets import Secrets
 from controller.sources.temporary import sweep_temporary
+from controller.sources.verification.keys import epoch, read_keys
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -88,19 +90,22 @@ class GitFactory:
             message = "file:// URLs are not allowed in a cluster; write https://, http:// or ssh://"
             raise Stalled("URLInvalid", message)
         deadline = Deadline(look.timeout, location.shown)
+        reference = _reference(spec)
+        reader = LimitedReader(self.helpers, self._reading, namespace, deadline)
         source = GitProvider(
             location,
-            _reference(spec),
+            reference,
             self.mirror_root,
             credentials=await self._credentials(spec, look, location.transport),
             deadline=deadline,
             listed=partial(self.listings.references, freshness=look.freshness, namespace=namespace),
             place=partial(self.places.place, namespace),
-            reader=LimitedReader(self.helpers, self._reading, namespace, deadline),
+            reader=reader,
             refused=self._refused,
             advice=ADVICE,
             authors=self._authors,
             hosts=self._hosts,
+            trust=await self._trust(spec, look, reference, reader),
         )
         self._uses(look.key, source.mirror.path if location.path is None else None)
         return source
@@ -135,6 +140,22 @@ class GitFactory:
             name, content = await self._secrets.content(git.proxy_secret_ref, look, field)
             credentials = with_proxy(credentials, name, content, transport)
         return credentials
+
+    async def _trust(
+        self, spec: GitSpec, look: Look, reference: Reference, reader: LimitedReader
+    ) -> Trust | None:
+        if look.verify is None:
+            return Trust(look.key, reader.judge) if spec.history == "FastForwardOnly" else None
+        mode = look.verify.mode
+        if mode in TAG_MODES and not is_tag(reference):
+            message = (
+                f"spec.verify.mode {mode} needs a tag: set spec.git.ref.tag or semver, or take mode HEAD"
+            )
+            raise Stalled("InvalidVerificationMode", message)
+        found = look.verify.secret_ref
+        name, content = await self._secrets.content(found, look, "spec.verify.secretRef")
+        keys = read_keys(name, content)
+        return Trust(look.key, reader.judge, mode, keys, name, epoch({"mode": mode}, content))
 
     def _uses(self, key: ObjectKey, mirror: Path | None) -> None:
         before = self._mirrors.pop(key, None)

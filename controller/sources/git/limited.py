@@ -5,22 +5,27 @@ alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from controller.runtime.helper import TaskLimits
 from controller.runtime.helpers import HelperLostError, LimitExceededError
 from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.git.complaints import LIMIT
+from controller.sources.git.judging import judge
 from controller.sources.git.tree import read_tree
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from controller.runtime.helpers import Helpers
     from controller.sources.deadline import Deadline
+    from controller.sources.git.judging import Question, Verdict
     from controller.sources.limits import TreeLimits
     from controller.sources.places import Places
     from controller.sources.provider import Fetched, Revision
+
+T = TypeVar("T")
 
 HELPERS: Final = 2
 MODULE: Final = "controller.sources.git.tree"
@@ -44,15 +49,21 @@ class LimitedReader:
         self, path: Path, revision: Revision, into: Path, limits: TreeLimits, paths: tuple[str, ...], /
     ) -> Fetched:
         """As `write_commit`. Raises Stalled (LimitExceeded) for what takes too much to be read."""
+        return await self._run(f"reading {revision}", read_tree, path, revision, into, limits, paths)
+
+    async def judge(self, path: Path, question: Question) -> Verdict:
+        """As `judging.judge`. Raises Stalled (LimitExceeded) for what takes too much to be judged."""
+        return await self._run(f"verifying commit {question.commit}", judge, path, question)
+
+    async def _run(self, what: str, function: Callable[..., T], /, *arguments: Any) -> T:
         try:
             async with self.places.place(self.namespace), self.deadline.running():
-                return await self.helpers.run(self.task, read_tree, path, revision, into, limits, paths)
+                return await self.helpers.run(self.task, function, *arguments)
         except LimitExceededError as error:
-            message = f"{self.deadline.where}: reading {revision} needs more {error.limit} than it may use"
+            message = f"{self.deadline.where}: {what} needs more {error.limit} than it may use"
             raise Stalled(LIMIT, f"{message} ({self._allowed(error.limit)})") from error
         except HelperLostError as error:
-            message = f"{self.deadline.where}: {revision} could not be read: {error}"
-            raise Failed("GitOperationFailed", message) from error
+            raise Failed("GitOperationFailed", f"{self.deadline.where}: {what} failed: {error}") from error
 
     def _allowed(self, limit: str) -> str:
         return (

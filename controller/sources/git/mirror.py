@@ -45,13 +45,17 @@ class Mirror:
     reader: TreeReader = read_in_thread
     refused: dict[Path, tuple[Revision, str]] = field(default_factory=dict, compare=False)
     """By mirror, the revision that exceeded a limit, and how: it is not fetched again at every look."""
+    complete: bool = False
+    """Whether the history is kept, and the tag that is followed; otherwise one commit is."""
 
     @property
     def path(self) -> Path:
         """One folder per remote and identity: what one asker may read, another may not."""
         credentials = self.program.credentials
         asker = credentials.identity if credentials is not None else ""
-        name = hashlib.sha256(f"{self.program.location.url}\0{asker}".encode()).hexdigest()
+        # A fetch of one commit would cut the history of another's.
+        kind = "\0complete" if self.complete else ""
+        name = hashlib.sha256(f"{self.program.location.url}\0{asker}{kind}".encode()).hexdigest()
         return self.root / f"{name}.git"
 
     async def write(
@@ -88,6 +92,9 @@ class Mirror:
         try:
             if not await asyncio.to_thread(self._holds, revision):
                 await self._fetch(reference, revision)
+            if self.complete and (tag := reference.full_name(revision) or "").startswith(TAGS):
+                # It may be another object now, though it marks the same commit.
+                await self.program.fetch(self.path, f"+{tag}:{tag}", depth=None)
             return await self.reader(self.path, revision, into, limits, paths)
         except Stalled as setback:
             if setback.reason == LIMIT:
@@ -107,8 +114,9 @@ class Mirror:
         # each other.
         oid = revision.digest.removeprefix("sha1:")
         kept = "refs/kept/" + hashlib.sha256(str(reference).encode()).hexdigest()[:16]
+        depth = None if self.complete else 1
         try:
-            await self.program.fetch(self.path, f"+{oid}:{kept}")
+            await self.program.fetch(self.path, f"+{oid}:{kept}", depth=depth)
         except Failed as refused:
             if refused.reason != UNADVERTISED:
                 raise
@@ -117,7 +125,7 @@ class Mirror:
         # A server that gives out no bare ids: take what the name points at now, or for a pinned commit, all
         # there is.
         if (name := reference.full_name(revision)) is not None and reference.commit is None:
-            await self.program.fetch(self.path, f"+{name}:{kept}")
+            await self.program.fetch(self.path, f"+{name}:{kept}", depth=depth)
         else:
             everything = (f"+{HEADS}*:refs/all/heads/*", f"+{TAGS}*:refs/all/tags/*")
             await self.program.fetch(self.path, *everything, depth=None)

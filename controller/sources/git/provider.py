@@ -24,17 +24,20 @@ from controller.sources.git.repository import (
     open_repository,
 )
 from controller.sources.git.tree import DAMAGE, read_in_thread, without_author
+from controller.sources.git.trust import with_signer
 from controller.sources.git.watch import watched
 from controller.sources.limits import TreeLimits
 from controller.sources.polled import polled
+from controller.sources.provider import NOTHING_ACCEPTED, Accepted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
     from pathlib import Path
 
     from controller.sources.git.tree import TreeReader
+    from controller.sources.git.trust import Trust
     from controller.sources.hosts import Hosts
-    from controller.sources.provider import Fetched, LineAuthor, Revision, Verifier
+    from controller.sources.provider import Fetched, LineAuthor, Revision
 
 TIMEOUT: Final = 60.0
 
@@ -73,6 +76,19 @@ class GitProvider:
     advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False)
     """What to do, by the reason of a failure."""
 
+    trust: Trust | None = None
+    """What is asked of a new revision; None: nothing."""
+
+    @property
+    def epoch(self) -> str:
+        """Of the keys and the policy; empty: nothing need be signed."""
+        return "" if self.trust is None else self.trust.epoch
+
+    @property
+    def lineage(self) -> str:
+        """The repository and the reference; empty: any revision may follow another."""
+        return "" if self.trust is None else f"{self.reference} of {self.shown}"
+
     @property
     def shows_every_push(self) -> bool:
         """A tag that was pushed may be no version of the range."""
@@ -86,22 +102,37 @@ class GitProvider:
         with advised(self.advice):
             return await choose_among(await self._references(), self.reference)
 
-    async def fetch(self, revision: Revision, into: Path, verifier: Verifier | None = None) -> Fetched:
+    async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
         """Write the files of `revision` below the empty folder `into`. Raises `Setback`."""
         with advised(self.advice):
             async with self.place():
-                fetched = await self._fetched(revision, into)
-        return fetched if self.authors else without_author(fetched)
+                return await self._fetched(revision, into, self._reader(accepted))
 
-    async def _fetched(self, revision: Revision, into: Path) -> Fetched:
+    def _reader(self, accepted: Accepted) -> TreeReader:
+        """Verifies a commit, then reads its files."""
+
+        async def read(
+            path: Path, revision: Revision, into: Path, limits: TreeLimits, paths: tuple[str, ...], /
+        ) -> Fetched:
+            signer = None
+            if self.trust is not None:
+                signer = await self.trust.signer(path, self.reference, revision, accepted)
+            fetched = await self.reader(path, revision, into, limits, paths)
+            told = fetched if self.authors else without_author(fetched)
+            return with_signer(told, signer, named=self.authors)
+
+        return read
+
+    async def _fetched(self, revision: Revision, into: Path, reader: TreeReader) -> Fetched:
         if self.location.path is not None:
             try:
-                return await self.reader(self.location.path, revision, into, self.limits, self.paths)
+                return await reader(self.location.path, revision, into, self.limits, self.paths)
             except UnreadableFormatError:
                 pass
             except DAMAGE as error:
                 raise self._unreadable(error, revision) from error
-        return await self.mirror.write(self.reference, revision, into, self.limits, self.paths)
+        mirror = replace(self.mirror, reader=reader)
+        return await mirror.write(self.reference, revision, into, self.limits, self.paths)
 
     @property
     def address(self) -> str:
@@ -133,7 +164,8 @@ class GitProvider:
     @property
     def mirror(self) -> Mirror:
         """The copy of a remote."""
-        return Mirror(self.mirror_root, self._program(), self.reader, self.refused)
+        complete = self.trust is not None
+        return Mirror(self.mirror_root, self._program(), self.reader, self.refused, complete=complete)
 
     async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
         """Who changed `line` (from 1) of `file` last; None where the history is not at hand, as in a

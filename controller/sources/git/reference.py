@@ -78,6 +78,11 @@ class Reference:
                 return f"{kind}:{value}"
         return "HEAD"
 
+    @property
+    def follows_versions(self) -> bool:
+        """Whether the range of versions is what decides."""
+        return self.semver is not None and self.commit is self.name is self.tag is None
+
     def full_name(self, revision: Revision) -> str | None:
         """The remote's own name of what `revision` was read from; None for a commit that is pinned without a
         branch.

@@ -214,7 +214,6 @@ def _fetched(commit: pygit2.Commit, revision: Revision, skipped: tuple[str, ...]
         },
         f"commit '{subject[:_SHOWN_SUBJECT]}' of {author}",
         skipped,
-        commit.read_raw(),
     )
 
 

@@ -21,7 +21,7 @@ from controller.sources.oci.layer import copy, extract
 from controller.sources.oci.manifest import read_manifest
 from controller.sources.oci.registry import Gone
 from controller.sources.polled import polled
-from controller.sources.provider import Fetched, Revision
+from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Revision
 from controller.sources.temporary import TemporaryFolder
 from controller.sources.versions import highest, parse_range
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from controller.api.flagsource import LayerSelector, OciReference
     from controller.sources.oci.manifest import Layer
     from controller.sources.oci.registry import Registry
-    from controller.sources.provider import LineAuthor, Verifier
+    from controller.sources.provider import LineAuthor
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,16 @@ class OciProvider:
         """A tag that was pushed may be no version of the range."""
         return self.reference.digest is not None or self.reference.semver is None
 
+    @property
+    def epoch(self) -> str:
+        """Nothing is verified."""
+        return ""
+
+    @property
+    def lineage(self) -> str:
+        """A revision need not follow from the one before."""
+        return ""
+
     async def resolve(self) -> Revision:
         """Ask for the digest of a tag; a pinned digest needs no look. Raises Setback."""
         ref = self.reference
@@ -71,8 +81,9 @@ class OciProvider:
             except Gone as gone:
                 raise await self._no_tag(tag, gone) from gone
 
-    async def fetch(self, revision: Revision, into: Path, verifier: Verifier | None = None) -> Fetched:
+    async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
         """Write the files of `revision` below the empty folder `into`. Raises Setback."""
+        del accepted
         async with self.place():
             try:
                 async with self._running():
@@ -80,14 +91,12 @@ class OciProvider:
             except Gone as gone:
                 message = f"{revision} is not, or no longer, in the registry: {gone.message}"
                 raise Failed("RevisionGone", message) from gone
-            if verifier is not None:
-                await verifier.verify(revision, content)
             manifest = read_manifest(content, self.selector.media_type)
             skipped = await self._write(manifest.layer, into)
         metadata, summary = manifest.metadata, manifest.summary
         if not self.authors:
             metadata.pop(AUTHOR, None)
-        return Fetched(revision, metadata, summary, skipped, content)
+        return Fetched(revision, metadata, summary, skipped)
 
     @property
     def address(self) -> str:

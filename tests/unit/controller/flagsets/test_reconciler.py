@@ -1181,7 +1181,9 @@ async def test_variables_come_from_the_spec_config_maps_and_secrets_the_last_bea
     assert len(world.reads) == 1
 
 
-async def test_variables_are_read_with_the_rights_of_the_service_account_that_the_spec_names(world: World) -> None:
+async def test_variables_are_read_with_the_rights_of_the_service_account_that_the_spec_names(
+    world: World,
+) -> None:
     world.values["Secret", "tokens"] = {}
     world.flag_set(serviceAccountName="flags", substituteFrom=[{"kind": "Secret", "name": "tokens"}])
     await world.look()

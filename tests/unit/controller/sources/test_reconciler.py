@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -23,16 +23,16 @@ from controller.artifacts.storages import Storages
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 from controller.runtime.settle import Settled, settle
 from controller.sources.pending import PendingPushes
-from controller.sources.provider import Fetched, Revision
+from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Revision, Unverified
 from controller.sources.reconciler import SourceReconciler
 from evaluator import durable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controller.api.flagsource import FlagSourceSpec, GitSpec
+    from controller.api.flagsource import GitSpec
     from controller.sources.freshness import Freshness
-    from controller.sources.provider import Look, Verifier
+    from controller.sources.provider import Look
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 KEY = ObjectKey("FlagSource", "apps", "flags")
@@ -49,6 +49,8 @@ class Played:
     files: dict[str, str] = field(default_factory=lambda: {"flags.json": "{}"})
     skipped: tuple[str, ...] = ()
     shows_every_push: bool = True
+    epoch: str = ""
+    lineage: str = ""
     opening: Setback | None = None
     resolving: Setback | None = None
     fetching: Setback | None = None
@@ -67,7 +69,7 @@ class Played:
             raise self.resolving
         return Revision("main", f"sha1:{self.commit}")
 
-    async def fetch(self, revision: Revision, into: Path, verifier: Verifier | None = None) -> Fetched:
+    async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
         self.fetched += 1
         if self.fetching is not None:
             raise self.fetching
@@ -75,7 +77,7 @@ class Played:
             (into / name).write_text(text)
         summary = "commit 'Turn it on' of Ada <ada@example.com>"
         metadata = {"flagstaff.dev/author": "Ada <ada@example.com>"}
-        return Fetched(revision, metadata, summary, self.skipped, b"a manifest")
+        return Fetched(revision, metadata, summary, self.skipped)
 
     def forget(self, key: ObjectKey) -> None:
         self.forgotten.append(key)
@@ -465,28 +467,13 @@ def test_reconciling_sources_loads_no_library_of_a_provider() -> None:
     assert done.stdout == "[]\n"
 
 
-@dataclass
-class Suspicious:
-    """A verifier that believes nobody."""
-
-    seen: list[bytes] = field(default_factory=list)
-
-    async def verify(self, revision: Revision, manifest: bytes) -> None:
-        self.seen.append(manifest)
-        raise Failed("VerificationFailed", f"{revision} is signed by nobody who is trusted")
-
-
 async def test_what_cannot_be_verified_is_not_stored(settled: Life) -> None:
-    suspicious = Suspicious()
-
-    async def verifier(spec: FlagSourceSpec, key: ObjectKey) -> Suspicious:
-        return suspicious
-
-    settled.reconciler = replace(settled.reconciler, verifier=verifier)
     settled.source.commit, settled.source.files = SECOND, {"flags.json": "2"}
+    settled.source.fetching = Unverified("NotSigned", "by nobody who is trusted")
     await settled.look()
-    assert settled.condition("Ready") == ("False", "VerificationFailed")
-    assert (suspicious.seen, settled.stored()) == ([b"a manifest"], {"flags.json": b"{}"})
+    assert settled.condition("Ready") == ("False", "NotSigned")
+    assert settled.condition("SourceVerified") == ("False", "NotSigned")
+    assert settled.stored() == {"flags.json": b"{}"}
 
 
 async def test_a_spec_without_a_provider_is_refused(settled: Life) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from http.server import BaseHTTPRequestHandler
     from pathlib import Path
 
-    from controller.sources.provider import Fetched, Revision
+    from controller.sources.provider import Fetched
     from tests.s3 import S3
 
 
@@ -231,19 +231,6 @@ async def test_folders_that_a_console_made_are_no_files(store: S3, tmp_path: Pat
     found, content = await fetched(provider(store), tmp_path / "into")
     assert content == {"flags/a": "1", "lonely": ""}
     assert not found.skipped
-
-
-async def test_a_manifest_is_verified_before_anything_is_fetched(store: S3, tmp_path: Path) -> None:
-    class Nobody:
-        async def verify(self, revision: Revision, manifest: bytes) -> None:
-            assert manifest == b"a c4ca4238a0b923820dcc509a6f75849b\n"
-            raise Failed("Unsigned", str(revision))
-
-    store.put(a="1")
-    source = provider(store)
-    with pytest.raises(Failed, match="sha256:"):
-        await source.fetch(await source.resolve(), tmp_path, Nobody())
-    assert not store.downloads
 
 
 async def test_memory_is_bounded_by_a_few_objects(store: S3, tmp_path: Path) -> None:

@@ -1,0 +1,99 @@
+"""Commits and tags as what was signed and the signature of it (gitformat-signature(5)). Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+_SIGNATURE: Final = b"gpgsig"
+_OTHER: Final = b"gpgsig-sha256"
+"""The signature of the same commit in a repository of SHA-256; no part of what this one signs."""
+_BEGINS: Final = re.compile(
+    rb"^-----BEGIN (?:PGP SIGNATURE|PGP MESSAGE|SIGNED MESSAGE|SSH SIGNATURE)-----", re.MULTILINE
+)
+_TIME: Final = re.compile(rb"> (\d{1,12}) [+-]\d{4}$")
+
+
+class UnreadableObjectError(ValueError):
+    """An object that Git would not make."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedObject:
+    """A commit or a tag."""
+
+    content: bytes
+    """What its signature covers."""
+    signature: bytes
+    """In its armor; empty where there is none."""
+    written: datetime
+    """By its committer's or tagger's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedTag(SignedObject):
+    """An annotated tag."""
+
+    target: str
+    """The id of what it marks."""
+    kind: str
+    """Of what it marks: `commit`, `tag` and so on."""
+    name: str
+    """As it calls itself."""
+
+
+def read_commit(raw: bytes) -> SignedObject:
+    """A commit's object. Raises UnreadableObjectError."""
+    head, blank, message = raw.partition(b"\n\n")
+    kept: list[bytes] = []
+    signature: list[bytes] = []
+    count = 0
+    for name, lines in _headers(head):
+        if name == _SIGNATURE:
+            count += 1
+            signature = [lines[0].removeprefix(_SIGNATURE + b" "), *(line[1:] for line in lines[1:])]
+        elif name != _OTHER:
+            kept += lines
+    if count > 1:
+        raise UnreadableObjectError("it has more than one signature")
+    content = b"\n".join(kept) + blank + message
+    armored = b"\n".join(signature) + b"\n" if signature else b""
+    return SignedObject(content, armored, _written(kept, b"committer "))
+
+
+def read_tag(raw: bytes) -> SignedTag:
+    """An annotated tag's object. Raises UnreadableObjectError."""
+    head, _, message = raw.partition(b"\n\n")
+    headers = {name: lines[0].partition(b" ")[2] for name, lines in reversed(_headers(head))}
+    try:
+        target, kind, name = (headers[each].decode() for each in (b"object", b"type", b"tag"))
+    except (KeyError, UnicodeDecodeError):
+        raise UnreadableObjectError("it does not say what it marks") from None
+    # As Git, which takes the last line that a signature may begin with.
+    begins = [found.start() for found in _BEGINS.finditer(message)]
+    start = len(raw) - len(message) + begins[-1] if begins else len(raw)
+    return SignedTag(raw[:start], raw[start:], _written(head.split(b"\n"), b"tagger "), target, kind, name)
+
+
+def _headers(head: bytes) -> list[tuple[bytes, list[bytes]]]:
+    """(name, its line and those that continue it) in order."""
+    found: list[tuple[bytes, list[bytes]]] = []
+    for line in head.split(b"\n"):
+        if not line.startswith(b" "):
+            found.append((line.partition(b" ")[0], [line]))
+        elif found:
+            found[-1][1].append(line)
+        else:
+            raise UnreadableObjectError("it begins with a blank")
+    return found
+
+
+def _written(lines: list[bytes], name: bytes) -> datetime:
+    line = next((each for each in lines if each.startswith(name)), b"")
+    found = _TIME.search(line)
+    try:
+        return datetime.fromtimestamp(int(found[1]) if found else 0, UTC)
+    except (ValueError, OverflowError, OSError):
+        raise UnreadableObjectError("its time cannot be read") from None

@@ -1,0 +1,110 @@
+"""What a FlagSource asks of a new revision before it is read: signatures, and descent from the one before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from controller.api.meta import ACCEPT_REVISION
+from controller.api.provenance import VERIFIED_BY
+from controller.runtime.setbacks import Stalled
+from controller.sources.git.judging import LIMIT, REWRITTEN, TAG_REFUSED, Question, Verdict
+from controller.sources.git.reference import TAGS
+from controller.sources.provider import Unverified
+from controller.sources.versions import is_older
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from controller.api.meta import ObjectKey
+    from controller.sources.git.reference import Reference
+    from controller.sources.provider import Accepted, Fetched, Revision
+    from controller.sources.verification.keys import Keys
+    from controller.sources.verification.signer import Signer
+
+_HEADS: Final = ("HEAD", "TagAndHEAD", "EveryCommit")
+TAG_MODES: Final = ("Tag", "TagAndHEAD")
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Of one look at one source."""
+
+    key: ObjectKey
+    """The FlagSource."""
+    judge: Callable[[Path, Question], Awaitable[Verdict]]
+    mode: str = ""
+    """As `spec.verify.mode`; empty: nothing need be signed."""
+    keys: Keys | None = None
+    secret: str = ""
+    """`namespace/name` of the Secret with the keys."""
+    epoch: str = ""
+
+    async def signer(
+        self, path: Path, reference: Reference, revision: Revision, accepted: Accepted
+    ) -> Signer | None:
+        """Who signed `revision`, in the repository at `path`; None: nobody need have.
+
+        Raises Unverified, or Stalled (HistoryRewritten).
+        """
+        question = self._question(reference, revision, accepted)
+        verdict = await self.judge(path, question)
+        if verdict.reason == REWRITTEN:
+            raise self._rewritten(verdict.message, question.commit)
+        if verdict.reason == LIMIT:
+            raise Stalled(LIMIT, verdict.message)
+        if verdict.reason:
+            raise Unverified(verdict.reason, f"{verdict.message}; {self._advice(verdict.reason)}")
+        return verdict.signer
+
+    def _question(self, reference: Reference, revision: Revision, accepted: Accepted) -> Question:
+        commit = revision.digest.removeprefix("sha1:")
+        name, _, before = accepted.revision.rpartition("@")
+        follows = bool(accepted.let_through) and accepted.let_through in {
+            commit,
+            revision.digest,
+            str(revision),
+        }
+        if reference.follows_versions and name and name != revision.name and not follows:
+            # Versions are ordered by their numbers: a later one may come from another branch.
+            if is_older(revision.name, name):
+                message = f"version {revision.name} is older than {name}, which was accepted last"
+                raise self._rewritten(message, commit)
+            follows = True
+        return Question(
+            commit,
+            (reference.full_name(revision) or "") if self.mode in TAG_MODES else "",
+            before.removeprefix("sha1:"),
+            fast_forward=not follows,
+            head=self.mode in _HEADS,
+            every=self.mode == "EveryCommit",
+            keys=self.keys,
+        )
+
+    def _rewritten(self, message: str, commit: str) -> Stalled:
+        annotate = f"kubectl -n {self.key.namespace} annotate --overwrite flagsource/{self.key.name}"
+        return Stalled(REWRITTEN, f"{message}; to accept it: {annotate} {ACCEPT_REVISION}={commit}")
+
+    def _advice(self, reason: str) -> str:
+        how = "git tag -s" if reason == TAG_REFUSED else "git commit -S"
+        keys = ", ".join(self.keys.names) if self.keys is not None else ""
+        return f"sign it with a trusted key ({how}), or add the key to Secret {self.secret} (it has {keys})"
+
+
+def with_signer(fetched: Fetched, signer: Signer | None, *, named: bool) -> Fetched:
+    """`fetched`, telling who signed it; `named`: by name, too, and not by the key alone."""
+    if signer is None:
+        return fetched
+    told = str(signer) if named else signer.key
+    metadata = {**fetched.metadata, VERIFIED_BY: told}
+    return replace(fetched, metadata=metadata, summary=f"{fetched.summary}, signed by {told}")
+
+
+def is_tag(reference: Reference) -> bool:
+    """Whether tags alone are followed."""
+    if reference.commit is not None:
+        return False
+    if reference.name is not None:
+        return reference.name.startswith(TAGS)
+    return reference.tag is not None or reference.semver is not None

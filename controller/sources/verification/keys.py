@@ -1,0 +1,78 @@
+"""A Secret's public keys: whom to believe. Pure.
+
+`*.asc` are PGP keys, `*.sshpub` SSH public keys as in an authorized_keys file, both as Flux's Secrets have
+them; `allowed_signers` is a file as `git config gpg.ssh.allowedSignersFile` names one (ssh-keygen(1)).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.sources.secret_texts import SecretTexts
+from controller.sources.verification.ssh_keys import InvalidKeyError, SshKey, read_allowed, read_public
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ALLOWED_SIGNERS: Final = "allowed_signers"
+_PGP: Final = ".asc"
+_SSH: Final = ".sshpub"
+_BLOCK: Final = re.compile(
+    r"-----BEGIN PGP PUBLIC KEY BLOCK-----.*?-----END PGP PUBLIC KEY BLOCK-----", re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Those that are believed."""
+
+    pgp: tuple[str, ...] = ()
+    """Blocks in armor; one may hold several keys."""
+    ssh: tuple[SshKey, ...] = ()
+    names: tuple[str, ...] = ()
+    """The Secret's keys that they are from, sorted."""
+
+
+def read_keys(name: str, content: Mapping[str, bytes]) -> Keys:
+    """The keys of the Secret `name` (`namespace/name`). Raises Stalled (InvalidSecret) where one cannot be
+    read, or there is none.
+    """
+    secret = SecretTexts(name, content)
+    pgp: list[str] = []
+    ssh: list[SshKey] = []
+    for each in sorted(content):
+        text = secret.text(each)
+        if not each.endswith((_PGP, _SSH)) and each != ALLOWED_SIGNERS:
+            raise secret.invalid(
+                f"{each!r}: must be called '*.asc' (PGP), '*.sshpub' (SSH) or 'allowed_signers'"
+            )
+        try:
+            if each.endswith(_PGP):
+                pgp += _blocks(text)
+            else:
+                ssh += read_public(text) if each.endswith(_SSH) else read_allowed(text)
+        except InvalidKeyError as error:
+            raise secret.invalid(f"{each!r}: {error}") from None
+    if not pgp and not ssh:
+        raise secret.invalid("has no public key; put one in as '*.asc', '*.sshpub' or 'allowed_signers'")
+    return Keys(tuple(pgp), tuple(ssh), tuple(sorted(content)))
+
+
+def epoch(policy: Mapping[str, Any], content: Mapping[str, bytes]) -> str:
+    """`sha256:…` of all that decides whether something is believed: what was verified under another is
+    verified again.
+    """
+    keys = {name: hashlib.sha256(value).hexdigest() for name, value in content.items()}
+    written = json.dumps([dict(policy), keys], sort_keys=True)
+    return f"sha256:{hashlib.sha256(written.encode()).hexdigest()}"
+
+
+def _blocks(text: str) -> list[str]:
+    blocks = _BLOCK.findall(text)
+    if not blocks:
+        raise InvalidKeyError("contains no PGP PUBLIC KEY BLOCK; write it with: gpg --armor --export KEY")
+    return blocks

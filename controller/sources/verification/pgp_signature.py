@@ -1,0 +1,60 @@
+"""Signatures by PGP keys, judged by Sequoia: a key that was revoked, or had expired when it signed, does not
+count. Meant for a process of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pysequoia
+
+from controller.sources.verification.signer import NotBelievedError, Signer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def verify_pgp(message: bytes, armored: bytes, blocks: Iterable[str]) -> Signer:
+    """Whose key of `blocks` (in armor) signed `message`. Raises NotBelievedError."""
+    try:
+        signature = pysequoia.Sig.from_bytes(armored)
+    except Exception:  # noqa: BLE001 - the library raises RuntimeError and ValueError for anything
+        raise NotBelievedError("its PGP signature is damaged") from None
+    told = signature.issuer_fingerprint or signature.issuer_key_id or "that is not named"
+    named = f"PGP {str(told).upper()}"
+    asked: list[str] = []
+    try:
+        certificates = [each for block in blocks for each in pysequoia.Cert.split_bytes(block.encode())]
+    except Exception:  # noqa: BLE001 - as above
+        raise NotBelievedError("a trusted PGP key cannot be read: export it again") from None
+
+    def store(wanted: list[str]) -> list[pysequoia.Cert]:
+        asked.extend(wanted)
+        return certificates
+
+    try:
+        found = pysequoia.verify(bytes=message, store=store, signature=signature).valid_sigs
+    except Exception:  # noqa: BLE001 - as above
+        found = []
+    by_fingerprint = {each.fingerprint: each for each in certificates}
+    for valid in found:
+        if (owner := by_fingerprint.get(valid.certificate)) is not None:
+            name = next((_plain(str(user)) for user in owner.user_ids), "")
+            return Signer(f"PGP {valid.certificate.upper()}", name)
+    raise NotBelievedError(_why(named, str(told), certificates))
+
+
+def _why(named: str, told: str, certificates: list[pysequoia.Cert]) -> str:
+    known = [each for each in certificates if each.fingerprint.endswith(told.lower())]
+    if any(each.is_revoked for each in known):
+        return f"it is signed with the key {named}, which is revoked"
+    if known:
+        return (
+            f"its signature by {named} is not of its content, or was made when the key did not count: "
+            "something was changed, or the key had expired"
+        )
+    return f"it is signed with the key {named}, which is not among the trusted keys, or may not sign"
+
+
+def _plain(text: str) -> str:
+    return "".join(letter for letter in text if letter.isprintable())[:255]

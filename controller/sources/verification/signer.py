@@ -1,0 +1,24 @@
+"""Who signed, and why a signature is not believed. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class NotBelievedError(Exception):
+    """A signature that is missing, damaged, or by nobody who is trusted; the text says why, and names no
+    secret.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """Whose key a good signature is made with."""
+
+    key: str
+    """Kind and fingerprint: `SSH SHA256:…`, `PGP 0123…`."""
+    name: str = ""
+    """As the trusted keys call its owner; empty where they do not."""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.key})" if self.name else self.key

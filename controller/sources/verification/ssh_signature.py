@@ -1,0 +1,149 @@
+"""Signatures by SSH keys (openssh-portable, PROTOCOL.sshsig and PROTOCOL.u2f)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+
+from controller.sources.verification.signer import NotBelievedError, Signer
+from controller.sources.verification.ssh_keys import SshKey, fingerprint
+from controller.sources.verification.wire import Damaged, Reading, string
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+_ARMOR: Final = re.compile(
+    rb"\s*-----BEGIN SSH SIGNATURE-----\n([A-Za-z0-9+/=\s]+)-----END SSH SIGNATURE-----\s*"
+)
+_MAGIC: Final = b"SSHSIG"
+_NAMESPACE: Final = b"git"
+_HASHES: Final = {b"sha256": hashlib.sha256, b"sha512": hashlib.sha512}
+_RSA: Final = {b"rsa-sha2-256": hashes.SHA256(), b"rsa-sha2-512": hashes.SHA512()}
+_CURVES: Final[dict[bytes, tuple[ec.EllipticCurve, hashes.HashAlgorithm]]] = {
+    b"nistp256": (ec.SECP256R1(), hashes.SHA256()),
+    b"nistp384": (ec.SECP384R1(), hashes.SHA384()),
+    b"nistp521": (ec.SECP521R1(), hashes.SHA512()),
+}
+_RSA_BITS: Final = 2_048
+"""At least."""
+_PRESENT: Final = 1
+"""The flag of a security key that somebody touched it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SshSignature:
+    """What stands in the armor."""
+
+    blob: bytes
+    """The public key that it claims to be made with."""
+    namespace: bytes
+    reserved: bytes
+    algorithm: bytes
+    """Of the hash of the message."""
+    signature: bytes
+
+
+def read_signature(armored: bytes) -> SshSignature:
+    """A signature in its armor. Raises Damaged."""
+    found = _ARMOR.fullmatch(armored)
+    if found is None:
+        raise Damaged("it is not in the armor of an SSH signature")
+    try:
+        content = Reading(base64.b64decode(b"".join(found[1].split()), validate=True))
+    except binascii.Error:
+        raise Damaged("its armor does not hold Base64") from None
+    if content.exactly(len(_MAGIC)) != _MAGIC or content.exactly(4) != b"\0\0\0\1":
+        raise Damaged("it is not of version 1")
+    read = SshSignature(content.text(), content.text(), content.text(), content.text(), content.text())
+    content.end()
+    return read
+
+
+def verify_ssh(message: bytes, armored: bytes, keys: Iterable[SshKey], at: datetime) -> Signer:
+    """Whose key of `keys` signed `message` for Git. `at`: when the message says that it was written, by which
+    keys that count for a time are judged. Raises NotBelievedError.
+    """
+    try:
+        read = read_signature(armored)
+    except Damaged as error:
+        raise NotBelievedError(f"its SSH signature is damaged: {error}") from None
+    named = f"SSH {fingerprint(read.blob)}"
+    if read.namespace != _NAMESPACE:
+        raise NotBelievedError(f"its signature by {named} was made for another purpose than Git")
+    known = [key for key in keys if key.blob == read.blob]
+    if not known:
+        raise NotBelievedError(f"it is signed with the key {named}, which is not among the trusted keys")
+    if read.algorithm not in _HASHES:
+        raise NotBelievedError(f"its signature by {named} uses a hash other than sha256 and sha512")
+    signed = _MAGIC + b"".join(map(string, (_NAMESPACE, read.reserved, read.algorithm)))
+    signed += string(_HASHES[read.algorithm](message).digest())
+    try:
+        _check(known[0], signed, read.signature)
+    except (Damaged, ValueError, InvalidSignature):
+        message_ = f"its signature by {named} is not of its content: one of them was changed"
+        raise NotBelievedError(message_) from None
+    for key in known:
+        if (key.after is None or at >= key.after) and (key.before is None or at < key.before):
+            return Signer(named, key.name)
+    raise NotBelievedError(f"it is signed with the key {named}, which did not count at {at.isoformat()}")
+
+
+def _check(key: SshKey, signed: bytes, signature: bytes) -> None:
+    """Raises InvalidSignature, Damaged, or ValueError for a key that is none."""
+    content, public = Reading(signature), Reading(key.blob)
+    algorithm, made = content.text(), content.text()
+    kind = public.text()
+    if kind == b"ssh-rsa":
+        if algorithm not in _RSA:
+            raise InvalidSignature
+        exponent, modulus = public.number(), public.number()
+        if modulus.bit_length() < _RSA_BITS:
+            raise InvalidSignature
+        rsa.RSAPublicNumbers(exponent, modulus).public_key().verify(
+            made, signed, padding.PKCS1v15(), _RSA[algorithm]
+        )
+    elif algorithm != kind:
+        raise InvalidSignature
+    elif kind == b"ssh-ed25519":
+        ed25519.Ed25519PublicKey.from_public_bytes(public.text()).verify(made, signed)
+    elif kind.startswith(b"ecdsa-sha2-"):
+        _check_ecdsa(public, made, signed)
+    else:
+        _check_security_key(kind, public, content, made, signed)
+    public.end()
+    content.end()
+
+
+def _check_ecdsa(public: Reading, made: bytes, signed: bytes) -> None:
+    curve, algorithm = _CURVES.get(public.text(), (None, None))
+    if curve is None or algorithm is None:
+        raise InvalidSignature
+    numbers = Reading(made)
+    pair = encode_dss_signature(numbers.number(), numbers.number())
+    numbers.end()
+    key = ec.EllipticCurvePublicKey.from_encoded_point(curve, public.text())
+    key.verify(pair, signed, ec.ECDSA(algorithm))
+
+
+def _check_security_key(kind: bytes, public: Reading, content: Reading, made: bytes, signed: bytes) -> None:
+    """What a security key signs: hashes of its application's name and of the message, and its own state."""
+    state = content.exactly(5)
+    if not state[0] & _PRESENT:
+        raise InvalidSignature
+    curve = public.text() if kind.startswith(b"sk-ecdsa") else b""
+    point, application = public.text(), public.text()
+    told = hashlib.sha256(application).digest() + state + hashlib.sha256(signed).digest()
+    if curve:
+        _check_ecdsa(Reading(string(curve) + string(point)), made, told)
+    else:
+        ed25519.Ed25519PublicKey.from_public_bytes(point).verify(made, told)

@@ -1,0 +1,387 @@
+"""Signatures of commits and tags, made by git with ssh-keygen and gpg, and what comes of them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controller.api.provenance import VERIFIED_BY
+from tests.git_http import git_server
+from tests.repositories import Repository
+from tests.signing import EXPIRED_AT, Pgp, SshPair, pgp, ssh_pair
+from tests.unit.controller.sources.git.verified import Verified
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "repository")
+
+
+@pytest.fixture
+async def source(tmp_path: Path, repository: Repository) -> AsyncIterator[Verified]:
+    source = Verified(tmp_path, f"file://{repository.path}")
+    yield source
+    await source.close()
+
+
+@pytest.fixture
+def ring() -> Iterator[Pgp]:
+    with pgp() as ring:
+        yield ring
+
+
+@pytest.fixture
+def ada(tmp_path: Path) -> SshPair:
+    return ssh_pair(tmp_path)
+
+
+def signed(repository: Repository, text: str, message: str = "a change") -> str:
+    """A commit that is signed with what the repository's configuration names."""
+    repository.write("flags.json", text)
+    repository.git("add", "-A")
+    repository.git("commit", "-q", "-S", "-m", message)
+    return repository.git("rev-parse", "HEAD")
+
+
+def trust(source: Verified, ada: SshPair) -> None:
+    source.trusted = {"ada.sshpub": ada.public.encode()}
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
+async def test_a_commit_that_is_signed_with_a_trusted_ssh_key_is_stored(
+    source: Verified, repository: Repository, tmp_path: Path, kind: str
+) -> None:
+    pair = ssh_pair(tmp_path, kind)
+    pair.use(repository)
+    commit = signed(repository, "1", "Turn it on")
+    trust(source, pair)
+    source.verify()
+    assert (await source.look(), source.stored) == ("Succeeded", "1")
+    who = f"ada@example.com (SSH {pair.fingerprint})"
+    told = f"main@sha1:{commit} is signed by {who}"
+    assert source.condition("SourceVerified") == ("True", "Succeeded", told)
+    assert source.metadata[VERIFIED_BY] == who
+    assert [f"signed by {who}" in message for _, message in source.events] == [True]
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "rsa2048"])
+async def test_a_commit_that_is_signed_with_a_trusted_pgp_key_is_stored(
+    source: Verified, repository: Repository, ring: Pgp, kind: str
+) -> None:
+    key = ring.make("Ada <ada@example.com>", kind=kind)
+    other = ring.make("Eve <eve@example.com>")
+    ring.use(repository, key)
+    signed(repository, "1")
+    source.trusted = {"all.asc": ring.public(other) + ring.public(key)}
+    source.verify()
+    assert (await source.look(), source.stored) == ("Succeeded", "1")
+    assert source.metadata[VERIFIED_BY] == f"Ada <ada@example.com> (PGP {key})"
+
+
+async def test_an_unsigned_commit_is_refused_and_what_was_accepted_stays_over_a_restart(
+    source: Verified, repository: Repository, ada: SshPair
+) -> None:
+    ada.use(repository)
+    good = signed(repository, "1")
+    trust(source, ada)
+    source.verify()
+    await source.look()
+    bad = repository.commit("By the way", flags__json="2")
+    for _ in range(2):
+        assert (await source.look(), source.stored) == ("InvalidCommitSignature", "1")
+        status, reason, message = source.condition("SourceVerified")
+        assert (status, reason) == ("False", "InvalidCommitSignature")
+        assert message == (
+            f"commit {bad} 'By the way': it is not signed; sign it with a trusted key (git commit -S), "
+            "or add the key to Secret apps/trusted (it has ada.sshpub)"
+        )
+        assert source.condition("Stalled")[0] == "True"
+        assert source.status["artifact"]["revision"] == f"main@sha1:{good}"
+        source.restart()
+    signed(repository, "3")
+    assert (await source.look(), source.stored) == ("Succeeded", "3")
+    assert "Recovered" in [reason for reason, _ in source.events]
+
+
+async def test_where_nothing_was_accepted_nothing_is_stored(
+    source: Verified, repository: Repository, ada: SshPair
+) -> None:
+    repository.commit(flags__json="1")
+    trust(source, ada)
+    source.verify()
+    assert await source.look() == "InvalidCommitSignature"
+    assert "artifact" not in source.status
+    shutil.rmtree(source.root / "artifacts")
+    source.restart()
+    assert await source.look() == "InvalidCommitSignature"
+    assert "artifact" not in source.status
+
+
+async def test_a_key_that_nobody_trusts_is_named(
+    source: Verified, repository: Repository, ada: SshPair, tmp_path: Path, ring: Pgp
+) -> None:
+    eve = ssh_pair(tmp_path, name="eve@example.com")
+    eve.use(repository)
+    signed(repository, "1")
+    trust(source, ada)
+    source.verify()
+    await source.look()
+    assert f"the key SSH {eve.fingerprint}, which is not among" in source.condition("SourceVerified")[2]
+    key = ring.make("Eve <eve@example.com>")
+    ring.use(repository, key)
+    signed(repository, "2")
+    await source.look()
+    assert f"the key PGP {key}, which is not among" in source.condition("SourceVerified")[2]
+
+
+@pytest.mark.parametrize("kind", ["ssh", "pgp"])
+async def test_a_commit_that_was_changed_after_it_was_signed_is_refused(
+    source: Verified, repository: Repository, ada: SshPair, ring: Pgp, kind: str
+) -> None:
+    key = ring.make("Ada <ada@example.com>")
+    if kind == "ssh":
+        ada.use(repository)
+    else:
+        ring.use(repository, key)
+    signed(repository, "1", "Turn it on")
+    raw = repository.git("cat-file", "commit", "HEAD")
+    (repository.path.parent / "raw").write_text(raw.replace("Turn it on", "Turn it off") + "\n")
+    forged = repository.git("hash-object", "-t", "commit", "-w", str(repository.path.parent / "raw"))
+    repository.git("reset", "-q", "--hard", forged)
+    source.trusted = {"a.sshpub": ada.public.encode(), "a.asc": ring.public(key)}
+    source.verify()
+    assert await source.look() == "InvalidCommitSignature"
+    assert "changed" in source.condition("SourceVerified")[2]
+
+
+async def test_a_pgp_key_that_was_revoked_or_had_expired_does_not_count(
+    source: Verified, repository: Repository, ring: Pgp
+) -> None:
+    revoked, expired = ring.make("Rev <r@x.com>"), ring.make("Exp <e@x.com>", expires="1y", at=EXPIRED_AT)
+    ring.use(repository, revoked)
+    signed(repository, "1")
+    source.trusted = {"a.asc": ring.public(revoked)}
+    source.verify()
+    assert await source.look() == "Succeeded"
+    ring.revoke(revoked)
+    source.trusted = {"a.asc": ring.public(revoked)}
+    assert (await source.look(), source.stored) == ("InvalidCommitSignature", "1")
+    assert f"PGP {revoked}, which is revoked" in source.condition("SourceVerified")[2]
+    source.trusted = {"a.asc": ring.public(expired)}
+    # Its key is renewed, and used when it had expired: the key that is trusted does not say so.
+    ring.gpg("--quick-set-expire", expired, "20y", at="20200701T000000!")
+    ring.use(repository, expired)
+    signed(repository, "2")
+    assert (await source.look(), source.stored) == ("InvalidCommitSignature", "1")
+    assert "expired" in source.condition("SourceVerified")[2]
+
+
+async def test_an_ssh_key_counts_while_allowed_signers_says_so(
+    source: Verified, repository: Repository, ada: SshPair
+) -> None:
+    ada.use(repository)
+    signed(repository, "1")
+    key = " ".join(ada.public.split()[:2])
+    source.verify()
+    for options, reason in (
+        ('valid-before="20200101"', "InvalidCommitSignature"),
+        ('valid-after="29990101Z"', "InvalidCommitSignature"),
+        ('namespaces="file"', "InvalidSecret"),
+        ('namespaces="file,git",valid-after="20200101Z"', "Succeeded"),
+    ):
+        source.trusted = {"allowed_signers": f"# ours\nada@x,al@x {options} {key}\n".encode()}
+        assert (await source.look(), options) == (reason, options)
+    assert source.metadata[VERIFIED_BY] == f"ada@x,al@x (SSH {ada.fingerprint})"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ({}, "has no public key"),
+        ({"a.pub": b"x"}, "'a.pub': must be called"),
+        ({"a.sshpub": b"ssh-dss AAAA"}, "line 1 is no public key"),
+        ({"a.sshpub": b"ssh-ed25519 ????"}, "the key is damaged"),
+        ({"a.asc": b"x"}, "contains no PGP PUBLIC KEY BLOCK"),
+        ({"allowed_signers": b"* cert-authority ssh-ed25519 AAAA"}, "line 1"),
+    ],
+)
+async def test_a_secret_that_cannot_be_meant_is_refused(
+    source: Verified, repository: Repository, content: dict[str, bytes], told: str
+) -> None:
+    repository.commit(flags__json="1")
+    source.trusted = content
+    source.verify()
+    assert await source.look() == "InvalidSecret"
+    assert told in source.condition("Ready")[2]
+
+
+async def test_a_tag_must_be_signed_and_be_the_one_that_is_followed(
+    source: Verified, repository: Repository, ada: SshPair
+) -> None:
+    ada.use(repository)
+    repository.commit(flags__json="1")
+    repository.git("tag", "-s", "-m", "first", "v1.0.0")
+    trust(source, ada)
+    source.verify("Tag", ref={"semver": ">=1"})
+    assert (await source.look(), source.stored) == ("Succeeded", "1")
+    repository.commit(flags__json="2")
+    for name, how, told in (
+        ("v1.1.0", (), "tag 'v1.1.0' is not annotated"),
+        ("v1.2.0", ("-a", "-m", "x"), "tag 'v1.2.0': it is not signed"),
+    ):
+        repository.git("tag", *how, name)
+        assert await source.look() == "InvalidTagSignature"
+        assert told in source.condition("SourceVerified")[2]
+    # The signed tag of an older version, put in a newer one's place.
+    repository.git("update-ref", "refs/tags/v1.3.0", "refs/tags/v1.0.0")
+    assert await source.look() == "InvalidTagSignature"
+    assert "it says to be the tag 'v1.0.0'" in source.condition("SourceVerified")[2]
+    repository.git("tag", "-s", "-m", "good", "v1.4.0")
+    assert (await source.look(), source.stored) == ("Succeeded", "2")
+
+
+async def test_tag_and_head_needs_both(source: Verified, repository: Repository, ada: SshPair) -> None:
+    ada.use(repository)
+    repository.commit(flags__json="1")
+    repository.git("tag", "-s", "-m", "first", "v1")
+    trust(source, ada)
+    source.verify("TagAndHEAD", ref={"tag": "v1"})
+    assert await source.look() == "InvalidCommitSignature"
+    signed(repository, "2")
+    repository.git("tag", "-f", "-s", "-m", "again", "v1")
+    assert (await source.look(), source.stored) == ("Succeeded", "2")
+
+
+async def test_a_mode_of_tags_needs_a_tag(source: Verified, repository: Repository, ada: SshPair) -> None:
+    trust(source, ada)
+    source.verify("Tag")
+    assert await source.look() == "InvalidVerificationMode"
+
+
+async def test_every_commit_since_the_accepted_one_must_be_signed(
+    source: Verified, repository: Repository, ada: SshPair
+) -> None:
+    repository.commit("before anybody looked", flags__json="0")
+    ada.use(repository)
+    signed(repository, "1")
+    trust(source, ada)
+    source.verify("EveryCommit")
+    assert (await source.look(), source.stored) == ("Succeeded", "1")
+    signed(repository, "2")
+    hidden = repository.commit("smuggled", flags__json="3")
+    signed(repository, "4")
+    assert (await source.look(), source.stored) == ("InvalidCommitSignature", "1")
+    assert f"commit {hidden} 'smuggled'" in source.condition("SourceVerified")[2]
+    source.verify("HEAD")
+    assert (await source.look(), source.stored) == ("Succeeded", "4")
+
+
+async def test_another_key_verifies_the_same_revision_again(
+    source: Verified, repository: Repository, ada: SshPair, tmp_path: Path
+) -> None:
+    ada.use(repository)
+    signed(repository, "1")
+    trust(source, ada)
+    source.verify()
+    await source.look()
+    before = source.status
+    assert (await source.look(), source.status) == ("Succeeded", before)
+    eve = ssh_pair(tmp_path, name="eve@example.com")
+    source.trusted = {"eve.sshpub": eve.public.encode()}
+    assert (await source.look(), source.stored) == ("InvalidCommitSignature", "1")
+    assert source.condition("SourceVerified")[0] == "False"
+    source.trusted = {"eve.sshpub": eve.public.encode(), "ada.sshpub": ada.public.encode()}
+    assert await source.look() == "Succeeded"
+    assert source.status["observedVerification"] != before["observedVerification"]
+    del source.spec["verify"]
+    assert await source.look() == "Succeeded"
+    assert (source.condition("SourceVerified"), VERIFIED_BY in source.metadata) == (("", "", ""), False)
+
+
+async def test_a_rewritten_history_is_refused_until_a_person_accepts_it(
+    source: Verified, repository: Repository
+) -> None:
+    source.spec["git"]["history"] = "FastForwardOnly"
+    first = repository.commit("first", flags__json="1")
+    second = repository.commit("second", flags__json="2")
+    await source.look()
+    repository.git("reset", "-q", "--hard", first)
+    assert (await source.look(), source.stored) == ("HistoryRewritten", "2")
+    assert f"commit {first} is older than commit {second}" in source.condition("Stalled")[2]
+    other = repository.commit("instead", flags__json="3")
+    assert (await source.look(), source.stored) == ("HistoryRewritten", "2")
+    told = source.condition("Stalled")[2]
+    assert f"commit {other} does not descend from commit {second}" in told
+    accept = re.search(r"annotate --overwrite flagsource/flags (\S+)=(\S+)$", told)
+    assert accept is not None
+    source.annotations = {accept[1]: accept[2]}
+    assert (await source.look(), source.stored) == ("Succeeded", "3")
+    repository.git("reset", "-q", "--hard", second)
+    assert await source.look() == "HistoryRewritten"
+
+
+async def test_without_verification_a_force_push_is_followed(
+    source: Verified, repository: Repository
+) -> None:
+    first = repository.commit("first", flags__json="1")
+    repository.commit("second", flags__json="2")
+    await source.look()
+    repository.git("reset", "-q", "--hard", first)
+    assert (await source.look(), source.stored) == ("Succeeded", "1")
+
+
+async def test_another_reference_is_no_rewrite(source: Verified, repository: Repository) -> None:
+    source.spec["git"]["history"] = "FastForwardOnly"
+    first = repository.commit("first", flags__json="1")
+    repository.git("branch", "side", first)
+    repository.commit("second", flags__json="2")
+    await source.look()
+    source.spec["git"]["ref"] = {"branch": "side"}
+    assert (await source.look(), source.stored) == ("Succeeded", "1")
+
+
+async def test_a_lower_version_is_older_and_a_higher_one_may_be_elsewhere(
+    source: Verified, repository: Repository
+) -> None:
+    source.spec["git"].update(history="FastForwardOnly", ref={"semver": ">=1"})
+    repository.commit("first", flags__json="1")
+    repository.git("tag", "v1.0.0")
+    repository.git("checkout", "-q", "--orphan", "elsewhere")
+    repository.commit("second", flags__json="2")
+    repository.git("tag", "v1.1.0")
+    await source.look()
+    repository.git("tag", "-d", "v1.1.0")
+    assert (await source.look(), source.stored) == ("HistoryRewritten", "2")
+    repository.git("tag", "v1.2.0", "v1.0.0")
+    assert (await source.look(), source.stored) == ("Succeeded", "1")
+
+
+async def test_a_remote_is_verified_with_its_history_and_its_tags(
+    tmp_path: Path, repository: Repository, ada: SshPair
+) -> None:
+    ada.use(repository)
+    signed(repository, "1")
+    repository.git("tag", "-s", "-m", "first", "v1")
+    with git_server(tmp_path) as server:
+        source = Verified(tmp_path, f"{server.url}/repository/.git")
+        trust(source, ada)
+        source.verify("EveryCommit")
+        assert (await source.look(), source.stored) == ("Succeeded", "1")
+        repository.commit("smuggled", flags__json="2")
+        signed(repository, "3")
+        assert (await source.look(), source.stored) == ("InvalidCommitSignature", "1")
+        assert "'smuggled'" in source.condition("SourceVerified")[2]
+        source.verify("Tag", ref={"tag": "v1"})
+        assert (await source.look(), source.stored) == ("Succeeded", "1")
+        repository.git("tag", "-f", "-a", "-m", "unsigned", "v1", "v1^{}")
+        shutil.rmtree(source.root / "artifacts")
+        source.restart()
+        assert await source.look() == "InvalidTagSignature"
+        await source.close()
