@@ -175,7 +175,9 @@ def _dispatcher(
 async def _connected(
     stack: contextlib.AsyncExitStack, settings: ControllerSettings, metrics: Metrics
 ) -> tuple[Cluster, ApiServerEvents]:
-    """The client, and what posts Events by it."""
+    """The client, and what posts Events by it, on a loop that is watched from here on."""
+    metrics.lag.start()
+    stack.callback(metrics.lag.stop)
     cluster = await Cluster.connect(settings.kubeconfig or None, wrote=metrics.wrote)
     stack.push_async_callback(cluster.close)
     events = ApiServerEvents(cluster.api, metrics.registry, wrote=metrics.wrote)
