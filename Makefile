@@ -7,7 +7,7 @@ UV := $(BIN)/uv pip install -q --python $(BIN)/python
 AGAIN := $(if $(CI),--reruns 1 --reruns-delay 1 --rerun-show-tracebacks -rR)
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup dev demo test test-fast coverage test-clients test-faults test-cluster-slow check unit oracles engine registry plane kwok dev-cluster fuzz bench messages sbom lock clean
+.PHONY: setup dev demo test test-fast coverage test-clients test-faults test-cluster-slow chaos check unit oracles engine registry plane kwok dev-cluster fuzz bench messages sbom lock clean
 
 setup: .venv/.ready ## what running needs, in .venv
 
@@ -79,6 +79,9 @@ kwok: dev ## the kubelets of a fleet that is not there, for test-cluster-slow, b
 
 test-cluster-slow: dev plane kwok ## kills, outages and quiet times on control planes, and a fleet of 500 pods (a quarter of an hour)
 	$(BIN)/python -m pytest $(AGAIN) -m slow tests/cluster
+
+chaos: dev plane ## processes, disks, networks and Git that fail for CHAOS_SECONDS (300) while commits flow; CHAOS_SEED draws the same again
+	@$(BIN)/python -m tests.chaos
 
 dev-cluster: dev ## a control plane, controller, proxy, three evaluators and the example's repository, until Ctrl-C
 	@$(BIN)/python -m tests.cluster.dev

@@ -7,10 +7,12 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import re
 import selectors
 import socket
 import subprocess
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -47,6 +49,8 @@ class GitServer(ThreadingHTTPServer):
         self.newest_protocol = newest_protocol
         self.redirect_to = ""
         """A base URL that every request is sent on to."""
+        self.mood = ""
+        """`hang` while nobody is answered, `refuse` for 503, `lie` for a commit that is not there."""
         self.paths: list[str] = []
         self.authorizations: list[str | None] = []
         self.command_lines: set[str] = set()
@@ -99,7 +103,11 @@ class _Exchange(BaseHTTPRequestHandler):
         server.paths.append(self.path)
         server.authorizations.append(self.headers.get("Authorization"))
         server.command_lines |= set(command_lines())
-        if server.redirect_to:
+        while server.mood == "hang":
+            time.sleep(0.05)
+        if server.mood == "refuse":
+            self.send_error(503)
+        elif server.redirect_to:
             self.send_response(302)
             self.send_header("Location", server.redirect_to + self.path)
             self.end_headers()
@@ -134,7 +142,13 @@ class _Exchange(BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(content)
+        self.wfile.write(_false(content) if self.server.mood == "lie" else content)
+
+
+def _false(content: bytes) -> bytes:
+    """The same with other commits in a list of references; anything else is cut short."""
+    turned = re.sub(rb"[0-9a-f]{40}(?= (?:HEAD|refs/))", lambda found: found[0][::-1], content)
+    return turned if turned != content else content[: len(content) // 2]
 
 
 def _basic(login: str) -> str:

@@ -8,8 +8,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
+
+from evaluator.loop_lag import NAME, WHAT, LoopLag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -74,6 +76,8 @@ class Metrics(Collector):
             ("type", "result"),
             registry=self.registry,
         )
+        self.lag = LoopLag()
+        self.registry.register(LagMetrics(self.lag))
         self.registry.register(self)
 
     def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
@@ -161,6 +165,19 @@ class Metrics(Collector):
                 evaluators.add_metric((*key, "lagging"), total - served)
                 evaluators.add_metric((*key, "delivered"), delivered or 0)
         return evaluators
+
+
+class LagMetrics(Collector):
+    """How late a process' loop is."""
+
+    def __init__(self, lag: LoopLag) -> None:
+        self._lag = lag
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry at each scrape."""
+        yield HistogramMetricFamily(
+            NAME, WHAT, buckets=list(self._lag.buckets()), sum_value=self._lag.seconds
+        )
 
 
 def _served(resource: Resource) -> int | None:

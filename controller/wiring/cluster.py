@@ -191,7 +191,9 @@ def _dispatcher(
 async def _connected(
     stack: contextlib.AsyncExitStack, settings: ControllerSettings, metrics: Metrics
 ) -> tuple[Cluster, Accounts, ApiServerEvents]:
-    """The client, those that act for objects, and what posts Events."""
+    """The client, those that act for objects, and what posts Events, on a loop that is watched from here on."""
+    metrics.lag.start()
+    stack.callback(metrics.lag.stop)
     cluster = await Cluster.connect(settings.kubeconfig or None, wrote=metrics.wrote)
     stack.push_async_callback(cluster.close)
     events = ApiServerEvents(cluster.api, metrics.registry, wrote=metrics.wrote)

@@ -33,11 +33,13 @@ from controller.runtime import management
 from controller.runtime.clock import now
 from controller.runtime.events import event_of
 from controller.runtime.lasting import forever
+from controller.runtime.metrics import LagMetrics
 from controller.runtime.queue import KeyedQueue
 from evaluator.http.routes import merged
 from evaluator.http.server.limits import MANAGEMENT, Limits
 from evaluator.http.server.listener import Listener
 from evaluator.http.server.tls import TlsFiles
+from evaluator.loop_lag import LoopLag
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -139,6 +141,10 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
         cluster = await Cluster.connect(settings.kubeconfig or None)
         stack.push_async_callback(cluster.close)
         process = _joined(settings, cluster, loop)
+        lag = LoopLag()
+        process.registry.register(LagMetrics(lag))
+        lag.start()
+        stack.callback(lag.stop)
         await stack.enter_async_context(process.events.posting())
         stack.callback(process.proxy.close)
         managed = management.routes(process.readiness, partial(generate_latest, process.registry))

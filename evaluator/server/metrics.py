@@ -12,7 +12,8 @@ from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from evaluator.server.families import counter, text
+from evaluator.loop_lag import NAME, WHAT, LoopLag
+from evaluator.server.families import counter, histogram, text
 from evaluator.server.requests import Requests
 from evaluator.server.rpcs import Durations
 from evaluator.server.state_metrics import StateMetrics
@@ -65,6 +66,7 @@ class Metrics:
         self.state = StateMetrics(store, clock)
         self.requests = Requests(perf_counter)
         self.rpcs = Durations(perf_counter)
+        self.lag = LoopLag()
         self._answers: dict[str, dict[tuple[str, str], Tally]] = {}
         self._errors: dict[tuple[str, str], Tally] = {}
         self.close = store.subscribe(self._forget_removed)
@@ -97,7 +99,12 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         """Everything but the process' own, as families. Also called outside the loop, so it walks copies."""
         parts = (self.requests, self.rpcs, self.state)
-        return chain(self._evaluations(), *(part.families() for part in parts))
+        return chain(self._evaluations(), *(part.families() for part in parts), self._lag())
+
+    def _lag(self) -> Iterator[Metric]:
+        family = histogram(NAME, WHAT, ())
+        family.add_metric((), list(self.lag.buckets()), self.lag.seconds)
+        yield family
 
     def _forget_removed(self, snapshot: Snapshot) -> None:
         flags = snapshot.flag_set.flags

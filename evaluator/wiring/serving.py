@@ -116,7 +116,9 @@ async def serve(
     parts = _parts(given)
     _watch(parts, observed)
     addresses = _addresses(_tables(given, parts), given)
-    closers = (*parts.closers(), observed.metrics.close)
+    lag = observed.metrics.lag
+    lag.start()
+    closers = (*parts.closers(), observed.metrics.close, lag.stop)
     return await start_listeners(addresses, closers, settings.shutdown_seconds, observed.close)
 
 

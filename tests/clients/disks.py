@@ -28,7 +28,7 @@ class SmallDisk:
         self._each = each
 
     def fill(self, process: subprocess.Popen[str]) -> None:
-        (self.folder / "filler").mkdir()
+        (self.folder / "filler").mkdir(exist_ok=True)
         with contextlib.suppress(OSError):
             for number in range(1_000_000):
                 (self.folder / "filler" / str(number)).write_bytes(b"x" * self._each)

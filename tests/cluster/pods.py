@@ -24,7 +24,16 @@ NODE = "node-1"
 class PodProcess:
     """One evaluator and its Pod."""
 
-    def __init__(self, plane: Plane, namespace: str, name: str, source: dict[str, Any], folder: Path) -> None:
+    def __init__(
+        self,
+        plane: Plane,
+        namespace: str,
+        name: str,
+        source: dict[str, Any],
+        folder: Path,
+        *words: str,
+    ) -> None:
+        """`words` are further options of the evaluator's."""
         self.api, self.namespace, self.name = Api(plane), namespace, name
         container = {"name": "evaluator", "image": "flagstaff"}
         made = self.api.ask(
@@ -43,11 +52,18 @@ class PodProcess:
             },
         )
         folder.mkdir(parents=True, exist_ok=True)
-        environ = {
+        self._folder = folder
+        self._words = ("--sources", json.dumps([source]), *words)
+        self._environ = {
             "POD_NAME": name, "POD_NAMESPACE": namespace, "POD_UID": made["metadata"]["uid"], "NODE_NAME": NODE,
+            "TMPDIR": str(folder),
         }  # fmt: skip
-        self.evaluator = Evaluator("--sources", json.dumps([source]), cwd=folder, environ=environ)
+        self.restart()
+
+    def restart(self) -> None:
+        """Start the process, again if it was ended: the container of the same pod."""
         self._ports: dict[str, Any] = {}
+        self.evaluator = Evaluator(*self._words, cwd=self._folder, environ=self._environ)
 
     def port(self, name: str) -> int:
         """Where it listens: grpc, ofrep, management or sync."""

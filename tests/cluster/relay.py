@@ -27,6 +27,10 @@ class Relay:
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
+    def choose(self) -> int:
+        """The port that the next connection leads to."""
+        return self.target
+
     def cut(self) -> None:
         """Break all connections, and let none through."""
         self.open = False
@@ -52,7 +56,7 @@ class Relay:
                     near.close()
                     continue
                 try:
-                    far = socket.create_connection(("127.0.0.1", self.target), 5)
+                    far = socket.create_connection(("127.0.0.1", self.choose()), 5)
                 except OSError:
                     near.close()
                     continue

@@ -1,0 +1,104 @@
+"""How late an event loop does what is due, and which of our code held it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+log = logging.getLogger(__name__)
+
+BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+"""Seconds, of the histogram's buckets."""
+NAME: Final = "flagstaff_loop_lag_seconds"
+WHAT: Final = "How late the event loop ran what was due, looked at ten times a second."
+HELD_SECONDS: Final = 0.25
+"""From there on the place is logged."""
+_EVERY: Final = 0.1
+_LOOK_EVERY: Final = 0.2
+_FRAMES: Final = 3
+_OURS: Final = ("controller.", "evaluator.")
+
+
+class LoopLag:
+    """Of one loop: ten wake-ups a second of its own, and five of a thread that sees it from outside."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS) + 1)
+        """Looks whose lag lay between two bounds."""
+        self.seconds = 0.0
+        """All lags together."""
+        self._due = 0.0
+        self._thread_id = 0
+        self._seen: tuple[float, str] = (0.0, "")
+        """What was due when the loop was found held, and where that was."""
+        self._over = threading.Event()
+        self._watching: asyncio.Task[None] | None = None
+
+    def buckets(self) -> Iterator[tuple[str, float]]:
+        """Prometheus' cumulative buckets."""
+        total = 0
+        for bound, count in zip((*map(str, BOUNDS), "+Inf"), list(self.counts), strict=True):
+            total += count
+            yield bound, float(total)
+
+    def start(self) -> None:
+        """Watch the running loop."""
+        self._watching = asyncio.create_task(self._run())
+
+    def stop(self) -> None:
+        """Watch no more; harmless twice."""
+        if self._watching is not None:
+            self._watching.cancel()
+
+    async def _run(self) -> None:
+        self._thread_id = threading.get_ident()
+        self._due = time.monotonic() + _EVERY
+        threading.Thread(target=self._look, name="loop lag", daemon=True).start()
+        try:
+            while True:
+                await asyncio.sleep(self._due - time.monotonic())
+                self._count(max(0.0, time.monotonic() - self._due))
+        finally:
+            self._over.set()
+
+    def _count(self, late: float) -> None:
+        self.counts[bisect_left(BOUNDS, late)] += 1
+        self.seconds += late
+        if late > HELD_SECONDS:
+            due, place = self._seen
+            where = place if due == self._due else ""
+            log.warning(
+                "the event loop was held for %.2f s %s",
+                late,
+                f"in {where}" if where else "by no code of ours: the machine is busy, or was paused",
+            )
+        self._due = time.monotonic() + _EVERY
+
+    def _look(self) -> None:
+        while not self._over.wait(_LOOK_EVERY):
+            due = self._due
+            if time.monotonic() - due > HELD_SECONDS - _LOOK_EVERY and self._seen[0] != due:
+                frame = sys._current_frames().get(self._thread_id)
+                self._seen = (due, place(frame))
+
+
+def place(frame: FrameType | None) -> str:
+    """The innermost frames of our packages, the calling one last: `evaluator.flags.parse:90 parse, …`; empty
+    where there are none.
+    """
+    found: list[str] = []
+    while frame is not None and len(found) < _FRAMES:
+        module = str(frame.f_globals.get("__name__"))
+        if module.startswith(_OURS) and module != __name__:
+            found.append(f"{module}:{frame.f_lineno} {frame.f_code.co_name}")
+        frame = frame.f_back
+    return ", ".join(found)

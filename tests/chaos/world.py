@@ -1,0 +1,223 @@
+"""A control plane, two controllers, two proxies and three evaluators, each of which can be broken and mended
+alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.chaos.faults import CONTROLLERS, EVALUATORS, GIT, PLANE, PROXIES, TOKENS
+from tests.chaos.judging import Progress
+from tests.chaos.tokens import Tokens
+from tests.clients.disks import Limited, SmallDisk
+from tests.cluster.controllers import ControllerProcess
+from tests.cluster.fleets import following
+from tests.cluster.patience import within
+from tests.cluster.pods import PodProcess
+from tests.cluster.proxies import ProxyProcess
+from tests.cluster.relay import Relay, relay
+from tests.cluster.test_evaluator_end import ENFORCED
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.chaos.faults import Fault
+    from tests.chaos.judging import Violations
+    from tests.clients.disks import Disk
+    from tests.cluster.replica import Replica
+    from tests.cluster.spines import Spine
+
+NAME: Final = "flags"
+_DISK: Final = "size=2m"
+_START_SECONDS: Final = 60.0
+
+
+class Service(Relay):
+    """Leads each connection to one of the proxies, as a Service does that does not know which of them work."""
+
+    def __init__(self, proxies: list[ProxyProcess], chance: random.Random) -> None:
+        self._proxies, self._chance = proxies, chance
+        super().__init__(0)
+
+    def choose(self) -> int:
+        return self._chance.choice(self._proxies).sync
+
+
+class World:
+    """Everything, by the names of `faults`."""
+
+    def __init__(self, spine: Spine, folder: Path, violations: Violations) -> None:
+        self.spine, self._plane, self.folder, self._violations = spine, spine.plane, folder, violations
+        self.replicas: dict[str, Replica] = {}
+        self.pods: dict[str, PodProcess] = {}
+        self.networks: dict[str, Relay] = {}
+        self.disks: dict[str, Disk] = {}
+        self.progress = {name: Progress(time.monotonic) for name in EVALUATORS}
+        self._tokens = Tokens(spine, folder)
+        self.without_disk: list[str] = []
+        """Whose disks are imitated, since none can be mounted."""
+        self.down: set[str] = set()
+        """Who is killed or frozen now, or about to start."""
+
+    def start(self, stack: contextlib.ExitStack, chance: random.Random) -> None:
+        """Start all, each when what it needs is there."""
+        self._tokens.grant()
+        proxies: list[ProxyProcess] = []
+        for name in (*CONTROLLERS, *PROXIES):
+            folder = self.folder / name
+            temporary = folder / "tmp"
+            temporary.mkdir(parents=True)
+            network = self.networks[name] = stack.enter_context(relay(self._plane.port))
+            via = f"https://127.0.0.1:{network.port}"
+            if name in CONTROLLERS:
+                self.disks[name] = self._disk(stack, folder / "data")
+                made: Replica = ControllerProcess(self._plane, folder, name=name, via=via)
+            else:
+                proxies.append(ProxyProcess(self._plane, folder, *ENFORCED, name=name, via=via))
+                made = proxies[-1]
+            made.command = ["env", f"TMPDIR={temporary}", *made.command]
+            self.replicas[name] = stack.enter_context(contextlib.closing(made))
+            made.start()
+        for name in EVALUATORS:
+            service = Service(proxies, chance)
+            self.networks[name] = stack.enter_context(contextlib.closing(service))
+            source = following(f"127.0.0.1:{service.port}", self.spine.name, NAME)
+            source["bearerTokenFile"] = str(self._tokens.file(name))
+            folder = self.folder / name
+            folder.mkdir()
+            self.disks[name] = self._disk(stack, folder / "state")
+            state = ("--state-dir", str(folder / "state" / "kept"))
+            pod = PodProcess(self._plane, self.spine.name, name, source, folder, *state)
+            self.pods[name] = pod
+            stack.callback(lambda it: it.evaluator.stop(signal.SIGKILL), pod)
+            self._tokens.rotate(name)
+
+    def _disk(self, stack: contextlib.ExitStack, folder: Path) -> Disk:
+        folder.mkdir(parents=True)
+        mount = ["mount", "-t", "tmpfs", "-o", _DISK, "none", str(folder)]
+        if subprocess.run(mount, capture_output=True, check=False).returncode:
+            self.without_disk.append(folder.parent.name)
+            return Limited(folder)
+        stack.callback(partial(subprocess.run, ["umount", "--lazy", str(folder)], check=True))
+        return SmallDisk(folder, each=4096)
+
+    def pid(self, name: str) -> int:
+        """Of the process that has the name now."""
+        return self.pods[name].evaluator.process.pid if name in self.pods else self.replicas[name].pid
+
+    def ended(self) -> list[str]:
+        """Who ended without being killed."""
+        gone = [name for name, each in self.replicas.items() if each.ended()]
+        gone += [name for name, each in self.pods.items() if each.evaluator.process.poll() is not None]
+        return [name for name in gone if name not in self.down]
+
+    def said(self, name: str) -> str:
+        """What it logged in this life."""
+        if name in self.pods:
+            return "\n".join(map(str, self.pods[name].evaluator.log))
+        return self.replicas[name].said()
+
+    @contextlib.contextmanager
+    def broken(self, fault: Fault) -> Iterator[None]:
+        """The fault, for as long as the block lasts."""
+        ways: dict[str, Callable[[str], contextlib.AbstractContextManager[None]]] = {
+            "kill": self._killed, "freeze": self._frozen, "fill": self._filled, "cut": self._cut,
+            "expire": self._expired,
+        }  # fmt: skip
+        if fault.target == GIT:
+            self.spine.server.mood = fault.kind
+            yield
+            self.spine.server.mood = ""
+            return
+        with ways[fault.kind](fault.target):
+            yield
+
+    @contextlib.contextmanager
+    def _killed(self, name: str) -> Iterator[None]:
+        if name in PLANE:
+            self._plane.end(name, signal.SIGKILL)
+            yield
+            self._plane.run(name)
+            if name == "kube-apiserver":
+                self._plane.wait_ready()
+            return
+        self.down.add(name)
+        if name in self.pods:
+            self.pods[name].evaluator.stop(signal.SIGKILL)
+            yield
+            # No answer of the life that ended may be judged after this.
+            self.progress[name].killed()
+            self.pods[name].restart()
+            self.pods[name].port("ofrep")
+        else:
+            self.replicas[name].end(signal.SIGKILL)
+            yield
+            self._start(name)
+        self.down.discard(name)
+
+    def _start(self, name: str) -> None:
+        """As a kubelet does: again, where it ends."""
+        until = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                return self.replicas[name].start()
+            except AssertionError as error:
+                code = self.replicas[name].wait() if self.replicas[name].ended() else None
+                self._violations.add(f"{name} did not start, exit code {code}", str(error))
+                self.replicas[name].close()
+                if time.monotonic() > until:
+                    return None
+
+    @contextlib.contextmanager
+    def _frozen(self, name: str) -> Iterator[None]:
+        send: Callable[[signal.Signals], Any]
+        if name in PLANE:
+            send = partial(self._plane.send, name)
+        else:
+            send = self.pods[name].send if name in self.pods else self.replicas[name].send
+        send(signal.SIGSTOP)
+        yield
+        if name in self.progress:
+            self.progress[name].thawed()
+        send(signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def _filled(self, name: str) -> Iterator[None]:
+        process: Any = self.pods[name].evaluator.process if name in self.pods else self.replicas[name]
+        if name in self.progress:
+            self.progress[name].disk(full=True)
+        self.disks[name].fill(process)
+        yield
+        self.disks[name].empty(process)
+        if name in self.progress:
+            self.progress[name].disk(full=False)
+
+    @contextlib.contextmanager
+    def _cut(self, name: str) -> Iterator[None]:
+        self.networks[name].cut()
+        yield
+        self.networks[name].mend()
+
+    @contextlib.contextmanager
+    def _expired(self, name: str) -> Iterator[None]:
+        assert name == TOKENS
+        for each in EVALUATORS:
+            self._tokens.expire(each)
+            self._reconnect(self.networks[each])
+        yield
+        for each in EVALUATORS:
+            # The API server may be away; a kubelet tries again, too.
+            within(partial(self._tokens.rotate, each))
+
+    @staticmethod
+    def _reconnect(network: Relay) -> None:
+        was_open = network.open
+        network.cut()
+        network.open = was_open
