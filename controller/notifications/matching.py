@@ -11,6 +11,7 @@ from controller.api import alert, provider
 from controller.api.alert import EVERY, FlagAlertSpec
 from controller.api.fields import InvalidSpecError, read
 from controller.api.meta import ObjectKey
+from controller.notifications import templates
 from controller.runtime.expressions import Expression, ExpressionError
 
 if TYPE_CHECKING:
@@ -72,6 +73,10 @@ def usable(resource: Resource) -> FlagAlertSpec:
                 compiled(condition)
         except ExpressionError as error:
             raise InvalidSpecError(f"spec.{field}:{error}") from None
+    try:
+        templates.check(spec.template or "")
+    except templates.TemplateError as error:
+        raise InvalidSpecError(f"spec.template:{error}") from None
     return spec
 
 

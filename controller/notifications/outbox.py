@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api import provider
 from controller.api.conditions import READY, TRUE, failure, find
 from controller.api.meta import ObjectKey, Resource, about
-from controller.notifications import messages, over_time
+from controller.notifications import messages, over_time, templates
 from controller.notifications.box import Box, Reported, moment, shortened
 from controller.notifications.choosing import Fact, chooses
 from controller.notifications.grouping import waiting
@@ -262,6 +262,9 @@ class Outbox:
         self._again(box, subject, spec, fact.subject, after)
 
     def _push(self, box: Box, alert: Resource, spec: FlagAlertSpec, message: Message) -> None:
+        if spec.template is not None:
+            words = templates.filled(spec.template, message, alert.namespace)
+            message = message.model_copy(update={"message": words})
         box.push(waiting(message, spec, box.type))
 
     def _chosen(self, alert: Resource, spec: FlagAlertSpec, fact: Fact) -> bool:
