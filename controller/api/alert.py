@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from controller.api.fields import LocalReference, Model, Name
+from controller.api.fields import Duration, LocalReference, Model, Name
 
 KIND: Final = "FlagAlert"
 PLURAL: Final = "flagalerts"
@@ -16,6 +16,10 @@ Expressions = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...], Field(max_length=32)
 ]
 Globs = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=253)], ...], Field(max_length=32)]
+Wait = Annotated[Duration, AfterValidator(lambda seconds: min(seconds, 3_600.0))]
+"""At most an hour; what is longer is read as that."""
+Repeat = Annotated[Duration, AfterValidator(lambda seconds: max(seconds, 60.0))]
+"""At least a minute; what is shorter is read as that."""
 Condition = Annotated[str, Field(min_length=1, max_length=1024)]
 """In CEL."""
 
@@ -41,6 +45,12 @@ class FlagAlertSpec(Model):
     exclusion: Condition | None = None
     flags: Globs = ()
     flag_sets: Globs = ()
+    group_by: tuple[Literal["kind", "name", "reason", "severity", "revision"], ...] = ()
+    group_wait: Wait | None = None
+    repeat_interval: Repeat | None = None
+    lasting: Annotated[Duration | None, Field(alias="for")] = None
+    """Seconds that a failure must last before anybody is told."""
+    template: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     summary: Annotated[str, Field(max_length=255)] | None = None
     suspend: bool = False
 

@@ -58,6 +58,12 @@ class Message(Model):
     state: Literal["failing", "recovered"] | None = None
     """Whether it opens or ends an incident; None: neither."""
     metadata: dict[str, str] = Field(default_factory=dict)
+    group: str | None = None
+    """What it has in common with messages that may become one with it, where the alert asks for that."""
+    after: str | None = None
+    """When it is sent at the earliest, RFC 3339 in UTC."""
+    others: tuple[str, ...] = ()
+    """The beginnings of the keys of messages that became one with it."""
 
 
 class FlagProviderStatus(Model):
@@ -73,4 +79,5 @@ class FlagProviderStatus(Model):
     pending: tuple[Message, ...] = ()
     reported: dict[str, str] = Field(default_factory=dict)
     recent: tuple[str, ...] = ()
+    failing: dict[str, str] = Field(default_factory=dict)
     conditions: tuple[dict[str, Any], ...] = ()

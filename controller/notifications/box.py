@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from pydantic import ValidationError
 
 from controller.api.provider import Message
+from controller.notifications.grouping import KEY, companion, is_in, together
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -19,10 +21,10 @@ MOST_CHARACTERS: Final = 300_000
 MOST_REPORTED: Final = 2_000
 """Objects of which it is remembered what was reported."""
 MOST_RECENT: Final = 50
+_SOON: Final = 0.5
+"""Seconds from one look at what is due to the next, at least."""
 _DIGEST: Final = 19
 """Characters of a digest that tell it from another: `sha256:` and 12 digits."""
-_KEY: Final = 16
-"""Characters of a key that tell it from another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +36,31 @@ class Reported:
     digest: str = ""
     """Shortened; empty where no content was reported."""
 
+    told: str = ""
+    """When the failure was told last, RFC 3339."""
+
     @classmethod
     def of(cls, text: str) -> Self:
         """As `str` writes it."""
-        failures, _, digest = text.partition("|")
-        return cls(tuple(each for each in failures.split(",") if each), digest)
+        failures, digest, told = (*text.split("|", 2), "", "")[:3]
+        return cls(tuple(each for each in failures.split(",") if each), digest, told)
 
     def __str__(self) -> str:
-        return f"{','.join(self.failures)}|{self.digest}"
+        return f"{','.join(self.failures)}|{self.digest}" + (f"|{self.told}" if self.told else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """When a failure is looked at again."""
+
+    at: datetime
+    first: bool
+    """Nobody was told of it yet: it has to last until then."""
+
+
+def moment(time: datetime) -> str:
+    """As a status has it."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def shortened(digest: str) -> str:
@@ -53,6 +72,8 @@ def shortened(digest: str) -> str:
 class Box:
     """The messages of one provider, oldest first."""
 
+    type: str = ""
+    """Of the provider."""
     pending: dict[str, Message] = field(default_factory=dict)
     """By key."""
     reported: dict[str, str] = field(default_factory=dict)
@@ -65,6 +86,8 @@ class Box:
     last_delivery: str | None = None
     tested: str | None = None
     """The last test that was asked for."""
+    due: dict[str, Due] = field(default_factory=dict)
+    """Failures that are looked at again, as `reported` names them."""
     kept: frozenset[str] = frozenset()
     """Keys of messages that the API server has, and which may be sent therefore."""
     _characters: int = 0
@@ -98,6 +121,7 @@ class Box:
             "lastDead": self.last_dead,
             "lastDelivery": self.last_delivery,
             "lastHandledTest": self.tested,
+            "failing": {name: moment(each.at) for name, each in self.due.items() if each.first} or None,
         }
 
     def of_subject(self, subject: str) -> Reported | None:
@@ -111,6 +135,7 @@ class Box:
         """
         self.reported.pop(subject, None)
         if reported is None:
+            self.due.pop(subject, None)
             return
         self.reported[subject] = str(reported)
         if len(self.reported) > MOST_REPORTED:
@@ -121,16 +146,31 @@ class Box:
         """Let the message wait, unless it waits or was delivered already. Where there is no room, the oldest
         goes that neither opens nor ends an incident.
         """
-        if message.key in self.pending or message.key[:_KEY] in self.recent:
+        if message.key[:KEY] in self.recent or any(is_in(message, each) for each in self.pending.values()):
             return
+        group = companion(message, self.pending.values())
+        if group is not None:
+            self._characters -= _size(group)
+            message = together(group, message)
         self._add(message)
         while len(self.pending) > MOST_PENDING or self._characters > MOST_CHARACTERS:
             plain = (key for key, each in self.pending.items() if each.state is None)
             self.drop(next(plain, next(iter(self.pending))), "more messages waited than may")
 
-    def sendable(self) -> Iterator[Message]:
-        """What may be sent now, in its order."""
-        return (each for key, each in self.pending.items() if key in self.kept)
+    def sendable(self, now: datetime | None = None) -> Iterator[Message]:
+        """What may be sent now, in its order; without `now`: what may be sent as soon as its time comes."""
+        until = "" if now is None else moment(now)
+        return (
+            each
+            for key, each in self.pending.items()
+            if key in self.kept and (not until or each.after is None or each.after <= until)
+        )
+
+    def next_look(self, now: datetime) -> float | None:
+        """Seconds until a message is to be sent or a failure looked at; None: nothing waits for its time."""
+        later = [each.after for each in self.pending.values() if each.after and each.after > moment(now)]
+        moments = [*(each.at for each in self.due.values()), *map(datetime.fromisoformat, later)]
+        return max(_SOON, (min(moments) - now).total_seconds()) if moments else None
 
     def keep(self, keys: Collection[str]) -> bool:
         """The API server has the messages of these keys; whether any of them is still to be sent."""
@@ -139,8 +179,8 @@ class Box:
 
     def delivered(self, key: str, moment: str) -> None:
         """The message arrived."""
-        if self._take(key) is not None:
-            self.recent.append(key[:_KEY])
+        if (message := self._take(key)) is not None:
+            self.recent.extend((key[:KEY], *message.others))
         self.last_delivery = moment
 
     def drop(self, key: str, why: str) -> None:

@@ -116,7 +116,7 @@ class Deliverer:
         route, box = self._routes.get(key), self.outbox.box(key)
         if route is None or box is None or (route.task is not None and not route.task.done()):
             return
-        if next(box.sendable(), None) is not None:
+        if next(box.sendable(self.now()), None) is not None:
             route.task = asyncio.create_task(self._deliver(key, route, box))
 
     async def run(self) -> None:
@@ -161,7 +161,7 @@ class Deliverer:
             log.warning("what was delivered is not written: %s", setback.message, extra=about(key))
 
     async def _deliver(self, key: ObjectKey, route: _Route, box: Box) -> None:
-        while (message := next(box.sendable(), None)) is not None and not self._is_quiet(key):
+        while (message := next(box.sendable(self.now()), None)) is not None and not self._is_quiet(key):
             await asyncio.sleep(route.pace.wait(self.clock()))
             route.sending = True
             try:
@@ -204,7 +204,7 @@ class Deliverer:
             box.delivered(message.key, now.strftime("%Y-%m-%dT%H:%M:%SZ"))
             route.last = Condition(DELIVERED, TRUE, "Succeeded", "the last message was delivered")
         route.failures = 0
-        self.outbox.wake(key, WRITE_LATER if next(box.sendable(), None) is not None else 0.0)
+        self.outbox.wake(key, WRITE_LATER if next(box.sendable(now), None) is not None else 0.0)
         return 0.0
 
     def _note(self, key: ObjectKey, route: _Route, condition: Condition) -> None:

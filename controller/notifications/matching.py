@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
-from controller.api import alert
+from controller.api import alert, provider
 from controller.api.alert import EVERY, FlagAlertSpec
 from controller.api.fields import InvalidSpecError, read
+from controller.api.meta import ObjectKey
+from controller.notifications import templates
 from controller.runtime.expressions import Expression, ExpressionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.meta import Resource
     from controller.runtime.cache import Cache
 
 _VARIABLES: Final = frozenset({"event"})
@@ -23,7 +25,7 @@ _MEMORY: Final = 1 << 20
 """Bytes that RE2 may use for one expression."""
 
 
-def alerts_of(cache: Cache, namespace: str, provider: str) -> dict[str, tuple[Resource, FlagAlertSpec]]:
+def alerts_of(cache: Cache, namespace: str, name: str) -> dict[str, tuple[Resource, FlagAlertSpec]]:
     """By name: the alerts of a provider that can be used now."""
     found = {}
     for each in cache.of_kind(alert.KIND, namespace):
@@ -32,9 +34,23 @@ def alerts_of(cache: Cache, namespace: str, provider: str) -> dict[str, tuple[Re
         except InvalidSpecError:
             # Its own status says so.
             continue
-        if provider in spec.providers and not each.suspended and not each.deleting:
+        if name in spec.providers and not each.suspended and not each.deleting:
             found[each.name] = (each, spec)
     return found
+
+
+def providers_of(cache: Cache, key: ObjectKey, labels: Mapping[str, str]) -> set[ObjectKey]:
+    """Those of which an alert says that they are to be notified of an object; none that is suspended."""
+    found = set()
+    for each in cache.of_kind(alert.KIND, key.namespace):
+        try:
+            spec = usable(each)
+        except InvalidSpecError:
+            continue
+        if concerns(spec, key, labels):
+            found |= {ObjectKey(provider.KIND, key.namespace, name) for name in spec.providers}
+    there = {named: cache.get(named) for named in found}
+    return {named for named, each in there.items() if each is not None and not each.suspended}
 
 
 def usable(resource: Resource) -> FlagAlertSpec:
@@ -57,6 +73,10 @@ def usable(resource: Resource) -> FlagAlertSpec:
                 compiled(condition)
         except ExpressionError as error:
             raise InvalidSpecError(f"spec.{field}:{error}") from None
+    try:
+        templates.check(spec.template or "")
+    except templates.TemplateError as error:
+        raise InvalidSpecError(f"spec.template:{error}") from None
     return spec
 
 

@@ -12,14 +12,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from controller.api import alert, provider
+from controller.api import provider
 from controller.api.conditions import READY, TRUE, failure, find
-from controller.api.fields import InvalidSpecError
 from controller.api.meta import ObjectKey, Resource, about
-from controller.notifications import messages
-from controller.notifications.box import Box, Reported, shortened
+from controller.notifications import messages, over_time, templates
+from controller.notifications.box import Box, Reported, moment, shortened
 from controller.notifications.choosing import Fact, chooses
-from controller.notifications.matching import alerts_of, concerns, usable
+from controller.notifications.grouping import waiting
+from controller.notifications.matching import alerts_of, concerns, providers_of
 from controller.runtime.events import Severity, content
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.alert import FlagAlertSpec
+    from controller.api.provider import Message
     from controller.runtime.cache import Cache, Change
     from controller.runtime.events import Event
 
@@ -84,7 +85,7 @@ class Outbox:
     def _accept(self, event: Event) -> None:
         if self._slots is None:
             return
-        for key in self._providers_of(event.object):
+        for key in providers_of(self._objects, event.object, self._labels(event.object)):
             slot = self._slots.setdefault(key, _Slot())
             if slot.box is None:
                 slot.early.append(event)
@@ -104,6 +105,8 @@ class Outbox:
     def open(self, key: ObjectKey, status: Mapping[str, object]) -> Box:
         """The provider's box, as `status`, the newest there is, keeps it. What came early is in it."""
         box = Box.of(status)
+        if (known := self._objects.get(key)) is not None:
+            box.type = str(known.spec.get("type"))
         slot = _Slot() if self._slots is None else self._slots.setdefault(key, _Slot())
         slot.box = box
         while slot.early:
@@ -142,6 +145,23 @@ class Outbox:
                     if concerns(spec, thing.key, thing.labels):
                         self._compare(slot.box, each, spec, thing)
 
+    def look(self, resource: Resource) -> None:
+        """Tell of failures of which it is time: they lasted as long as they must, or are told of again."""
+        slot = (self._slots or {}).get(resource.key)
+        if slot is None or slot.box is None:
+            return
+        slot.box.type = str(resource.spec.get("type"))
+        if not self.settled:
+            return
+        now, found = self._now(), alerts_of(self._objects, resource.namespace, resource.name)
+        for subject in [name for name, each in slot.box.due.items() if each.at <= now]:
+            name, kind, called = subject.split("/", 2)
+            thing = self._objects.get(ObjectKey(kind, resource.namespace, called))
+            if name not in found or thing is None or not failure(thing.status):
+                del slot.box.due[subject]
+            else:
+                self._fails(slot.box, *found[name], thing)
+
     def changed(self, change: Change) -> tuple[()]:
         """Take note of a change of any object. Wakes nobody by itself."""
         if self._slots is None:
@@ -178,21 +198,8 @@ class Outbox:
                     self._gone(box, each, spec, before)
                 elif reported.failures:
                     self._recovered(box, each, spec, after)
+                box.due.pop(_subject(each, before.key), None)
                 self.wake(key, 0.0)
-
-    def _providers_of(self, key: ObjectKey) -> set[ObjectKey]:
-        """Those of which an alert says that they are to be notified of an object; none that is suspended."""
-        found = set()
-        labels = self._labels(key)
-        for each in self._objects.of_kind(alert.KIND, key.namespace):
-            try:
-                spec = usable(each)
-            except InvalidSpecError:
-                continue
-            if concerns(spec, key, labels):
-                found |= {ObjectKey(provider.KIND, key.namespace, name) for name in spec.providers}
-        there = {named: self._objects.get(named) for named in found}
-        return {named for named, each in there.items() if each is not None and not each.suspended}
 
     def _labels(self, key: ObjectKey) -> Mapping[str, str]:
         found = self._objects.get(key)
@@ -210,15 +217,14 @@ class Outbox:
         reported, (_, digest) = box.of_subject(subject), content(thing.status)
         failing = failure(thing.status)
         if failing:
-            if reported is None or failing not in reported.failures:
-                self._failed(box, alert, spec, thing)
+            self._fails(box, alert, spec, thing)
         elif reported is not None and reported.failures:
             if _works(thing):
                 self._recovered(box, alert, spec, thing)
         elif reported is not None and reported.digest and digest and shortened(digest) != reported.digest:
             message = messages.of_state(thing, alert, spec, digest, self._now())
             if self._chosen(alert, spec, Fact(message, False, thing)):
-                box.push(message)
+                self._push(box, alert, spec, message)
             box.remember(subject, Reported((), shortened(digest)))
         elif reported is None and digest:
             # Of what was there before the alert there is no news.
@@ -231,21 +237,35 @@ class Outbox:
         message = messages.of_event(event, alert, spec)
         if event.reason == messages.RECOVERED:
             # Whoever was notified of the failure is notified of its end, whatever else they want to know.
+            box.due.pop(subject, None)
             if reported.failures:
-                box.push(message.model_copy(update={"state": "recovered"}))
+                self._push(box, alert, spec, message.model_copy(update={"state": "recovered"}))
                 box.remember(subject, Reported((), shortened(event.digest) or reported.digest))
             return
-        warning, failures = event.severity is Severity.WARNING, reported.failures
+        warning, failures, told = event.severity is Severity.WARNING, reported.failures, reported.told
         fact = Fact(message, warning, self._objects.get(event.object), event.flags)
         if self._chosen(alert, spec, fact):
             if warning and event.reason == event.failure:
                 if event.failure in failures:
                     return
+                due = over_time.due(spec, fact.subject, reported, event.time)
+                if due is not None and due.first and due.at > event.time:
+                    box.remember(subject, Reported(failures, shortened(event.digest) or reported.digest))
+                    box.due[subject] = due
+                    return
                 message = message.model_copy(update={"state": "failing"})
-                failures = (*failures, event.failure)
-            box.push(message)
+                failures, told = (*failures, event.failure), moment(event.time)
+            self._push(box, alert, spec, message)
         # What is not wanted now is not wanted by the next leader either.
-        box.remember(subject, Reported(failures, shortened(event.digest) or reported.digest))
+        after = Reported(failures, shortened(event.digest) or reported.digest, told)
+        box.remember(subject, after)
+        self._again(box, subject, spec, fact.subject, after)
+
+    def _push(self, box: Box, alert: Resource, spec: FlagAlertSpec, message: Message) -> None:
+        if spec.template is not None:
+            words = templates.filled(spec.template, message, alert.namespace)
+            message = message.model_copy(update={"message": words})
+        box.push(waiting(message, spec, box.type))
 
     def _chosen(self, alert: Resource, spec: FlagAlertSpec, fact: Fact) -> bool:
         return chooses(spec, fact, lambda why: self._complain(alert, why))
@@ -262,22 +282,44 @@ class Outbox:
         generation, why = self._complaints.get(alert.uid, (alert.generation, ""))
         return why if generation == alert.generation else ""
 
-    def _failed(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
-        subject, reason = _subject(alert, thing.key), failure(thing.status)
-        ready = find(thing.status.get("conditions") or (), READY) or {}
-        since = str(ready.get("lastTransitionTime"))
-        message = messages.of_state(thing, alert, spec, f"{reason} {since}", self._now())
-        if not self._chosen(alert, spec, Fact(message, True, thing)):
-            return
+    def _fails(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
+        """Tell of an object that fails, if it has done so for long enough, and again if it is time."""
+        subject, reason, now = _subject(alert, thing.key), failure(thing.status), self._now()
         reported = box.of_subject(subject) or Reported()
-        box.push(message.model_copy(update={"severity": "error", "state": "failing"}))
-        box.remember(subject, Reported((*reported.failures, reason), reported.digest))
+        again = reason in reported.failures
+        due = over_time.due(spec, thing, reported if again else Reported(), now)
+        if due is not None and due.at > now:
+            box.due[subject] = due
+            return
+        if again and due is None:
+            return
+        state = f"{reason} {over_time.since(thing, now)}" + (f" after {reported.told}" if again else "")
+        message = messages.of_state(thing, alert, spec, state, now)
+        if not self._chosen(alert, spec, Fact(message, True, thing)):
+            box.due.pop(subject, None)
+            return
+        self._push(box, alert, spec, message.model_copy(update={"severity": "error", "state": "failing"}))
+        failures = reported.failures if again else (*reported.failures, reason)
+        after = Reported(failures, reported.digest, moment(now))
+        box.remember(subject, after)
+        self._again(box, subject, spec, thing, after)
+
+    def _again(
+        self, box: Box, subject: str, spec: FlagAlertSpec, thing: Resource | None, now: Reported
+    ) -> None:
+        """Look once more at what is told of again while it fails."""
+        if now.failures:
+            box.due.pop(subject, None)
+            if (due := over_time.due(spec, thing, now, self._now())) is not None:
+                box.due[subject] = due
 
     def _recovered(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
         subject = _subject(alert, thing.key)
+        box.due.pop(subject, None)
         reported = box.of_subject(subject) or Reported()
         message = messages.of_state(thing, alert, spec, f"{thing.resource_version} works", self._now())
-        box.push(message.model_copy(update={"state": "recovered", "reason": messages.RECOVERED}))
+        told = message.model_copy(update={"state": "recovered", "reason": messages.RECOVERED})
+        self._push(box, alert, spec, told)
         box.remember(subject, Reported((), shortened(content(thing.status)[1]) or reported.digest))
 
     def _gone(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
@@ -287,7 +329,7 @@ class Outbox:
         if reported.failures:
             message = messages.of_state(thing, alert, spec, f"{thing.resource_version} gone", self._now())
             update = {"state": "recovered", "reason": "Deleted", "message": "it was deleted while it failed"}
-            box.push(message.model_copy(update=update))
+            self._push(box, alert, spec, message.model_copy(update=update))
         box.remember(subject, None)
 
 

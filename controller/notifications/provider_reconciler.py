@@ -54,18 +54,22 @@ class FlagProviderReconciler:
         if box is None:
             box = self.outbox.open(resource.key, await self.newest(resource.key))
         self.outbox.compare(resource)
+        self.outbox.look(resource)
         _test(box, resource, now)
         try:
             target = await self._target(resource)
         except Setback as setback:
             if not isinstance(setback, Failed):
                 self.deliverer.shut(resource.key)
-            return Result.of(setback, status=box.status(), details=self._last(resource))
+            return Result.of(
+                setback, status=box.status(), details=self._last(resource), next_look=box.next_look(now)
+            )
         self.deliverer.use(resource.key, target)
         return Result(
             Done(f"alerts are sent by {target.spec.type}"),
             status=box.status(),
             details=self._last(resource),
+            next_look=box.next_look(now),
         )
 
     def forget(self, key: ObjectKey) -> None:

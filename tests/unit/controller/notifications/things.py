@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.meta import ObjectKey, Resource
@@ -76,7 +76,10 @@ class Desk:
     def __init__(self, *objects: Resource, kept: Mapping[str, Any] | None = None) -> None:
         self.objects = Cache()
         self.woken: list[tuple[ObjectKey, float]] = []
-        self.outbox = Outbox(self.objects, lambda: NOW, lambda key, delay: self.woken.append((key, delay)))
+        self.now = NOW
+        self.outbox = Outbox(
+            self.objects, lambda: self.now, lambda key, delay: self.woken.append((key, delay))
+        )
         self.objects.on_change = self._changed
         self.provider = thing("FlagProvider", "chat", {"type": "generic"})
         for each in (self.provider, *objects):
@@ -96,6 +99,17 @@ class Desk:
     def waiting(self) -> list[str]:
         return [each.reason for each in self.box.pending.values()]
 
+    def later(self, **passed: float) -> list[str]:
+        """Reasons of all that waits after so much time, and another look."""
+        self.now += timedelta(**passed)
+        self.outbox.settled = True
+        self.outbox.look(self.provider)
+        return self.waiting()
+
+    def learn(self, name: str, found: Mapping[str, Any]) -> None:
+        """The status of a flag set is known from now on."""
+        self.objects.learn(thing("FlagSet", name, status=found, resource_version=str(self.now)))
+
     def compare(self) -> list[str]:
         """Reasons of all that waits once the objects were compared."""
         self.outbox.settled = True
@@ -105,4 +119,6 @@ class Desk:
     def restart(self) -> Desk:
         """Another leader over the same objects, with what this one's status kept."""
         kept = {name: value for name, value in self.box.status().items() if value is not None}
-        return Desk(*(each for each in self.objects if each.key != CHAT), kept=kept)
+        again = Desk(*(each for each in self.objects if each.key != CHAT), kept=kept)
+        again.now = self.now
+        return again

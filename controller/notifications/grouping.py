@@ -1,0 +1,87 @@
+"""Several messages of one alert as one, where the alert asks to wait for more of a group. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from controller.api.provenance import CHANGES
+from evaluator.flags.model import REVISION_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from controller.api.alert import FlagAlertSpec
+    from controller.api.provider import Message
+
+KEY: Final = 16
+"""Characters of a key that tell it from another."""
+INCIDENTS: Final = frozenset({"pagerduty", "opsgenie", "alertmanager"})
+"""Types of providers that know an incident by its object: each of these is told by itself."""
+_LINES: Final = 20
+_LINE: Final = 300
+_CHANGES: Final = 4_000
+"""Characters."""
+
+
+def waiting(message: Message, spec: FlagAlertSpec, type_: str) -> Message:
+    """The message as it is to wait in the box of a provider of this type."""
+    if spec.group_wait is None or (type_ in INCIDENTS and message.state is not None):
+        return message
+    given = {
+        "kind": message.kind,
+        "name": message.name,
+        "reason": message.reason,
+        "severity": message.severity,
+        "revision": message.metadata.get(REVISION_KEY, ""),
+    }
+    group = "/".join((message.state or "", *(given[each] for each in spec.group_by)))
+    after = datetime.fromisoformat(message.time) + timedelta(seconds=spec.group_wait)
+    return message.model_copy(update={"group": group, "after": after.strftime("%Y-%m-%dT%H:%M:%SZ")})
+
+
+def is_in(message: Message, group: Message) -> bool:
+    """Whether it was taken into a group that waits."""
+    return message.key == group.key or message.key[:KEY] in group.others
+
+
+def companion(message: Message, pending: Iterable[Message]) -> Message | None:
+    """What waits and is to take the message in; none where it would overtake one of its object."""
+    if message.group is None:
+        return None
+    found = None
+    for each in pending:
+        if (
+            (each.alert, each.group) == (message.alert, message.group)
+            and each.after is not None
+            and each.after > message.time
+        ):
+            found = each
+        elif (each.alert, each.kind, each.name) == (message.alert, message.kind, message.name):
+            found = None
+    return found
+
+
+def together(group: Message, message: Message) -> Message:
+    """Both as one, which keeps the key, the object and the moment of the first."""
+    count = len(group.others) + 1
+    lines = group.message if group.others else _line(group)
+    if count < _LINES:
+        lines = f"{lines}\n{_line(message)}"
+    else:
+        lines = "\n".join((*lines.split("\n")[: _LINES - 1], f"… and {count + 2 - _LINES} more"))
+    changes = "\n".join(text for each in (group, message) if (text := each.metadata.get(CHANGES)))
+    metadata = message.metadata | group.metadata | ({CHANGES: changes[:_CHANGES]} if changes else {})
+    return group.model_copy(
+        update={
+            "message": lines,
+            "metadata": metadata,
+            "others": (*group.others, message.key[:KEY]),
+            "severity": "error" if "error" in {group.severity, message.severity} else "info",
+        }
+    )
+
+
+def _line(message: Message) -> str:
+    words = message.message.replace("\n", " ")
+    return f"{message.kind}/{message.name}: {words}"[:_LINE]

@@ -1,0 +1,176 @@
+"""Failures that must last before anybody is told, that are told again, and messages that become one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.api.alert import FlagAlertSpec
+from controller.api.meta import ObjectKey
+from controller.notifications.box import Box
+from controller.notifications.grouping import waiting
+from tests.unit.controller.notifications.things import (
+    CHAT,
+    NOW,
+    Desk,
+    alert,
+    event,
+    failed,
+    message,
+    status,
+    thing,
+)
+
+if TYPE_CHECKING:
+    from controller.api.provider import Message
+
+
+def failing(reason: str = "BuildFailed") -> dict[str, Any]:
+    """A status that fails from now on."""
+    found = status(reason)
+    found["conditions"][0]["lastTransitionTime"] = "2026-01-02T03:04:05Z"
+    return found
+
+
+def test_a_failure_that_lasts_is_told_once_it_lasted() -> None:
+    desk = Desk(alert(**{"for": "5m"}))
+    assert desk.accept(failed()) == []
+    desk.learn("flags", failing())
+    assert desk.box.status()["failing"] == {"all/FlagSet/flags": "2026-01-02T03:09:05Z"}
+    assert desk.box.next_look(NOW) == 300
+    assert desk.later(minutes=4) == []
+    assert desk.later(minutes=1) == ["BuildFailed"]
+    assert desk.box.status()["failing"] is None
+    assert desk.later(hours=9) == ["BuildFailed"]
+    assert desk.accept(event("Recovered")) == ["BuildFailed", "Recovered"]
+
+
+def test_a_failure_that_does_not_last_is_not_told_and_neither_is_its_end() -> None:
+    desk = Desk(alert(**{"for": "5m"}))
+    desk.accept(failed())
+    desk.learn("flags", failing())
+    assert desk.accept(event("Recovered")) == []
+    desk.learn("flags", status())
+    assert desk.later(minutes=10) == []
+    assert desk.box.next_look(desk.now) is None
+
+
+def test_other_words_about_what_fails_do_not_end_the_wait() -> None:
+    desk = Desk(alert(**{"for": "5m"}))
+    desk.accept(failed())
+    desk.learn("flags", failing())
+    assert desk.accept(event("DriftCorrected", warning=True)) == ["DriftCorrected"]
+    assert desk.later(minutes=5) == ["DriftCorrected", "BuildFailed"]
+
+
+def test_what_must_last_goes_on_lasting_over_a_restart() -> None:
+    desk = Desk(alert(**{"for": "5m"}))
+    desk.accept(failed())
+    desk.learn("flags", failing())
+    again = desk.restart()
+    assert again.compare() == []
+    assert again.later(minutes=4) == []
+    assert again.later(minutes=2) == ["BuildFailed"]
+    third = again.restart()
+    third.learn("flags", status())
+    assert third.compare() == ["BuildFailed", "Recovered"]
+
+
+def test_a_failure_that_goes_on_is_told_again_and_with_a_key_that_a_kill_does_not_change() -> None:
+    desk = Desk(alert(repeatInterval="1h"))
+    assert desk.accept(failed()) == ["BuildFailed"]
+    desk.learn("flags", failing())
+    assert desk.later(minutes=59) == ["BuildFailed"]
+    killed = desk.restart()
+    killed.compare()
+    assert desk.later(minutes=1) == killed.later(minutes=1) == ["BuildFailed"] * 2
+    assert list(desk.box.pending) == list(killed.box.pending)
+    assert {each.state for each in desk.box.pending.values()} == {"failing"}
+    assert desk.later(minutes=61) == ["BuildFailed"] * 3
+    desk.accept(event("Recovered"))
+    desk.learn("flags", status())
+    assert desk.later(hours=3) == [*["BuildFailed"] * 3, "Recovered"]
+
+
+def test_without_a_repeat_interval_a_failure_is_told_once() -> None:
+    desk = Desk(alert())
+    desk.accept(failed())
+    desk.learn("flags", failing())
+    assert desk.later(hours=20) == ["BuildFailed"]
+    assert desk.box.next_look(desk.now) is None
+
+
+def test_messages_that_come_within_the_wait_are_one() -> None:
+    desk = Desk(alert(groupWait="30s", groupBy=["reason"]))
+    several = [event("Applied", f"change {number}", name=f"set-{number}") for number in range(3)]
+    assert desk.accept(*several, event("DriftCorrected", warning=True)) == ["Applied", "DriftCorrected"]
+    assert desk.accept(*several) == ["Applied", "DriftCorrected"]
+    told = next(iter(desk.box.pending.values()))
+    assert told.message.split("\n") == [f"FlagSet/set-{number}: change {number}" for number in range(3)]
+    assert len(told.others) == 2
+    desk.box.keep(set(desk.box.pending))
+    assert list(desk.box.sendable(NOW)) == []
+    assert desk.box.next_look(NOW) == 30
+    desk.later(seconds=30)
+    assert [each.reason for each in desk.box.sendable(desk.now)] == ["Applied", "DriftCorrected"]
+
+
+def test_what_became_one_is_not_told_again_after_it_arrived_and_a_kill() -> None:
+    desk = Desk(alert(groupWait="30s"))
+    both = event("Applied", "one"), event("Applied", "two")
+    desk.accept(*both)
+    (key,) = desk.box.pending
+    assert list(desk.restart().box.pending.values()) == list(desk.box.pending.values())
+    desk.box.delivered(key, "2026-01-02T03:04:35Z")
+    assert desk.restart().accept(*both) == []
+
+
+def test_what_comes_after_the_wait_is_another_message() -> None:
+    desk = Desk(alert(groupWait="30s"))
+    desk.accept(event("Applied", "one"))
+    late = replace(event("Applied", "two"), time=NOW.replace(minute=5))
+    assert desk.accept(late) == ["Applied", "Applied"]
+
+
+def test_no_message_overtakes_another_of_its_object() -> None:
+    desk = Desk(alert(groupWait="30s", groupBy=["reason"]))
+    desk.accept(event("Applied", "one"), failed(), event("Applied", "two"))
+    assert [each.message for each in desk.box.pending.values()] == ["one", "words", "two"]
+
+
+@pytest.mark.parametrize(("type_", "count"), [("slack", 1), ("pagerduty", 2)])
+def test_who_knows_incidents_is_told_of_each_object(type_: str, count: int) -> None:
+    desk = Desk(alert(groupWait="30s"))
+    desk.objects.learn(replace(desk.provider, spec={"type": type_}, resource_version="9"))
+    desk.box = desk.outbox.open(CHAT, {})
+    one, other = failed(), replace(failed(), object=ObjectKey("FlagSet", "shop", "others"), key="f" * 64)
+    desk.accept(one, other)
+    assert len(desk.box.pending) == count
+
+
+def test_a_group_of_many_names_some_and_counts_the_rest() -> None:
+    spec = FlagAlertSpec.model_validate({**alert().spec, "groupWait": "1m"})
+    box = Box()
+    for number in range(70):
+        box.push(waiting(message(f"{number:064}"[::-1], message=f"m{number}"), spec, "generic"))
+    told: Message = next(iter(box.pending.values()))
+    assert len(box.pending) == 1
+    lines = told.message.split("\n")
+    assert (len(lines), lines[-1]) == (20, "… and 51 more")
+
+
+def test_a_wait_is_bounded() -> None:
+    spec = {**alert().spec, "groupWait": "9h", "repeatInterval": "1s"}
+    found = FlagAlertSpec.model_validate(spec)
+    assert (found.group_wait, found.repeat_interval) == (3_600, 60)
+
+
+def test_what_is_gone_is_not_waited_for() -> None:
+    desk = Desk(alert(**{"for": "5m"}))
+    desk.accept(failed())
+    desk.learn("flags", failing())
+    desk.objects.forget(thing("FlagSet", "flags").key)
+    assert desk.later(minutes=6) == []
+    assert desk.box.status()["failing"] is None
