@@ -5,7 +5,7 @@ does not say stays. Pure.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
 from controller.injection.options import Refused
@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from controller.api.featureflagsource import SourceSpec
+
+
+class _WithVariables(Protocol):
+    @property
+    def env_vars(self) -> tuple[dict[str, Any], ...]: ...
+
 
 NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 NOTHING: Final = FeatureFlagSourceSpec.model_construct(sources=())
@@ -54,7 +60,7 @@ def _joined(name: str, before: Any, value: Any) -> Any:
     return {**before, **value} if isinstance(value, dict) else value
 
 
-def operators_variables(specs: Iterable[FeatureFlagSourceSpec]) -> tuple[dict[str, Any], ...]:
+def operators_variables(specs: Iterable[_WithVariables]) -> tuple[dict[str, Any], ...]:
     """All variables in the order that OpenFeature Operator leaves them in: each merge keeps the last of a
     name, and turns the list round.
     """

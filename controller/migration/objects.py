@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import configuration, featureflagsource
+from controller.api import configuration, featureflagsource, inprocess
 from controller.api.fields import InvalidSpecError
+from controller.api.inprocess import InProcessConfigurationSpec
 from controller.api.meta import Resource
 from controller.injection.options import FlagSetFound, Refused
 from controller.injection.workloads import TEMPLATES
@@ -26,8 +27,6 @@ _CONTENT: Final = frozenset({"flagSpec", "featureFlagSpec"})
 _UNSUPPORTED: Final = {
     "Flagd": "no standalone evaluator is made of it; write a Deployment of our image, with the arguments "
     "that flagstaff inject prints",
-    "InProcessConfiguration": "pods that name it alone are refused; name the flag set by "
-    "flagstaff.dev/flagset, and set FLAGD_RESOLVER to in-process in the application's container",
     "FlagSourceConfiguration": "is of OpenFeature Operator before 0.5; write a FeatureFlagSource",
 }
 _BROKEN: Final = {
@@ -65,6 +64,8 @@ def subject(body: Any, namespace: str, options: Options, known: Known) -> Subjec
         return None
     elif kind == featureflagsource.KIND:
         found = [*sources.featureflagsource(spec, where, compat=options.compat)]
+    elif kind == inprocess.KIND:
+        found = [*_in_process(spec)]
     elif kind in _FLAGS:
         found = [*_flags(body, spec)]
     elif kind in _UNSUPPORTED:
@@ -72,6 +73,19 @@ def subject(body: Any, namespace: str, options: Options, known: Known) -> Subjec
     else:
         return None
     return Subject(kind, where, str(meta.get("name", "")), tuple(found))
+
+
+def _in_process(spec: Mapping[str, Any]) -> Iterator[Finding]:
+    known = {field.alias for field in InProcessConfigurationSpec.model_fields.values()}
+    for name in spec:
+        fate = Fate.KEPT if name in known else Fate.IGNORED
+        yield Finding(fate, ("spec", name))
+    if spec.get("host") in {None, "", "localhost"} and not spec.get("offlineFlagSourcePath"):
+        yield Finding(
+            Fate.CHANGED if spec.get("selector") else Fate.REFUSED, ("spec",),
+            "our proxy is asked, for the flag set that selector names",
+            "localhost is asked, where nobody listens unless the pod brings a server of its own",
+        )  # fmt: skip
 
 
 def _flags(body: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[Finding]:
@@ -114,15 +128,14 @@ class Given:
     def __init__(self, bodies: Sequence[Any], namespace: str, *, whole: bool) -> None:
         """`whole`: whether these are all objects of a cluster, so that a flag set may be missing."""
         self._whole = whole
-        self._sources: dict[tuple[str, str], Any] = {}
+        self._specs: dict[tuple[str, str, str], Any] = {}
         self._flags: set[tuple[str, str]] = set()
         for each in bodies:
             meta = each.get("metadata") if isinstance(each, dict) else None
             if isinstance(meta, dict):
                 key = str(meta.get("namespace") or namespace), str(meta.get("name"))
-                if each.get("kind") == featureflagsource.KIND:
-                    self._sources[key] = each.get("spec")
-                elif each.get("kind") in {*_FLAGS, "FlagSet"}:
+                self._specs[str(each.get("kind")), *key] = each.get("spec")
+                if each.get("kind") in {*_FLAGS, "FlagSet"}:
                     self._flags.add(key)
 
     def flag_set(self, namespace: str, name: str) -> FlagSetFound:
@@ -135,8 +148,15 @@ class Given:
 
     def source(self, namespace: str, name: str) -> Mapping[str, Any]:
         """One of the objects."""
-        found = self._sources.get((namespace, name))
+        return self._spec(featureflagsource.KIND, namespace, name)
+
+    def in_process(self, namespace: str, name: str) -> Mapping[str, Any]:
+        """One of the objects."""
+        return self._spec(inprocess.KIND, namespace, name)
+
+    def _spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
+        found = self._specs.get((kind, namespace, name))
         if not isinstance(found, dict):
             where = "is not there" if self._whole else "is not among the manifests; add its file with -f"
-            raise Refused(f"FeatureFlagSource {namespace}/{name}: {where}")
+            raise Refused(f"{kind} {namespace}/{name}: {where}")
         return found

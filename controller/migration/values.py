@@ -53,7 +53,7 @@ _TABLE: Final[Mapping[str, tuple[Fate, str]]] = {
     "annotations": (Fate.CHANGED, "the manifests in deploy/"),
     "namespace": (Fate.CHANGED, "the manifests in deploy/"),
     "defaultNamespace": (Fate.CHANGED, "the manifests in deploy/"),
-    "inProcessConfiguration": (Fate.CHANGED, "variables of the application's containers"),
+    "inProcessConfiguration": (Fate.CHANGED, "in InProcessConfigurations: the field of this name"),
     "flagdConfiguration": (Fate.IGNORED, "the kind Flagd is not read"),
 }  # fmt: skip
 _OPTIONS: Final = {
