@@ -6,7 +6,7 @@ import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import configuration, featureflagsource, flagset
+from controller.api import configuration, featureflagsource, flagset, inprocess
 from controller.api.meta import ObjectKey
 from controller.injection import names
 from controller.injection.options import FlagSetFound, Refused
@@ -40,10 +40,16 @@ class KnownObjects:
 
     def source(self, namespace: str, name: str) -> Mapping[str, Any]:
         """As Known has it."""
-        kind = featureflagsource.KIND
+        return self._spec(featureflagsource.KIND, names.SOURCES, namespace, name)
+
+    def in_process(self, namespace: str, name: str) -> Mapping[str, Any]:
+        """As Known has it."""
+        return self._spec(inprocess.KIND, names.IN_PROCESS, namespace, name)
+
+    def _spec(self, kind: str, annotation: str, namespace: str, name: str) -> Mapping[str, Any]:
         found = self.objects.get(ObjectKey(kind, namespace, name))
         if found is None:
-            raise self._missing(names.SOURCES, kind, (kind,), namespace, name)
+            raise self._missing(annotation, kind, (kind,), namespace, name)
         return found.spec
 
     def _missing(

@@ -12,6 +12,7 @@ from controller.api import (
     flagset,
     flagsource,
     grant,
+    inprocess,
     provider,
     receipt,
     receiver,
@@ -61,6 +62,7 @@ FEATURE_FLAG: Final = ResourceType(
 FEATURE_FLAG_SOURCE: Final = ResourceType(
     configuration.API_VERSION, featureflagsource.KIND, featureflagsource.PLURAL
 )
+IN_PROCESS_CONFIGURATION: Final = ResourceType(configuration.API_VERSION, inprocess.KIND, inprocess.PLURAL)
 SECRET: Final = ResourceType("v1", "Secret", "secrets", content=False)
 CONFIG_MAP: Final = ResourceType("v1", "ConfigMap", "configmaps", content=False)
 POD: Final = ResourceType("v1", "Pod", "pods", content=False)
@@ -85,6 +87,7 @@ WATCHED: Final = (
     FEATURE_FLAG_CONFIGURATION,
     FEATURE_FLAG,
     FEATURE_FLAG_SOURCE,
+    IN_PROCESS_CONFIGURATION,
     *FLUX_SOURCES,
 )
 """What the controller watches wherever it works; Secrets only where one is referred to."""

@@ -26,6 +26,7 @@ VERBS: Final = {
     "controller": "run the Kubernetes controller",
     "proxy": "serve a cluster's flag sets to evaluators; takes the place of flagd-proxy",
     "inject": "print manifests with the evaluators that their pods will get",
+    "migrate": "move over from OpenFeature Operator: what becomes of each field, and the steps",
     "wait": "wait until all evaluators of a cluster serve a revision",
     "fleet": "show which revision each evaluator of a cluster serves",
     "events": "show what happened to the flags of a cluster, and what happens now",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from controller.api.featureflagsource import KIND
+from controller.api import featureflagsource, inprocess
 from controller.injection.names import OPERATORS
 from controller.injection.options import ADDRESS, AUDIENCE, IMAGE, FlagSetFound, Options, Refused
 from controller.injection.workloads import injected
@@ -84,11 +84,12 @@ class _Given:
     """Without a cluster, what is there is what is given."""
 
     def __init__(self, documents: list[Any], namespace: str) -> None:
-        self._sources = {}
+        self._specs = {}
         for each in documents:
-            if isinstance(each, dict) and each.get("kind") == KIND and isinstance(each.get("metadata"), dict):
+            if isinstance(each, dict) and isinstance(each.get("metadata"), dict):
                 meta = each["metadata"]
-                self._sources[meta.get("namespace") or namespace, meta.get("name")] = each.get("spec")
+                key = each.get("kind"), meta.get("namespace") or namespace, meta.get("name")
+                self._specs[key] = each.get("spec")
 
     def flag_set(self, namespace: str, name: str) -> FlagSetFound:
         """The name is taken for that of what is served."""
@@ -97,11 +98,16 @@ class _Given:
 
     def source(self, namespace: str, name: str) -> Mapping[str, Any]:
         """One of the manifests."""
-        found = self._sources.get((namespace, name))
+        return self._spec(featureflagsource.KIND, namespace, name)
+
+    def in_process(self, namespace: str, name: str) -> Mapping[str, Any]:
+        """One of the manifests."""
+        return self._spec(inprocess.KIND, namespace, name)
+
+    def _spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
+        found = self._specs.get((kind, namespace, name))
         if not isinstance(found, dict):
-            raise Refused(
-                f"FeatureFlagSource {namespace}/{name}: is not among the manifests; add its file with -f"
-            )
+            raise Refused(f"{kind} {namespace}/{name}: is not among the manifests; add its file with -f")
         return found
 
 

@@ -33,7 +33,7 @@ KNOWN: Final = (
 SOURCES: Final = "openfeature.dev/featureflagsource"
 """OpenFeature Operator's: FeatureFlagSources of the pod's namespace, separated by commas."""
 IN_PROCESS: Final = "openfeature.dev/inprocessconfiguration"
-"""OpenFeature Operator's, which means nothing here."""
+"""OpenFeature Operator's: InProcessConfigurations of the pod's namespace, separated by commas."""
 
 CONTAINER: Final = "flagstaff-evaluator"
 TOKEN: Final = "flagstaff-token"  # noqa: S105 - the name of a volume

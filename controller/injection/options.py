@@ -62,3 +62,6 @@ class Known(Protocol):
 
     def source(self, namespace: str, name: str) -> Mapping[str, Any]:
         """The spec of a FeatureFlagSource. Raises Refused where there is none."""
+
+    def in_process(self, namespace: str, name: str) -> Mapping[str, Any]:
+        """The spec of an InProcessConfiguration. Raises Refused where there is none."""

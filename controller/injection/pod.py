@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.injection import names, operators, sidecar, source
+from controller.injection import in_process, names, operators, sidecar, source
 from controller.injection.changes import Changes
 from controller.injection.options import Refused
-from controller.injection.wanted import is_enabled, read
+from controller.injection.wanted import is_enabled, read, read_in_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,6 +29,8 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
     if not (isinstance(annotations, dict) and is_enabled(annotations)):
         return None
     _check_form(pod, annotations)
+    if names.IN_PROCESS in annotations and not annotations.keys() & {names.SOURCES, names.FLAG_SET}:
+        return _in_process(pod, namespace, options, known)
     wanted = read(annotations, namespace, known, compat=options.compat)
     changes = Changes(pod)
     if options.compat and names.INJECTED not in annotations and _has_container(pod, options):
@@ -47,6 +49,42 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
         mounts = [mount for mount in sidecar.socket_mounts(wanted) if mount["mountPath"] not in mounted]
         changes.extend((*path, "volumeMounts"), mounts)
     return changes
+
+
+def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known: Known) -> Changes:
+    """Variables alone, and where it is needed the proxy's authority; no container."""
+    annotations = pod["metadata"]["annotations"]
+    asked, specs, chosen = read_in_process(annotations, namespace, known, compat=options.compat)
+    variables = in_process.variables(specs, namespace, options)
+    folder = in_process.authority(specs, options)
+    changes = Changes(pod)
+    present = {each["name"] for _, each in _containers(pod)}
+    _check_named(chosen, present)
+    if folder and not any(_name_of(each) == names.CA for each in pod["spec"].get("volumes") or ()):
+        changes.extend(("spec", "volumes"), [sidecar.authority(options)])
+    for path, each in _containers(changes.after):
+        if (chosen is None or each["name"] in chosen) and (path[1] == "containers" or not options.compat):
+            own = {_name_of(variable) for variable in each.get("env") or ()}
+            changes.extend((*path, "env"), [one for one in variables if one["name"] not in own])
+            if folder and folder not in _mounted(each):
+                mount = {"name": names.CA, "mountPath": folder, "readOnly": True}
+                changes.extend((*path, "volumeMounts"), [mount])
+    if changes.patch:
+        told = {"from": ",".join(f"InProcessConfiguration/{each}" for each in asked)}
+        changes.set(("metadata", "annotations", names.INJECTED), json.dumps(told, separators=(",", ":")))
+    return changes
+
+
+def _name_of(body: Any) -> Any:
+    return body.get("name") if isinstance(body, dict) else None
+
+
+def _check_named(chosen: frozenset[str] | None, present: set[str]) -> None:
+    for name in sorted((chosen or frozenset()) - present):
+        raise Refused(
+            f"annotation {names.CONTAINERS}: the pod has no container {name[:63]!r}; "
+            f"it has {', '.join(sorted(present))}"
+        )
 
 
 def _warnings(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> tuple[str, ...]:
@@ -118,12 +156,7 @@ def _check_free(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> Non
     for volume in pod["spec"].get("volumes") or ():
         if isinstance(volume, dict) and volume.get("name") in own:
             raise Refused(f"volume {volume['name']}: the evaluator's has this name; give yours another")
-    present = {each["name"] for _, each in _containers(pod)}
-    for name in sorted((wanted.containers or frozenset()) - present):
-        raise Refused(
-            f"annotation {names.CONTAINERS}: the pod has no container {name[:63]!r}; "
-            f"it has {', '.join(sorted(present))}"
-        )
+    _check_named(wanted.containers, {each["name"] for _, each in _containers(pod)})
     if wanted.socket_path:
         _check_mounts(pod, wanted, options)
     if not options.compat:

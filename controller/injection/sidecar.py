@@ -113,8 +113,13 @@ def volumes(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
         *sockets(wanted),
     ]
     if options.proxy_ca:
-        found.append({"name": names.CA, "configMap": {"name": options.proxy_ca, "optional": True}})
+        found.append(authority(options))
     return found
+
+
+def authority(options: Options) -> dict[str, Any]:
+    """The volume of the proxy's authority."""
+    return {"name": names.CA, "configMap": {"name": options.proxy_ca, "optional": True}}
 
 
 def _state(wanted: Wanted) -> dict[str, Any]:

@@ -5,7 +5,7 @@ does not say stays. Pure.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
 from controller.injection.options import Refused
@@ -15,11 +15,17 @@ if TYPE_CHECKING:
 
     from controller.api.featureflagsource import SourceSpec
 
+
+class _WithVariables(Protocol):
+    @property
+    def env_vars(self) -> tuple[dict[str, Any], ...]: ...
+
+
 NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 NOTHING: Final = FeatureFlagSourceSpec.model_construct(sources=())
 PREFIX: Final = "FLAGD"
-_PROXIED: Final = frozenset({"kubernetes", "flagd-proxy"})
-_FIELDS: Final = {
+PROXIED: Final = frozenset({"kubernetes", "flagd-proxy"})
+FIELDS: Final = {
     "http": ("interval",),
     "grpc": ("certPath", "tls", "providerID", "selector"),
     "gcs": ("interval",),
@@ -27,7 +33,7 @@ _FIELDS: Final = {
     "s3": ("interval",),
 }
 """What a provider has a use for."""
-_CREDENTIALS: Final = ("AZURE_STORAGE", "AWS_", "GOOGLE_")
+CREDENTIALS: Final = ("AZURE_STORAGE", "AWS_", "GOOGLE_")
 """Variables that the clients of object stores read: they get no prefix, and are the evaluator's alone."""
 
 
@@ -54,7 +60,7 @@ def _joined(name: str, before: Any, value: Any) -> Any:
     return {**before, **value} if isinstance(value, dict) else value
 
 
-def operators_variables(specs: Iterable[FeatureFlagSourceSpec]) -> tuple[dict[str, Any], ...]:
+def operators_variables(specs: Iterable[_WithVariables]) -> tuple[dict[str, Any], ...]:
     """All variables in the order that OpenFeature Operator leaves them in: each merge keeps the last of a
     name, and turns the list round.
     """
@@ -77,12 +83,12 @@ def followed(
     for number, source in enumerate(spec.sources):
         provider = source.provider or spec.default_sync_provider or "kubernetes"
         where = f"FeatureFlagSource: sources[{number}]"
-        if provider in _PROXIED:
+        if provider in PROXIED:
             yield {"selector": _selector(source.source, namespace, where)}
-        elif provider in _FIELDS:
+        elif provider in FIELDS:
             yield _passed_on(source, provider, where, compat=compat)
         else:
-            known = ", ".join((*sorted(_PROXIED), *_FIELDS))
+            known = ", ".join((*sorted(PROXIED), *FIELDS))
             raise Refused(f"{where}: provider {provider[:63]!r} is not supported; use one of {known}")
 
 
@@ -109,7 +115,7 @@ def _passed_on(source: SourceSpec, provider: str, where: str, *, compat: bool) -
     # flagd dropped bearerToken, which OpenFeature Operator still writes.
     header = {"authHeader": f"Bearer {token}"} if token and provider == "http" else {}
     return {"uri": source.source, "provider": provider, **header} | {
-        name: given[name] for name in _FIELDS[provider] if given.get(name)
+        name: given[name] for name in FIELDS[provider] if given.get(name)
     }
 
 
@@ -125,7 +131,7 @@ def variables(spec: FeatureFlagSourceSpec) -> Iterator[tuple[dict[str, Any], boo
         name = each.get("name")
         if not isinstance(name, str) or not name:
             raise Refused("FeatureFlagSource: envVars: each must have a name; add it")
-        secret = name.startswith(_CREDENTIALS)
+        secret = name.startswith(CREDENTIALS)
         yield {**each, "name": name if secret else prefixed(spec, name)}, secret
 
 

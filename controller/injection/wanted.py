@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from controller.api.featureflagsource import FeatureFlagSourceSpec
 from controller.api.fields import Duration, InvalidSpecError
 from controller.api.fields import read as parse_spec
+from controller.api.inprocess import InProcessConfigurationSpec
 from controller.injection import names, operators, source
 from controller.injection.options import Refused
 
@@ -113,6 +114,24 @@ def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat
     )
 
 
+def read_in_process(
+    annotations: Mapping[str, str], namespace: str, known: Known, *, compat: bool
+) -> tuple[list[str], list[InProcessConfigurationSpec], frozenset[str] | None]:
+    """(names of the pod's InProcessConfigurations, their specs, containers as in Wanted). Raises Refused."""
+    _check_names(annotations, compat=compat)
+    asked = [
+        _local(each.strip(), namespace, names.IN_PROCESS, "an InProcessConfiguration")
+        for each in annotations[names.IN_PROCESS].split(",")
+    ]
+    specs = []
+    for each in asked:
+        try:
+            specs.append(parse_spec(InProcessConfigurationSpec, known.in_process(namespace, each)))
+        except InvalidSpecError as error:
+            raise Refused(f"InProcessConfiguration {each}: {error}; correct it") from None
+    return asked, specs, _containers(annotations.get(names.CONTAINERS))
+
+
 def _followed(
     annotations: Mapping[str, str], namespace: str, known: Known, *, compat: bool
 ) -> tuple[FeatureFlagSourceSpec, tuple[Mapping[str, Any], ...], Mapping[str, str]]:
@@ -165,10 +184,9 @@ def _check_names(annotations: Mapping[str, str], *, compat: bool) -> None:
 def _flag_set(annotations: Mapping[str, str], namespace: str) -> str:
     given = annotations.get(names.FLAG_SET, "").strip()
     if not given:
-        other = names.IN_PROCESS in annotations
-        why = f"{names.IN_PROCESS} is not supported" if other else f"{names.ENABLED} is true"
         raise Refused(
-            f'annotation {why}: name the flag set too, as in {names.FLAG_SET}: "checkout-production"'
+            f"annotation {names.ENABLED} is true: name the flag set too, as in "
+            f'{names.FLAG_SET}: "checkout-production"'
         )
     return _local(given, namespace, names.FLAG_SET, "a FlagSet")
 

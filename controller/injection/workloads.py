@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from controller.injection.options import Known, Options
 
 _TEMPLATE: Final = ("spec", "template")
-_TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
+TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
     "Pod": (),
     "Deployment": _TEMPLATE,
     "StatefulSet": _TEMPLATE,
@@ -37,7 +37,7 @@ def injected(manifest: Any, namespace: str, options: Options, known: Known) -> A
             **manifest,
             "items": [injected(each, namespace, options, known) for each in manifest["items"]],
         }
-    path = _TEMPLATES.get(str(manifest.get("kind")))
+    path = TEMPLATES.get(str(manifest.get("kind")))
     if path is None:
         return manifest
     meta = manifest.get("metadata")

@@ -191,7 +191,7 @@ def _dispatcher(
 async def _connected(
     stack: contextlib.AsyncExitStack, settings: ControllerSettings, metrics: Metrics
 ) -> tuple[Cluster, Accounts, ApiServerEvents]:
-    """The client, those that act for objects, and what posts Events, on a loop that is watched from here on."""
+    """The client, those that act for objects, and what posts Events, on a loop whose lag is measured."""
     metrics.lag.start()
     stack.callback(metrics.lag.stop)
     cluster = await Cluster.connect(settings.kubeconfig or None, wrote=metrics.wrote)

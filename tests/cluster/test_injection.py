@@ -156,6 +156,24 @@ def test_a_feature_flag_source_says_what_is_injected(shop: Namespace, admitting:
         create(shop, missing)
 
 
+def test_a_provider_that_evaluates_by_itself_is_pointed_at_the_proxy(
+    shop: Namespace, admitting: Admitting
+) -> None:
+    given = {
+        "apiVersion": "core.openfeature.dev/v1beta1",
+        "kind": "InProcessConfiguration",
+        "metadata": {"name": "flags"},
+        "spec": {"selector": "checkout-production"},
+    }
+    shop.kubectl("apply", "-f", "-", given=json.dumps(given))
+    asks = {"openfeature.dev/enabled": "true", "openfeature.dev/inprocessconfiguration": "flags"}
+    within(partial(admitted, shop, asks), admitting.replicas[0].said)
+    found = create(shop, pod("checkout", asks))
+    told = {each["name"]: each["value"] for each in found["spec"]["containers"][0]["env"]}
+    assert told["FLAGD_SOURCE_SELECTOR"] == f"{shop.name}/checkout-production"
+    assert "initContainers" not in found["spec"]
+
+
 def test_an_injected_pod_can_be_labelled_and_deleted(shop: Namespace) -> None:
     create(shop, pod("checkout", ASKS))
     body = {"metadata": {"labels": {"team": "shop"}, "finalizers": ["example.com/wait"]}}

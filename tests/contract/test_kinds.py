@@ -19,6 +19,7 @@ from controller.api import (
     flagset,
     flagsource,
     grant,
+    inprocess,
     provider,
     receipt,
     receiver,
@@ -31,6 +32,7 @@ from controller.api.fields import Model, read
 from controller.api.flagset import FlagSetSpec, FlagSetStatus
 from controller.api.flagsource import FlagSourceSpec, FlagSourceStatus
 from controller.api.grant import FlagGrantSpec
+from controller.api.inprocess import InProcessConfigurationSpec
 from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.api.receipt import FlagReceiptSpec, FlagReceiptStatus
 from controller.api.receiver import FlagReceiverSpec, FlagReceiverStatus
@@ -52,6 +54,7 @@ MODELS: Final[dict[str, tuple[type[Model], type[Model] | None]]] = {
     configuration.FLAG_KIND: (ConfigurationSpec, ConfigurationStatus),
     receipt.KIND: (FlagReceiptSpec, FlagReceiptStatus),
     featureflagsource.KIND: (FeatureFlagSourceSpec, None),
+    inprocess.KIND: (InProcessConfigurationSpec, None),
 }
 PLURALS: Final = {
     each.KIND: each.PLURAL
@@ -66,6 +69,7 @@ PLURALS: Final = {
         configuration,
         receipt,
         featureflagsource,
+        inprocess,
     )
 } | {configuration.FLAG_KIND: configuration.FLAG_PLURAL}
 PASSED_THROUGH: Final = {"serviceProvider", "syncProvider", "flagDSpec", "resources"}

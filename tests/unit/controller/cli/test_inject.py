@@ -37,6 +37,9 @@ class Served:
     def source(self, namespace: str, name: str) -> dict[str, Any]:
         raise AssertionError(namespace, name)
 
+    def in_process(self, namespace: str, name: str) -> dict[str, Any]:
+        raise AssertionError(namespace, name)
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:

@@ -46,6 +46,9 @@ class Objects:
         assert namespace == "shop"
         return self._sources[name]
 
+    def in_process(self, namespace: str, name: str) -> Mapping[str, Any]:
+        return self.source(namespace, name)
+
 
 KNOWN = Objects()
 

@@ -42,13 +42,6 @@ def test_what_cannot_be_meant_is_refused_with_what_to_write(name: str, text: str
     assert refused(pod({name: text})).startswith(told)
 
 
-def test_a_reference_of_openfeature_operator_s_is_answered_with_ours() -> None:
-    found = refused(pod({names.FLAG_SET: None, "openfeature.dev/inprocessconfiguration": "flags"}))
-    assert found.startswith(
-        "annotation openfeature.dev/inprocessconfiguration is not supported: name the flag"
-    )
-
-
 def test_annotations_change_image_resources_level_and_ports() -> None:
     found = injected(
         pod(

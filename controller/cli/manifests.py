@@ -1,0 +1,89 @@
+"""Manifests of files and folders, with the line of each field."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from controller.migration.finding import Path as FieldPath
+
+_ENDINGS: Final = frozenset({".yaml", ".yml", ".json"})
+
+
+class UnreadableError(Exception):
+    """A file cannot be read, or is no YAML; the text says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object, and where it stands."""
+
+    body: Any
+    file: str
+    """Empty: it is a live one."""
+    node: Any
+    """PyYAML's."""
+
+    def line(self, path: FieldPath) -> int | None:
+        """The line of the field, or of the nearest around it; None for a live object."""
+        node = self.node
+        line = None if node is None else node.start_mark.line + 1
+        for step in path:
+            key, node = _below(node, step)
+            if node is None:
+                break
+            line = (key or node).start_mark.line + 1
+        return line
+
+
+def _below(node: Any, step: str | int) -> tuple[Any, Any]:
+    """(the key, the value) of a field."""
+    if isinstance(node, yaml.MappingNode):
+        return next(((key, value) for key, value in node.value if key.value == step), (None, None))
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return None, node.value[step]
+    return None, None
+
+
+def read_manifests(paths: Sequence[str]) -> list[Manifest]:
+    """All objects of these files, and of the YAML and JSON files of these folders; those of a List one by
+    one. Raises UnreadableError.
+    """
+    found: list[Manifest] = []
+    for path in paths:
+        place = Path(path)
+        files = (
+            sorted(each for each in place.rglob("*") if each.suffix in _ENDINGS and each.is_file())
+            if place.is_dir()
+            else [place]
+        )
+        for file in files:
+            try:
+                found += _documents(file)
+            except OSError as error:
+                raise UnreadableError(f"{file}: {error.strerror}") from None
+            except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+                raise UnreadableError(f"{file}: no YAML: {' '.join(str(error).split())}") from None
+    return found
+
+
+def _documents(file: Path) -> Iterator[Manifest]:
+    loader = yaml.SafeLoader(file.read_bytes())
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            body = loader.construct_document(node)
+            items = _below(node, "items")[1]
+            if isinstance(body, dict) and body.get("kind") == "List" and isinstance(items, yaml.SequenceNode):
+                for each, its in zip(body["items"], items.value, strict=True):
+                    yield Manifest(each, str(file), its)
+            elif body is not None:
+                yield Manifest(body, str(file), node)
+    finally:
+        loader.dispose()

@@ -1,0 +1,217 @@
+"""`flagstaff migrate`: from OpenFeature Operator to Flagstaff."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from controller.cli.manifests import UnreadableError, read_manifests
+from controller.injection.names import OPERATORS
+from controller.injection.options import Options
+from controller.migration.finding import Fate
+from controller.migration.objects import Given, subject
+from controller.migration.steps import Installed, steps
+from controller.migration.values import options as options_of
+from controller.runtime.setbacks import Setback
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Sequence
+
+    from controller.cli.manifests import Manifest
+    from controller.migration.objects import Subject
+    from controller.migration.steps import Step
+    from controller.migration.values import Value
+    from controller.wiring.migrating import Seen
+
+DONE, REFUSED, USAGE, UNREACHABLE = 0, 1, 2, 3
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    verbs = parser.add_subparsers(dest="migration", metavar="VERB", required=True)
+    check = verbs.add_parser("check", help="say what becomes of each field, and the steps of the cut-over")
+    _add_files(check, "manifests: files or folders; without it, a live cluster is read")
+    check.add_argument("-n", "--namespace", default="", metavar="NS", help="that of manifests that name none "
+                       "(default: default); of a cluster, the one that is read (default: all)")  # fmt: skip
+    check.add_argument("--compat", choices=[OPERATORS], help="as the controller's option of this name")
+    _add_output(check)
+    check.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
+    check.set_defaults(run=_check)
+    values = verbs.add_parser("values", help="turn OpenFeature Operator's Helm values into our options")
+    values.add_argument("-f", "--filename", required=True, metavar="FILE", dest="file", help="values.yaml")
+    _add_output(values)
+    values.set_defaults(run=_values)
+    apply = verbs.add_parser("apply", help="have the API server try each change of the cut-over")
+    apply.add_argument("--dry-run", action="store_true", required=True, help="change nothing; always needed")
+    _add_files(apply, "manifests that would be applied, such as crds and deploy")
+    apply.add_argument("--kubeconfig", metavar="FILE", help="a kubeconfig's path (default $KUBECONFIG)")
+    apply.set_defaults(run=_apply)
+
+
+def _add_files(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument(
+        "-f", "--filename", action="append", default=[], metavar="PATH", dest="files", help=text
+    )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", "--output", choices=["text", "json"], default="text", help="form of what is printed"
+    )
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    """0: nothing must be changed; 1: something is refused; 2 wrong usage; 3 no cluster."""
+    known_options = Options(compat=bool(arguments.compat))
+    manifests: Sequence[Manifest]
+    if arguments.files:
+        try:
+            manifests = read_manifests(arguments.files)
+        except UnreadableError as error:
+            return _say(error, USAGE)
+        there = Installed()
+    else:
+        seen = _look(arguments)
+        if isinstance(seen, int):
+            return seen
+        from controller.cli.manifests import Manifest
+
+        manifests, there = [Manifest(each, "", None) for each in seen.objects], seen.installed
+    namespace = arguments.namespace or "default"
+    known = Given([each.body for each in manifests], namespace, whole=not arguments.files)
+    found = [
+        (each, about)
+        for each in manifests
+        if (about := subject(each.body, namespace, known_options, known)) is not None
+    ]
+    todo = [*steps([about for _, about in found], there)]
+    if arguments.output == "json":
+        print(json.dumps(_as_json(found, todo), indent=2, ensure_ascii=False))
+    else:
+        _print(found, todo)
+    refused = any(one.fate is Fate.REFUSED for _, about in found for one in about.findings)
+    return REFUSED if refused else DONE
+
+
+def _look(arguments: argparse.Namespace) -> Seen | int:
+    from kubernetes.aio.config.config_exception import ConfigException
+
+    from controller.wiring.migrating import opened, seen
+
+    async def look() -> Seen:
+        async with opened(arguments.kubeconfig) as cluster:
+            return await seen(cluster, [arguments.namespace] if arguments.namespace else [])
+
+    try:
+        return asyncio.run(look())
+    except (ConfigException, Setback) as error:
+        return _say(error, UNREACHABLE)
+
+
+def _print(found: Sequence[tuple[Manifest, Subject]], todo: Iterable[Step]) -> None:
+    for manifest, about in found:
+        print(f"{about.kind} {about.namespace}/{about.name}{f' ({manifest.file})' if manifest.file else ''}")
+        kept = [each.field for each in about.findings if each.fate is Fate.KEPT and not each.broken]
+        for each in about.findings:
+            if each.fate is Fate.KEPT and not each.broken:
+                continue
+            line = manifest.line(each.path)
+            where = f"{manifest.file}:{line}: " if line else ""
+            print(f"  {where}{each.fate}: {each.field}{f': {each.message}' if each.message else ''}")
+            if each.broken:
+                print(f"    broken today: {each.broken}")
+        if kept:
+            print(f"  kept: {', '.join(kept)}")
+    print("\nThe cut-over, in this order:" if found else "Nothing of OpenFeature Operator's was found.")
+    for number, step in enumerate(todo if found else (), 1):
+        print(f"{number}. {step.text}")
+        for command in step.commands:
+            print(f"     {command}")
+
+
+def _as_json(found: Sequence[tuple[Manifest, Subject]], todo: Iterable[Step]) -> dict[str, Any]:
+    return {
+        "objects": [
+            {
+                "kind": about.kind,
+                "namespace": about.namespace,
+                "name": about.name,
+                "file": manifest.file or None,
+                "fields": [
+                    {
+                        "field": each.field,
+                        "line": manifest.line(each.path),
+                        "fate": each.fate.value,
+                        "message": each.message,
+                        "brokenToday": each.broken or None,
+                    }
+                    for each in about.findings
+                ],
+            }
+            for manifest, about in found
+        ],
+        "steps": [{"text": each.text, "commands": list(each.commands)} for each in todo],
+    }
+
+
+def _values(arguments: argparse.Namespace) -> int:
+    """0; 2 for a file that cannot be read."""
+    try:
+        bodies = [each.body for each in read_manifests([arguments.file])]
+    except UnreadableError as error:
+        return _say(error, USAGE)
+    if len(bodies) != 1 or not isinstance(bodies[0], dict):
+        return _say(f"{arguments.file}: must be one object of values", USAGE)
+    found = [*options_of(bodies[0])]
+    if arguments.output == "json":
+        print(json.dumps([{**asdict(each), "fate": each.fate.value} for each in found], indent=2))
+    else:
+        _print_values(found)
+    return DONE
+
+
+def _print_values(found: Iterable[Value]) -> None:
+    for each in found:
+        told = "; ".join(text for text in (each.option and f"flagstaff {each.option}", each.message) if text)
+        print(f"{each.path}: {each.fate}: {told}")
+
+
+def _apply(arguments: argparse.Namespace) -> int:
+    """0: each change would be taken; 1: one would not; 2 wrong usage; 3 no cluster."""
+    try:
+        manifests = read_manifests(arguments.files)
+    except UnreadableError as error:
+        return _say(error, USAGE)
+    from kubernetes.aio.config.config_exception import ConfigException
+
+    from controller.wiring.migrating import applied, opened, seen, tried
+
+    async def all_tried() -> int:
+        refused = 0
+        async with opened(arguments.kubeconfig) as cluster:
+            for each in manifests:
+                meta = each.body["metadata"]
+                told = await applied(cluster, each.body)
+                refused += told.startswith("refused")
+                print(f"apply {each.body['kind']} {meta.get('namespace', '')}/{meta['name']}: {told}")
+            there = (await seen(cluster, [])).installed
+            for change in (one for step in steps((), there) for one in step.changes):
+                told = await tried(cluster, change)
+                refused += bool(told)
+                said = f"refused: {told}" if told else "would be taken"
+                print(f"{change.method.lower()} {change.path}: {said}")
+        return REFUSED if refused else DONE
+
+    try:
+        return asyncio.run(all_tried())
+    except (ConfigException, Setback) as error:
+        return _say(error, UNREACHABLE)
+
+
+def _say(what: object, code: int) -> int:
+    print(f"flagstaff migrate: {what}", file=sys.stderr)
+    return code

@@ -1,0 +1,1 @@
+"""From OpenFeature Operator to Flagstaff: what becomes of each field, and the steps of the cut-over. Pure."""

@@ -1,0 +1,57 @@
+"""What becomes of one field. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Path: TypeAlias = tuple[str | int, ...]
+
+
+class Fate(StrEnum):
+    """From harmless to what keeps pods from being created."""
+
+    KEPT = "kept"
+    """Means the same here."""
+    CHANGED = "changed"
+    """Works here, in another way."""
+    IGNORED = "ignored"
+    """Nothing comes of it here."""
+    REFUSED = "refused"
+    """Must be changed before the cut-over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One field of one object."""
+
+    fate: Fate
+    path: Path
+    """Of the field within the object."""
+    message: str = ""
+    """What happens here, and what to do."""
+    broken: str = ""
+    """What is silently broken under OpenFeature Operator today; empty: nothing."""
+
+    @property
+    def field(self) -> str:
+        """The path as people write it: `spec.sources[0].provider`."""
+        return "".join(
+            f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path
+        ).removeprefix(".")
+
+
+def leaves(value: Any, path: Path) -> Iterator[Path]:
+    """The paths of all values below `path`; what is empty counts as one."""
+    if isinstance(value, dict) and value:
+        for name, each in value.items():
+            yield from leaves(each, (*path, str(name)))
+    elif isinstance(value, list) and value:
+        for number, each in enumerate(value):
+            yield from leaves(each, (*path, number))
+    else:
+        yield path

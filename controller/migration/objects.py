@@ -1,0 +1,162 @@
+"""What becomes of each object of OpenFeature Operator's kinds, and of workloads that ask for flags. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import configuration, featureflagsource, inprocess
+from controller.api.fields import InvalidSpecError
+from controller.api.inprocess import InProcessConfigurationSpec
+from controller.api.meta import Resource
+from controller.injection.options import FlagSetFound, Refused
+from controller.injection.workloads import TEMPLATES
+from controller.migration import sources
+from controller.migration.finding import Fate, Finding, leaves
+from controller.migration.workloads import workload
+from evaluator.flags import Severity, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from controller.injection.options import Known, Options
+
+GROUP: Final = "core.openfeature.dev"
+_FLAGS: Final = frozenset({configuration.KIND, configuration.FLAG_KIND})
+_CONTENT: Final = frozenset({"flagSpec", "featureFlagSpec"})
+_UNSUPPORTED: Final = {
+    "Flagd": "no standalone evaluator is made of it; write a Deployment of our image, with the arguments "
+    "that flagstaff inject prints",
+    "FlagSourceConfiguration": "is of OpenFeature Operator before 0.5; write a FeatureFlagSource",
+}
+_BROKEN: Final = {
+    "Flagd": "a changed FeatureFlagSource does not reach it, what is deleted is not made anew, and what is "
+    "switched off stays",
+    "FlagSourceConfiguration": "no version since 0.5 reads it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """An object, and what becomes of it."""
+
+    kind: str
+    namespace: str
+    name: str
+    findings: tuple[Finding, ...]
+
+
+def subject(body: Any, namespace: str, options: Options, known: Known) -> Subject | None:
+    """What becomes of a manifest or a live object; None for what is none of our business. `namespace` is that
+    of objects that name none.
+    """
+    if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
+        return None
+    kind, meta = str(body.get("kind")), body["metadata"]
+    where = str(meta.get("namespace") or namespace)
+    given = body.get("spec")
+    spec = given if isinstance(given, dict) else {}
+    if kind in TEMPLATES:
+        found = [*workload(body, where, options, known)]
+        if not found:
+            return None
+    elif str(body.get("apiVersion")).partition("/")[0] != GROUP:
+        return None
+    elif kind == featureflagsource.KIND:
+        found = [*sources.featureflagsource(spec, where, compat=options.compat)]
+    elif kind == inprocess.KIND:
+        found = [*_in_process(spec)]
+    elif kind in _FLAGS:
+        found = [*_flags(body, spec)]
+    elif kind in _UNSUPPORTED:
+        found = [Finding(Fate.REFUSED, ("spec",), _UNSUPPORTED[kind], _BROKEN.get(kind, ""))]
+    else:
+        return None
+    return Subject(kind, where, str(meta.get("name", "")), tuple(found))
+
+
+def _in_process(spec: Mapping[str, Any]) -> Iterator[Finding]:
+    known = {field.alias for field in InProcessConfigurationSpec.model_fields.values()}
+    for name in spec:
+        fate = Fate.KEPT if name in known else Fate.IGNORED
+        yield Finding(fate, ("spec", name))
+    if spec.get("host") in {None, "", "localhost"} and not spec.get("offlineFlagSourcePath"):
+        yield Finding(
+            Fate.CHANGED if spec.get("selector") else Fate.REFUSED, ("spec",),
+            "our proxy is asked, for the flag set that selector names",
+            "localhost is asked, where nobody listens unless the pod brings a server of its own",
+        )  # fmt: skip
+
+
+def _flags(body: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[Finding]:
+    """Flags are read by the parser that serves them."""
+    for name, value in spec.items():
+        if name in _CONTENT:
+            yield from _definitions(body, name)
+        elif name in {"shards", "revision"}:
+            yield Finding(Fate.KEPT, ("spec", name))
+        else:
+            for path in leaves(value, ("spec", name)):
+                yield Finding(
+                    Fate.IGNORED, path, "evaluators are configured by annotations and FeatureFlagSources",
+                    "OpenFeature Operator has not read it since 0.5",
+                )  # fmt: skip
+
+
+def _definitions(body: Mapping[str, Any], field: str) -> Iterator[Finding]:
+    path = ("spec", field)
+    meta = {"name": "", **body["metadata"]}
+    try:
+        document = configuration.flag_document(Resource.of({**body, "metadata": meta}))
+    except (InvalidSpecError, configuration.MissingShardsError) as error:
+        yield Finding(Fate.REFUSED, path, str(error))
+        return
+    yield Finding(Fate.KEPT, path)
+    for problem in parse(document.content, file="flags.json").problems:
+        if problem.severity is Severity.ERROR:
+            yield Finding(Fate.REFUSED, path, f"{problem.path}: {problem.message}")
+        elif problem.severity is Severity.WARNING:
+            yield Finding(
+                Fate.CHANGED, path,
+                f"{problem.path}: {problem.message}; a FlagSet with validation Strict holds it back",
+            )  # fmt: skip
+
+
+class Given:
+    """Implements injection's `Known`: what is there is what is given."""
+
+    def __init__(self, bodies: Sequence[Any], namespace: str, *, whole: bool) -> None:
+        """`whole`: whether these are all objects of a cluster, so that a flag set may be missing."""
+        self._whole = whole
+        self._specs: dict[tuple[str, str, str], Any] = {}
+        self._flags: set[tuple[str, str]] = set()
+        for each in bodies:
+            meta = each.get("metadata") if isinstance(each, dict) else None
+            if isinstance(meta, dict):
+                key = str(meta.get("namespace") or namespace), str(meta.get("name"))
+                self._specs[str(each.get("kind")), *key] = each.get("spec")
+                if each.get("kind") in {*_FLAGS, "FlagSet"}:
+                    self._flags.add(key)
+
+    def flag_set(self, namespace: str, name: str) -> FlagSetFound:
+        """The name is taken for that of what is served."""
+        if self._whole and (namespace, name) not in self._flags:
+            raise Refused(
+                f"namespace {namespace} has no FlagSet, FeatureFlagConfiguration or FeatureFlag {name}"
+            )
+        return FlagSetFound(name)
+
+    def source(self, namespace: str, name: str) -> Mapping[str, Any]:
+        """One of the objects."""
+        return self._spec(featureflagsource.KIND, namespace, name)
+
+    def in_process(self, namespace: str, name: str) -> Mapping[str, Any]:
+        """One of the objects."""
+        return self._spec(inprocess.KIND, namespace, name)
+
+    def _spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
+        found = self._specs.get((kind, namespace, name))
+        if not isinstance(found, dict):
+            where = "is not there" if self._whole else "is not among the manifests; add its file with -f"
+            raise Refused(f"{kind} {namespace}/{name}: {where}")
+        return found

@@ -1,0 +1,127 @@
+"""What becomes of a FeatureFlagSource, field by field. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
+from controller.injection.operators import KEPT
+from controller.injection.source import CREDENTIALS, FIELDS, PROXIED
+from controller.migration.finding import Fate, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from controller.migration.finding import Path
+
+_KNOWN: Final = {field.alias: name for name, field in FeatureFlagSourceSpec.model_fields.items()}
+_THROUGH_PROXY: Final = (
+    "flags come through our proxy; the pod's account needs no right to read them unless the proxy runs with "
+    "--auth enforce"
+)
+_BROKEN: Final = {
+    "syncProviderArgs": "becomes --sync-provider-args, which ends flagd since 0.8",
+    "socketPath": "no folder is shared and the root file system is read-only, so there is no socket",
+    "rolloutOnChange": "restarts Deployments whenever the operator restarts, and not when flags change",
+}
+
+
+def featureflagsource(spec: Mapping[str, Any], namespace: str, *, compat: bool) -> Iterator[Finding]:
+    """Every field of `spec`; `compat`: under the option of this name."""
+    default = spec.get("defaultSyncProvider") or "kubernetes"
+    for name, value in spec.items():
+        path: Path = ("spec", name)
+        if name == "sources" and isinstance(value, list):
+            for number, each in enumerate(value):
+                if isinstance(each, dict):
+                    provider = str(each.get("provider") or default)
+                    for found in _source(each, provider, namespace, (*path, number)):
+                        yield _eased(found) if compat else found
+        elif name == "envVars" and isinstance(value, list):
+            yield from _variables(value, path)
+        elif compat and _KNOWN.get(name) in KEPT:
+            yield Finding(Fate.KEPT, path)
+        else:
+            yield _field(name, value, path)
+
+
+def _eased(found: Finding) -> Finding:
+    if found.path[-1] != "httpSyncBearerToken":
+        return found
+    return replace(
+        found, fate=Fate.CHANGED, message="becomes authHeader, in the pod's arguments, with a warning"
+    )
+
+
+def _field(name: str, value: Any, path: Path) -> Finding:
+    broken = _BROKEN.get(name, "") if value else ""
+    if name not in _KNOWN:
+        return Finding(Fate.IGNORED, path, "no such field; OpenFeature Operator drops it, too")
+    if name == "defaultSyncProvider" and value == "flagd-proxy":
+        broken = "the proxy is not deployed for it, and pods are refused for ever"
+        return Finding(Fate.KEPT, path, _THROUGH_PROXY, broken)
+    if name == "evaluator":
+        return Finding(Fate.IGNORED, path, "there is one, for JSON and YAML")
+    if name == "socketPath" and value:
+        return Finding(Fate.CHANGED, path, "the folder is shared, and the evaluator listens there", broken)
+    if (why := IGNORED.get(_KNOWN[name])) and value:
+        return Finding(Fate.IGNORED, path, why, broken)
+    return Finding(Fate.KEPT, path)
+
+
+def _source(each: Mapping[str, Any], provider: str, namespace: str, path: Path) -> Iterator[Finding]:
+    for name, value in each.items():
+        here = (*path, name)
+        if name == "provider":
+            continue
+        if name == "source":
+            place = str(value).removeprefix("core.openfeature.dev/").rpartition("/")[0]
+            if provider in PROXIED and place not in {"", namespace}:
+                yield Finding(
+                    Fate.REFUSED, here,
+                    f"is in namespace {place}; give {namespace} a flag set of its own",
+                    "any namespace may read the flags and tokens of any other",
+                )  # fmt: skip
+            else:
+                yield Finding(Fate.KEPT, here)
+        elif name == "httpSyncBearerToken":
+            yield Finding(
+                Fate.REFUSED, here,
+                "would stand in the pod's arguments; bring these flags into the cluster by a FlagSource, and "
+                "name their flag set (with --compat openfeature-operator it is passed on, with a warning)",
+                "becomes bearerToken, which flagd ignores since 0.13: the source is asked without a token",
+            )  # fmt: skip
+        elif provider in FIELDS and name in FIELDS[provider]:
+            lost = "no volume brings this file into the container" if name == "certPath" else ""
+            yield Finding(Fate.KEPT, here, "mount the file by an image of your own" if lost else "", lost)
+        else:
+            yield Finding(Fate.IGNORED, here, f"provider {provider} has no use for it")
+    yield _provider(provider, (*path, "provider") if "provider" in each else path)
+
+
+def _provider(provider: str, path: Path) -> Finding:
+    if provider == "file":
+        return Finding(
+            Fate.REFUSED, path, "there is no ConfigMap; write kubernetes, with the same source",
+            "the ConfigMap is written once, when the first pod is created, and never follows the flags",
+        )  # fmt: skip
+    if provider in PROXIED:
+        return Finding(Fate.KEPT if provider == "flagd-proxy" else Fate.CHANGED, path, _THROUGH_PROXY)
+    if provider in FIELDS:
+        blob = "" if provider in {"http", "grpc"} else "needs an evaluator's image with the extra blob"
+        return Finding(Fate.CHANGED if blob else Fate.KEPT, path, blob)
+    known = ", ".join((*sorted(PROXIED), *FIELDS))
+    return Finding(Fate.REFUSED, path, f"provider {provider[:63]!r} is unknown; use one of {known}")
+
+
+def _variables(given: list[Any], path: Path) -> Iterator[Finding]:
+    for number, each in enumerate(given):
+        name = str(each.get("name")) if isinstance(each, dict) else ""
+        if name.startswith(CREDENTIALS):
+            yield Finding(
+                Fate.CHANGED, (*path, number), f"{name} is the evaluator's alone",
+                f"{name}, a credential, is given to every container of the application",
+            )  # fmt: skip
+        else:
+            yield Finding(Fate.KEPT, (*path, number))

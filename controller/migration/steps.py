@@ -1,0 +1,143 @@
+"""The steps of the cut-over, in order, and what each changes in a cluster. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.migration.finding import Fate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from controller.migration.objects import Subject
+
+NAMESPACE: Final = "open-feature-operator-system"
+DEPLOYMENT: Final = "open-feature-operator-controller-manager"
+MUTATING: Final = "open-feature-operator-mutating-webhook-configuration"
+VALIDATING: Final = "open-feature-operator-validating-webhook-configuration"
+BINDING: Final = "open-feature-operator-flagd-kubernetes-sync"
+PROXY_SERVICE: Final = "flagd-proxy-svc"
+OUR_PROXY: Final = "flagstaff-proxy.flagstaff-system.svc.cluster.local"
+CRDS: Final = tuple(
+    f"{plural}.core.openfeature.dev"
+    for plural in ("featureflags", "featureflagsources", "flagds", "inprocessconfigurations")
+)
+POLICY: Final = "helm.sh/resource-policy"
+_DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_WEBHOOKS: Final = "/apis/admissionregistration.k8s.io/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One change of an object."""
+
+    method: str
+    path: str
+    body: Mapping[str, Any] | None = None
+    """A merge patch, where the method is PATCH."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a person does next."""
+
+    text: str
+    commands: tuple[str, ...] = ()
+    changes: tuple[Request, ...] = ()
+    """What of it can be tried without doing it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What of OpenFeature Operator is in a cluster; by default all of it, as where nobody looked."""
+
+    unkept: tuple[str, ...] = CRDS
+    """Definitions that go with `helm uninstall`."""
+    operator: bool = True
+    webhooks: tuple[str, ...] = (MUTATING, VALIDATING)
+    proxy_service: bool = True
+    binding: bool = True
+    unserved: tuple[str, ...] = ()
+    """NAMESPACE/NAME of running pods that ask, and have no evaluator."""
+
+
+def steps(subjects: Sequence[Subject], there: Installed) -> Iterator[Step]:
+    """Those that are still to be done."""
+    if there.unkept:
+        names = " ".join(there.unkept)
+        yield Step(
+            "Keep the definitions of the kinds: with them helm uninstall would delete every FeatureFlag",
+            (f"kubectl annotate --overwrite crd {names} {POLICY}=keep",),
+            tuple(_annotated(each) for each in there.unkept),
+        )
+    refused = [each for each in subjects if any(one.fate is Fate.REFUSED for one in each.findings)]
+    if refused:
+        yield Step(f"Change what is refused ({len(refused)} objects), and check again")
+    yield Step(
+        "Install Flagstaff beside it, without its webhook; both kinds of proxies serve the same objects",
+        (
+            "kubectl apply --server-side --force-conflicts -f crds/",
+            "kubectl apply -f deploy/rbac.yaml -f deploy/proxy.yaml -f deploy/controller.yaml",
+            "kubectl rollout status -n flagstaff-system deployment",
+        ),
+    )
+    if there.operator or there.webhooks:
+        yield _webhook(there)
+    if there.proxy_service:
+        yield _service()
+    if there.unserved:
+        pods = ", ".join(there.unserved)
+        yield Step(f"Replace pods that ask for an evaluator and have none: {pods}")
+    asking = [each for each in subjects if each.kind in {"Deployment", "StatefulSet", "DaemonSet"}]
+    if asking:
+        yield Step(
+            "Restart workloads when it suits you; until then their evaluators go on",
+            tuple(f"kubectl rollout restart -n {e.namespace} {e.kind.lower()}/{e.name}" for e in asking),
+        )
+    if there.operator or there.binding:
+        yield Step(
+            f"Once no pod has a container flagd that reads the cluster itself (they need {BINDING}), remove "
+            "the operator",
+            (f"helm uninstall open-feature-operator -n {NAMESPACE}",),
+        )
+
+
+def _webhook(there: Installed) -> Step:
+    commands, changes = [], []
+    if there.operator:
+        commands.append(f"kubectl scale -n {NAMESPACE} deployment/{DEPLOYMENT} --replicas=0")
+        path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{DEPLOYMENT}/scale"
+        changes.append(Request("PATCH", path, {"spec": {"replicas": 0}}))
+    for each in there.webhooks:
+        plural = "mutatingwebhookconfigurations" if each == MUTATING else "validatingwebhookconfigurations"
+        commands.append(f"kubectl delete {plural} {each}")
+        changes.append(Request("DELETE", f"{_WEBHOOKS}/{plural}/{each}"))
+    return Step(
+        "Change webhooks, never having both: pods created in between have no evaluator, and the next check "
+        "names them",
+        (*commands, "kubectl apply -f deploy/admission.yaml"),
+        tuple(changes),
+    )
+
+
+def _service() -> Step:
+    body = {
+        "metadata": {"ownerReferences": None},
+        "spec": {"type": "ExternalName", "externalName": OUR_PROXY, "selector": None},
+    }
+    patch = json.dumps(body, separators=(",", ":"))
+    path = f"/api/v1/namespaces/{NAMESPACE}/services/{PROXY_SERVICE}"
+    return Step(
+        "Hand over the name that running evaluators ask, so that they follow our proxy once flagd-proxy ends",
+        (
+            f"kubectl patch -n {NAMESPACE} service {PROXY_SERVICE} --type=merge -p '{patch}'",
+            f"kubectl delete -n {NAMESPACE} deployment flagd-proxy",
+        ),
+        (Request("PATCH", path, body),),
+    )
+
+
+def _annotated(name: str) -> Request:
+    return Request("PATCH", f"{_DEFINITIONS}/{name}", {"metadata": {"annotations": {POLICY: "keep"}}})

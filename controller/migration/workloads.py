@@ -1,0 +1,136 @@
+"""What becomes of pods that ask: of their annotations, and of the template as a whole. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.injection import names
+from controller.injection.options import Refused
+from controller.injection.pod import inject
+from controller.injection.workloads import TEMPLATES
+from controller.migration.finding import Fate, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from controller.injection.options import Known, Options
+    from controller.migration.finding import Path
+
+_OPERATORS: Final = "openfeature.dev"
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "port": 8013, "managementPort": 8014, "ofrepPort": 8016, "logFormat": "json", "envVarPrefix": "FLAGD",
+    "probesEnabled": True, "debugLogging": False,
+}  # fmt: skip
+"""What OpenFeature Operator's definition of FeatureFlagSource fills in as one is stored."""
+_HISTORIC: Final = {
+    "openfeature.dev": f'write {names.ENABLED}: "true"',
+    "openfeature.dev/flagsourceconfiguration": f"write {names.SOURCES}, with a FeatureFlagSource",
+    "openfeature.dev/featureflagconfiguration": f"write {names.FLAG_SET}, with its name",
+}
+_GONE: Final = "OpenFeature Operator has not read it since 0.5: nothing is injected for it"
+_EVALUATORS: Final = frozenset({names.CONTAINER, names.OPERATORS_CONTAINER})
+
+
+def workload(
+    manifest: Mapping[str, Any], namespace: str, options: Options, known: Known
+) -> Iterator[Finding]:
+    """Every annotation of OpenFeature's on a workload or its template, and whether its pods are created."""
+    steps = TEMPLATES[str(manifest["kind"])]
+    template: Any = manifest
+    for step in steps:
+        template = template.get(step) if isinstance(template, dict) else None
+    annotations = _annotations(template)
+    if steps:
+        for name in _annotations(manifest):
+            if _is_operators(name):
+                yield Finding(
+                    Fate.IGNORED, ("metadata", "annotations", name),
+                    f"belongs on the pods' template, {'.'.join(steps)}.metadata.annotations",
+                    "annotations of a workload itself are not read: nothing is injected for it",
+                )  # fmt: skip
+    path: Path = (*steps, "metadata", "annotations")
+    asks = annotations.get(names.ENABLED) == "true"
+    for name, value in annotations.items():
+        if _is_operators(name):
+            yield _annotation(name, value, asks=asks, bare=not steps and not _owned(manifest), path=path)
+    if asks:
+        yield from _overlaid(annotations, namespace, known, (*path, names.SOURCES))
+        yield from _created(template, namespace, options, known, steps)
+
+
+def _annotation(name: str, value: Any, *, asks: bool, bare: bool, path: Path) -> Finding:
+    here = (*path, name)
+    if name in _HISTORIC:
+        return Finding(Fate.IGNORED, here, _HISTORIC[name], _GONE)
+    if name == names.ENABLED and not asks:
+        return Finding(Fate.KEPT, here, "the pod does not ask" if value == "false" else 'only "true" asks')
+    if name == names.ENABLED and bare:
+        return Finding(
+            Fate.CHANGED, here, "pods without an owner are injected, too", "pods without an owner are refused"
+        )
+    if name == names.ALLOW_SYNC:
+        return Finding(Fate.IGNORED, here, "written by OpenFeature Operator for itself")
+    return Finding(Fate.KEPT, here)
+
+
+def _overlaid(annotations: Mapping[str, Any], namespace: str, known: Known, path: Path) -> Iterator[Finding]:
+    """Fields that a later FeatureFlagSource resets, perhaps without its author's knowing."""
+    found: dict[str, tuple[str, Any]] = {}
+    for name in str(annotations.get(names.SOURCES) or "").split(","):
+        try:
+            spec = known.source(namespace, name.strip().rpartition("/")[2])
+        except Refused:
+            continue
+        for field, default in _DEFAULTS.items():
+            if field in spec and spec[field] == default and found.get(field, ("", default))[1] != default:
+                before, value = found[field]
+                yield Finding(
+                    Fate.CHANGED, path,
+                    f"{field} {default} of {name.strip()} wins over {value} of {before}; "
+                    "remove it from the later one",
+                    "the definition of the kind fills it in, so that the earlier one is lost",
+                )  # fmt: skip
+            if field in spec:
+                found[field] = name.strip(), spec[field]
+
+
+def _created(template: Any, namespace: str, options: Options, known: Known, steps: Path) -> Iterator[Finding]:
+    """Whether the webhook would take such a pod."""
+    present = _containers(template) & _EVALUATORS
+    if present:
+        yield Finding(
+            Fate.CHANGED, (*steps, "spec"),
+            f"has the evaluator {', '.join(sorted(present))} already; a new pod of this owner gets ours",
+        )  # fmt: skip
+        return
+    try:
+        inject(template, namespace, options, known)
+    except Refused as refusal:
+        yield Finding(Fate.REFUSED, (*steps, "spec"), str(refusal))
+
+
+def unserved(pod: Mapping[str, Any]) -> bool:
+    """Whether a running pod asks for an evaluator and has none."""
+    return _annotations(pod).get(names.ENABLED) == "true" and not _containers(pod) & _EVALUATORS
+
+
+def _containers(pod: Any) -> set[Any]:
+    spec = pod.get("spec") if isinstance(pod, dict) else None
+    lists = (
+        [spec.get(part) or () for part in ("initContainers", "containers")] if isinstance(spec, dict) else []
+    )
+    return {each.get("name") for found in lists for each in found if isinstance(each, dict)}
+
+
+def _annotations(body: Any) -> Mapping[str, Any]:
+    meta = body.get("metadata") if isinstance(body, dict) else None
+    found = meta.get("annotations") if isinstance(meta, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _owned(body: Mapping[str, Any]) -> bool:
+    return bool((body.get("metadata") or {}).get("ownerReferences"))
+
+
+def _is_operators(name: str) -> bool:
+    return name == _OPERATORS or name.startswith(f"{_OPERATORS}/")

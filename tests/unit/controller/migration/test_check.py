@@ -1,0 +1,123 @@
+"""What becomes of OpenFeature Operator's objects, field by field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.injection.options import Options
+from controller.migration.finding import Fate, Finding
+from controller.migration.objects import Given, subject
+from controller.migration.steps import Installed, steps
+
+ASKS = {"openfeature.dev/enabled": "true", "openfeature.dev/featureflagsource": "a,b"}
+
+
+def body(kind: str, spec: Any, name: str = "x", version: str = "v1beta1") -> dict[str, Any]:
+    return {
+        "apiVersion": f"core.openfeature.dev/{version}", "kind": kind,
+        "metadata": {"name": name, "namespace": "shop"}, "spec": spec,
+    }  # fmt: skip
+
+
+def deployment(annotations: dict[str, str]) -> dict[str, Any]:
+    template = {"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "app"}]}}
+    return {
+        "apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": template},
+        "metadata": {"name": "app", "namespace": "shop"},
+    }  # fmt: skip
+
+
+def found(given: dict[str, Any], *beside: dict[str, Any], compat: bool = False) -> dict[str, Finding]:
+    """By field; of several for one field, the worst."""
+    known = Given([given, *beside], "default", whole=False)
+    about = subject(given, "default", Options(compat=compat), known)
+    assert about is not None
+    order = [*Fate]
+    return {each.field: each for each in sorted(about.findings, key=lambda each: order.index(each.fate))}
+
+
+def source(**spec: Any) -> dict[str, Any]:
+    return body("FeatureFlagSource", {"sources": [{"source": "flags"}], **spec})
+
+
+def of_source(**each: Any) -> dict[str, Any]:
+    return body("FeatureFlagSource", {"sources": [{"source": "flags", **each}]})
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "fate", "broken"),
+    [
+        (of_source(provider="file"), "spec.sources[0].provider", Fate.REFUSED, "never follows the flags"),
+        (of_source(provider="http", httpSyncBearerToken="t"), "spec.sources[0].httpSyncBearerToken", Fate.REFUSED, "flagd ignores"),
+        (of_source(source="other/flags"), "spec.sources[0].source", Fate.REFUSED, "any namespace"),
+        (of_source(provider="grpc", certPath="/x"), "spec.sources[0].certPath", Fate.KEPT, "no volume"),
+        (of_source(provider="nfs"), "spec.sources[0].provider", Fate.REFUSED, ""),
+        (of_source(provider="http", tls=True), "spec.sources[0].tls", Fate.IGNORED, ""),
+        (of_source(), "spec.sources[0]", Fate.CHANGED, ""),
+        (source(syncProviderArgs=["a"]), "spec.syncProviderArgs", Fate.IGNORED, "ends flagd"),
+        (source(socketPath="/run/flagd/s"), "spec.socketPath", Fate.CHANGED, "there is no socket"),
+        (source(rolloutOnChange=True), "spec.rolloutOnChange", Fate.IGNORED, "whenever the operator restarts"),
+        (source(rolloutOnChange=False), "spec.rolloutOnChange", Fate.KEPT, ""),
+        (source(defaultSyncProvider="flagd-proxy"), "spec.defaultSyncProvider", Fate.KEPT, "not deployed"),
+        (source(envVars=[{"name": "AWS_KEY"}]), "spec.envVars[0]", Fate.CHANGED, "every container"),
+        (source(image="x"), "spec.image", Fate.IGNORED, ""),
+        (source(port=9013), "spec.port", Fate.KEPT, ""),
+        (body("Flagd", {}), "spec", Fate.REFUSED, "does not reach it"),
+        (body("InProcessConfiguration", {"selector": "flags"}), "spec", Fate.CHANGED, "nobody listens"),
+        (body("InProcessConfiguration", {}), "spec", Fate.REFUSED, "nobody listens"),
+        (body("InProcessConfiguration", {"host": "mine", "new": 1}), "spec.new", Fate.IGNORED, ""),
+        (body("FlagSourceConfiguration", {}, version="v1alpha3"), "spec", Fate.REFUSED, "no version since"),
+        (body("FeatureFlagConfiguration", {"featureFlagSpec": '{"flags":{}}', "syncProvider": {"name": "http"}},
+              version="v1alpha1"), "spec.syncProvider.name", Fate.IGNORED, "since 0.5"),
+        (body("FeatureFlag", {"flagSpec": {"flags": {"a": {"variants": 1}}}}), "spec.flagSpec", Fate.REFUSED, ""),
+        (body("FeatureFlag", {"flagSpec": {"flags": {}}}), "spec.flagSpec", Fate.KEPT, ""),
+        (deployment({"openfeature.dev": "enabled"}), "spec.template.metadata.annotations.openfeature.dev", Fate.IGNORED, "since 0.5"),
+        ({**deployment({}), "metadata": {"name": "app", "annotations": ASKS}}, "metadata.annotations.openfeature.dev/enabled", Fate.IGNORED, "not read"),
+        ({"kind": "Pod", "metadata": {"name": "p", "annotations": {"openfeature.dev/enabled": "true"}}, "spec": {}},
+         "metadata.annotations.openfeature.dev/enabled", Fate.CHANGED, "without an owner are refused"),
+    ],
+)  # fmt: skip
+def test_each_field_has_its_fate(given: dict[str, Any], field: str, fate: Fate, broken: str) -> None:
+    finding = found(given)[field]
+    assert finding.fate is fate
+    assert broken in finding.broken
+    assert bool(broken) == bool(finding.broken)
+
+
+def test_under_compat_a_token_is_passed_on() -> None:
+    given = of_source(provider="http", httpSyncBearerToken="t")
+    assert found(given, compat=True)["spec.sources[0].httpSyncBearerToken"].fate is Fate.CHANGED
+    assert found(source(otelCollectorUri="x"), compat=True)["spec.otelCollectorUri"].fate is Fate.KEPT
+
+
+def test_a_workload_is_judged_by_what_would_be_injected() -> None:
+    given, first = deployment(ASKS), {**source(port=9013), "metadata": {"name": "a", "namespace": "shop"}}
+    assert "is not among the manifests" in found(given, first)["spec.template.spec"].message
+    second = {**source(port=8013), "metadata": {"name": "b", "namespace": "shop"}}
+    both = found(given, first, second)
+    assert "spec.template.spec" not in both
+    overlaid = both["spec.template.metadata.annotations.openfeature.dev/featureflagsource"]
+    assert overlaid.message == "port 8013 of b wins over 9013 of a; remove it from the later one"
+
+
+@pytest.mark.parametrize(
+    "given", [None, {"kind": "Pod"}, deployment({}), body("Secret", {}) | {"apiVersion": "v1"}]
+)
+def test_what_is_not_openfeatures_is_passed_over(given: Any) -> None:
+    assert subject(given, "default", Options(), Given([], "default", whole=False)) is None
+
+
+def test_steps_are_in_order_and_those_that_are_done_are_left_out() -> None:
+    about = subject(of_source(provider="file"), "default", Options(), Given([], "default", whole=False))
+    assert about is not None
+    first_words = [each.text.split()[0] for each in steps([about], Installed())]
+    assert first_words == ["Keep", "Change", "Install", "Change", "Hand", "Once"]
+    gone = Installed(
+        unkept=(), operator=False, webhooks=(), proxy_service=False, binding=False, unserved=("shop/p",)
+    )
+    assert [each.text.partition(":")[0] for each in steps([], gone)] == [
+        "Install Flagstaff beside it, without its webhook; both kinds of proxies serve the same objects",
+        "Replace pods that ask for an evaluator and have none",
+    ]
