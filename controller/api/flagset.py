@@ -62,6 +62,13 @@ class SubstituteReference(Model):
     optional: bool = False
 
 
+class DecryptionSpec(Model):
+    """How encrypted definitions are read."""
+
+    provider: Literal["sops"]
+    secret_ref: LocalReference
+
+
 class Target(Model):
     """What is written."""
 
@@ -86,6 +93,7 @@ class FlagSetSpec(Model):
     prune_guard: bool = True
     substitute: Annotated[dict[Variable, VariableText], Field(max_length=256)] | None = None
     substitute_from: Annotated[tuple[SubstituteReference, ...], Field(max_length=32)] = ()
+    decryption: DecryptionSpec | None = None
     drift_policy: DriftPolicy = DriftPolicy.CORRECT
     depends_on: Annotated[tuple[LocalReference, ...], Field(max_length=32)] = ()
     interval: Interval = 600.0

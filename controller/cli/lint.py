@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from controller.api.provenance import SUBJECT
 from controller.cli.arguments import (
+    add_input_arguments,
     add_insecure_argument,
     add_lenient_argument,
     add_store_arguments,
-    add_substitute_argument,
     committed_reference,
     substituted,
 )
@@ -79,7 +79,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_insecure_argument(parser)
     add_store_arguments(parser)
-    add_substitute_argument(parser)
+    add_input_arguments(parser)
     add_lenient_argument(parser)
     parser.add_argument(
         "--output", choices=["text", "json", "sarif"], default="text", help="how to print (default text)"
@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         files = _files(arguments)
         layers: list[str] = arguments.layers
-        steps = steps_of(substituted(arguments))
+        steps = steps_of(substituted(arguments), arguments.age_key or "")
         if layers:
             linted = lint_layers(files, layers, steps)
         else:

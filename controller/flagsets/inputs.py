@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from controller.flagsets.sops import Decryption, KeysError, age_keys
 from controller.flagsets.substitution import NAME, Variables
 from controller.runtime.setbacks import Stalled, Waiting
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 Read: TypeAlias = Callable[[str, str], Awaitable[Mapping[str, bytes] | None]]
 """(namespace, name) -> an object's content by key, None if there is none. Never kept. Raises Failed."""
 
+AGE: Final = ".agekey"
+"""What keys of a Secret end with that hold age identities, as with Flux."""
 _NAME: Final = re.compile(NAME)
 
 
@@ -32,12 +35,18 @@ class Inputs(NamedTuple):
 
     steps: tuple[Step, ...] = ()
     fingerprint: str = ""
-    """Another one wherever the steps may do something else; empty where there are none."""
+    """Another one wherever the steps may do something else."""
 
 
-def steps(values: Mapping[str, str] | None) -> tuple[Step, ...]:
-    """What documents go through where variables have these values; None: nothing is substituted."""
-    return () if values is None else (Variables(values),)
+def steps(values: Mapping[str, str] | None, keys: str = "") -> tuple[Step, ...]:
+    """What documents go through where variables have these values; None: nothing is substituted. `keys`: age
+    identities, one a line. Raises Stalled where they cannot be read.
+    """
+    try:
+        decryption = age_keys([keys]) if keys else Decryption()
+    except KeysError as error:
+        raise Stalled("DecryptionFailed", str(error)) from None
+    return (decryption,) if values is None else (decryption, Variables(values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +58,9 @@ class InputReader:
 
     async def read(self, spec: FlagSetSpec, namespace: str) -> Inputs:
         """The steps that documents go through. Raises Setback."""
+        decryption, keys = await self._decryption(spec, namespace)
         if spec.substitute is None and not spec.substitute_from:
-            return Inputs()
+            return Inputs((decryption,), keys)
         values: dict[str, str] = {}
         secret: set[str] = set()
         for reference in spec.substitute_from:
@@ -59,8 +69,24 @@ class InputReader:
             (secret.update if reference.kind == "Secret" else secret.difference_update)(found)
         literals = spec.substitute or {}
         variables = Variables(values | literals, frozenset(secret - literals.keys()))
-        told = json.dumps([sorted(variables.values.items()), sorted(variables.secret)])
-        return Inputs((variables,), hashlib.sha256(told.encode()).hexdigest())
+        told = json.dumps([keys, sorted(variables.values.items()), sorted(variables.secret)])
+        return Inputs((decryption, variables), hashlib.sha256(told.encode()).hexdigest())
+
+    async def _decryption(self, spec: FlagSetSpec, namespace: str) -> tuple[Decryption, str]:
+        """What decrypts, and a fingerprint of its keys."""
+        if spec.decryption is None:
+            return Decryption(), ""
+        name = f"{namespace}/{spec.decryption.secret_ref.name}"
+        content = await self.secret(namespace, spec.decryption.secret_ref.name)
+        if content is None:
+            message = f"Secret {name} does not exist; create it, or correct spec.decryption.secretRef"
+            raise Waiting("DecryptionFailed", message)
+        texts = [content[key].decode(errors="replace") for key in sorted(content) if key.endswith(AGE)]
+        try:
+            return age_keys(texts), hashlib.sha256("\0".join(texts).encode()).hexdigest()
+        except KeysError as error:
+            message = f"Secret {name}: {error}; its keys are read from entries that end with {AGE}"
+            raise Stalled("DecryptionFailed", message) from None
 
     async def _values(self, reference: SubstituteReference, namespace: str) -> dict[str, str]:
         read = self.secret if reference.kind == "Secret" else self.config_map

@@ -27,6 +27,8 @@ class LocalOptions:
     """Seconds between looks at a remote."""
     substitute: Mapping[str, str] | None = None
     """Values of variables; None: nothing is substituted."""
+    age_keys: str = ""
+    """Age identities, one a line, that decrypt what sops encrypted."""
     lenient: bool = False
     """Warnings do not hold a flag back."""
     policy: FailurePolicy = FailurePolicy.PER_FLAG

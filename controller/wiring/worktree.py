@@ -64,7 +64,7 @@ def compose_working_tree(folder: Path, options: LocalOptions) -> Composition:
         policy=options.policy,
         lenient=options.lenient,
         skipped=tree.skipped,
-        steps=steps(options.substitute),
+        steps=steps(options.substitute, options.age_keys),
     )
     return with_advice(composition, tree.files)
 
