@@ -62,6 +62,12 @@ class SubstituteReference(Model):
     optional: bool = False
 
 
+class PatchSpec(Model):
+    """One JSON Patch."""
+
+    patch: Annotated[str, Field(min_length=1, max_length=65536)]
+
+
 class DecryptionSpec(Model):
     """How encrypted definitions are read."""
 
@@ -91,6 +97,7 @@ class FlagSetSpec(Model):
     target: Target = Target()
     prune: bool = True
     prune_guard: bool = True
+    patches: Annotated[tuple[PatchSpec, ...], Field(max_length=32)] = ()
     substitute: Annotated[dict[Variable, VariableText], Field(max_length=256)] | None = None
     substitute_from: Annotated[tuple[SubstituteReference, ...], Field(max_length=32)] = ()
     decryption: DecryptionSpec | None = None

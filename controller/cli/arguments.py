@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from controller.flagsets.compose import FailurePolicy
+from controller.flagsets.patches import Patch
 from controller.flagsets.provenance import ProvenanceDetail
 from controller.flagsets.substitution import NAME
 from controller.runtime.setbacks import Stalled
@@ -44,7 +45,11 @@ def add_build_arguments(parser: argparse.ArgumentParser, *, source: str, referen
 
 
 def add_input_arguments(parser: argparse.ArgumentParser) -> None:
-    """--substitute and --age-key."""
+    """--patch, --substitute and --age-key."""
+    parser.add_argument(
+        "--patch", action="append", type=_patch, default=[], metavar="FILE", dest="patches",
+        help="a JSON Patch, as JSON or YAML, over what the layers come to; may be repeated",
+    )  # fmt: skip
     parser.add_argument(
         "--substitute", action="append", type=_variable, metavar="NAME=VALUE",
         help="replace ${NAME} in values, as spec.substitute of a FlagSet does; may be repeated",
@@ -65,6 +70,10 @@ def _content(file: str) -> str:
         return Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise argparse.ArgumentTypeError(f"{file} cannot be read: {error}") from None
+
+
+def _patch(file: str) -> Patch:
+    return Patch(file, _content(file))
 
 
 def _variable(text: str) -> tuple[str, str]:
@@ -107,6 +116,7 @@ def local_options(arguments: argparse.Namespace) -> LocalOptions:
         paths=tuple(arguments.paths) or (_default_path(arguments.source),),
         insecure=arguments.insecure,
         interval=getattr(arguments, "interval", 10.0),
+        patches=tuple(arguments.patches),
         substitute=substituted(arguments),
         age_keys=arguments.age_key or "",
         lenient=arguments.lenient,

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from controller.flagsets.sops import Decryption, KeysError, age_keys
+from controller.flagsets.sops import Decryption
+from controller.flagsets.sops_keys import KeysError, decryption_with
 from controller.flagsets.substitution import NAME, Variables
 from controller.runtime.setbacks import Stalled, Waiting
 
@@ -22,6 +23,8 @@ Read: TypeAlias = Callable[[str, str], Awaitable[Mapping[str, bytes] | None]]
 
 AGE: Final = ".agekey"
 """What keys of a Secret end with that hold age identities, as with Flux."""
+PGP: Final = ".asc"
+"""And with secret keys of OpenPGP."""
 _NAME: Final = re.compile(NAME)
 
 
@@ -43,7 +46,7 @@ def steps(values: Mapping[str, str] | None, keys: str = "") -> tuple[Step, ...]:
     identities, one a line. Raises Stalled where they cannot be read.
     """
     try:
-        decryption = age_keys([keys]) if keys else Decryption()
+        decryption = decryption_with([keys]) if keys else Decryption()
     except KeysError as error:
         raise Stalled("DecryptionFailed", str(error)) from None
     return (decryption,) if values is None else (decryption, Variables(values))
@@ -81,11 +84,13 @@ class InputReader:
         if content is None:
             message = f"Secret {name} does not exist; create it, or correct spec.decryption.secretRef"
             raise Waiting("DecryptionFailed", message)
-        texts = [content[key].decode(errors="replace") for key in sorted(content) if key.endswith(AGE)]
+        age = [content[key].decode(errors="replace") for key in sorted(content) if key.endswith(AGE)]
+        pgp = [content[key] for key in sorted(content) if key.endswith(PGP)]
+        told = b"\0".join((*(each.encode() for each in age), b"", *pgp))
         try:
-            return age_keys(texts), hashlib.sha256("\0".join(texts).encode()).hexdigest()
+            return decryption_with(age, pgp), hashlib.sha256(told).hexdigest()
         except KeysError as error:
-            message = f"Secret {name}: {error}; its keys are read from entries that end with {AGE}"
+            message = f"Secret {name}: {error}; its keys are in entries that end with {AGE} or {PGP}"
             raise Stalled("DecryptionFailed", message) from None
 
     async def _values(self, reference: SubstituteReference, namespace: str) -> dict[str, str]:

@@ -69,6 +69,11 @@ class Preparation:
                 self._keys.update(() if key is None else (key,))
         return document
 
+    def moved(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Flags, (from, to), of which one was made of another."""
+        for source, target in pairs:
+            self._keys.update((target,) if source in self._keys else ())
+
     def marked(self, flag_set: FlagSet) -> FlagSet:
         """The set with each flag marked that holds a secret."""
         if not self._keys and not self._all:

@@ -1,4 +1,4 @@
-"""Definitions that sops encrypted (https://getsops.io), whole files or single values, with age keys. Pure.
+"""Definitions that sops encrypted (https://getsops.io), whole files or single values. Pure.
 
 A file's values are decrypted where they stand, so that problems keep their lines. Its MAC is checked: it
 covers the values that are not encrypted, too.
@@ -13,7 +13,7 @@ import hmac
 import re
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from controller.flagsets.preparation import Prepared
 from evaluator.flags.numbers import read_number
@@ -21,17 +21,21 @@ from evaluator.flags.problems import Finding, Severity
 from evaluator.flags.text import json_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from evaluator.flags.document import Document
     from evaluator.flags.model import Json
     from evaluator.flags.operators import Path
 
+Open: TypeAlias = "Callable[[str, bytes], bytes | None]"
+"""From `age` or `pgp` and a message to its content; None where no key of ours fits."""
 METADATA: Final = "sops"
 FAILED: Final = "decryption-failed"
 _VALUE: Final = re.compile(
     r"ENC\[AES256_GCM,data:([^,]*),iv:([^,]+),tag:([^,]+),type:(str|int|float|bool|bytes|comment)\]"
 )
+_KINDS: Final = {"age": "recipient", "pgp": "fp"}
+"""Where copies of a file's key are told, and by what each says for whom it is."""
 _MOST_KEYS: Final = 100
 """Encrypted copies of a file's key that are looked at."""
 _MAC_ONLY_ENCRYPTED: Final = bytes.fromhex("8a3fd2ad54ce66527b1034f3d147be0b0b975b3bf44f72c6fdadec8176f27d69")
@@ -42,16 +46,12 @@ class UndecryptableError(Exception):
     """A document cannot be decrypted; the text holds no value of it."""
 
 
-class KeysError(ValueError):
-    """A key cannot be read; the text does not repeat it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Decryption:
     """Decrypts documents. Implements `Step`."""
 
-    open: Callable[[bytes], bytes | None] | None = None
-    """From an age message to its content; None where no key of ours fits. None: there are no keys."""
+    open: Open | None = None
+    """None: there are no keys."""
 
     def __call__(self, document: Document) -> Prepared:
         """Decrypt a document that is encrypted; any other stays as it is."""
@@ -70,33 +70,7 @@ class Decryption:
         return Prepared(replace(document, value=value), tuple(opened.secrets))
 
 
-def age_keys(texts: Iterable[str]) -> Decryption:
-    """Decrypts with the age identities in `texts`, one a line. Raises KeysError where one cannot be read, or
-    there is none.
-    """
-    # 2 MB, which only those pay who decrypt.
-    import pyrage  # noqa: PLC0415
-
-    lines = [line.strip() for text in texts for line in text.splitlines()]
-    try:
-        identities = [
-            pyrage.x25519.Identity.from_str(line) for line in lines if line and not line.startswith("#")
-        ]
-    except pyrage.IdentityError:
-        raise KeysError("an age key cannot be read; it begins with AGE-SECRET-KEY-1") from None
-    if not identities:
-        raise KeysError("there is no age key")
-
-    def opened(message: bytes) -> bytes | None:
-        try:
-            return bytes(pyrage.decrypt(message, identities))
-        except pyrage.DecryptError:
-            return None
-
-    return Decryption(opened)
-
-
-def _data_key(metadata: dict[str, Any], opened: Callable[[bytes], bytes | None] | None) -> bytes:
+def _data_key(metadata: dict[str, Any], opened: Open | None) -> bytes:
     """The key of a document's values."""
     if opened is None:
         raise UndecryptableError("the file is encrypted by sops; give its key: spec.decryption, or --age-key")
@@ -104,14 +78,18 @@ def _data_key(metadata: dict[str, Any], opened: Callable[[bytes], bytes | None] 
     if isinstance(groups, list) and len(groups) > 1:
         raise UndecryptableError("the file's key is shared among groups of keys, which is not supported")
     holder = groups[0] if isinstance(groups, list) and groups else metadata
-    copies = holder.get("age") if isinstance(holder, dict) else None
-    entries = [each for each in copies or () if isinstance(each, dict)] if isinstance(copies, list) else []
-    for each in entries[:_MOST_KEYS]:
-        key = opened(str(each.get("enc")).encode())
-        if key is not None and len(key) == 32:
-            return key
-    told = ", ".join(str(each.get("recipient"))[:80] for each in entries[:3]) or "no age key at all"
-    raise UndecryptableError(f"no key of ours opens the file, which is encrypted for {told}")
+    told = []
+    for kind, name in _KINDS.items():
+        copies = holder.get(kind) if isinstance(holder, dict) else None
+        for each in copies[:_MOST_KEYS] if isinstance(copies, list) else ():
+            if not isinstance(each, dict):
+                continue
+            key = opened(kind, str(each.get("enc")).encode())
+            if key is not None and len(key) == 32:
+                return key
+            told.append(str(each.get(name))[:80])
+    names = ", ".join(told[:3]) or "no age or PGP key at all"
+    raise UndecryptableError(f"no key of ours opens the file, which is encrypted for {names}")
 
 
 class _Opened:

@@ -65,6 +65,7 @@ def compose_working_tree(folder: Path, options: LocalOptions) -> Composition:
         lenient=options.lenient,
         skipped=tree.skipped,
         steps=steps(options.substitute, options.age_keys),
+        patches=options.patches,
     )
     return with_advice(composition, tree.files)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +18,8 @@ import pytest
 from controller.cli import main
 from controller.flagsets.compose import Composition, Provenance, compose
 from controller.flagsets.inputs import steps
-from controller.flagsets.sops import Decryption, KeysError, age_keys
+from controller.flagsets.sops import Decryption
+from controller.flagsets.sops_keys import KeysError, decryption_with
 from evaluator.flags.document import read_document
 from tests.unit.controller.flagsets.world import CONFIGURATION, World, document, flag
 
@@ -114,7 +117,7 @@ def test_what_sops_encrypted_is_what_was_written(sops: Sops, name: str, options:
     text = YAML if name.endswith("yaml") else json.dumps(plain)
     made = sops.encrypted(text, name, *options)
     assert "s3cr3t" not in made
-    assert decrypted(made, name, age_keys([sops.key])) == (plain, [])
+    assert decrypted(made, name, decryption_with([sops.key])) == (plain, [])
 
 
 def test_only_flags_with_decrypted_values_are_marked(sops: Sops) -> None:
@@ -127,8 +130,8 @@ def test_only_flags_with_decrypted_values_are_marked(sops: Sops) -> None:
 def test_a_second_key_of_ours_opens_the_file(sops: Sops, tmp_path: Path) -> None:
     other = Sops.made(tmp_path)
     made = sops.encrypted(YAML)
-    assert decrypted(made, "flags.yaml", age_keys([other.key, sops.key]))[1] == []
-    _, (message,) = decrypted(made, "flags.yaml", age_keys([other.key]))
+    assert decrypted(made, "flags.yaml", decryption_with([other.key, sops.key]))[1] == []
+    _, (message,) = decrypted(made, "flags.yaml", decryption_with([other.key]))
     assert message == f"no key of ours opens the file, which is encrypted for {sops.identity.to_public()}"
 
 
@@ -138,7 +141,7 @@ def test_without_a_key_an_encrypted_file_is_refused_and_says_what_to_do(sops: So
 
 
 def test_a_file_that_was_changed_without_sops_is_refused(sops: Sops) -> None:
-    keys = age_keys([sops.key])
+    keys = decryption_with([sops.key])
     made = sops.encrypted(YAML, "flags.yaml", "--encrypted-regex", "^text$")
     assert "defaultVariant: low" in made
     changed = made.replace("defaultVariant: low", "defaultVariant: high")
@@ -159,8 +162,36 @@ def test_a_file_that_was_changed_without_sops_is_refused(sops: Sops) -> None:
 @pytest.mark.parametrize("text", ["", "# nothing", "AGE-SECRET-KEY-1NONSENSE", "ssh-ed25519 AAAA"])
 def test_a_key_that_is_none_is_refused_without_repeating_it(text: str) -> None:
     with pytest.raises(KeysError) as error:
-        age_keys([text])
+        decryption_with([text])
     assert "NONSENSE" not in str(error.value)
+
+
+def test_a_pgp_key_opens_the_file(sops: Sops) -> None:
+    # A socket of gpg's agent takes a short path.
+    with tempfile.TemporaryDirectory() as folder:
+        home = {**os.environ, "GNUPGHOME": folder}
+        gpg = ["gpg", "--batch", "--quiet", "--passphrase", ""]
+
+        def run(*arguments: str) -> bytes:
+            done = subprocess.run(arguments, env=home, capture_output=True, check=True, timeout=120)
+            return done.stdout
+
+        try:
+            run(*gpg, "--quick-generate-key", "Ada <ada@example.com>", "future-default", "default", "never")
+            listed = run(*gpg, "--list-keys", "--with-colons").decode()
+            mark = next(line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr:"))
+            key = run(*gpg, "--armor", "--export-secret-keys", mark)
+            path = sops.folder / "pgp.yaml"
+            path.write_text(SOUND)
+            made = run(program(), "--disable-version-check", "--encrypt", "--pgp", mark, str(path)).decode()
+        finally:
+            run("gpgconf", "--kill", "all")
+    plain = read_document(SOUND.encode(), file="flags.yaml").value
+    assert decrypted(made, "flags.yaml", decryption_with([], [key])) == (plain, [])
+    _, (message,) = decrypted(made, "flags.yaml", decryption_with([sops.key]))
+    assert message == f"no key of ours opens the file, which is encrypted for {mark}"
+    with pytest.raises(KeysError, match="a PGP key cannot be read"):
+        decryption_with([], [key[:200]])
 
 
 def test_what_status_tells_is_not_encrypted(sops: Sops) -> None:
@@ -204,7 +235,7 @@ async def test_a_flag_set_reads_its_keys_from_a_secret_and_tells_no_value(sops: 
     assert (seen.reason, seen.writes) == ("DecryptionFailed", [])
     world.values["Secret", "keys"] = {"other": b"x"}
     assert (await world.look()).message == (
-        "Secret shop/keys: there is no age key; its keys are read from entries that end with .agekey"
+        "Secret shop/keys: there is no key; its keys are in entries that end with .agekey or .asc"
     )
     world.values["Secret", "keys"] = {"team.agekey": sops.key.encode()}
     seen = await world.look()
