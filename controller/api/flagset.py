@@ -62,6 +62,19 @@ class SubstituteReference(Model):
     optional: bool = False
 
 
+class PatchSpec(Model):
+    """One JSON Patch."""
+
+    patch: Annotated[str, Field(min_length=1, max_length=65536)]
+
+
+class DecryptionSpec(Model):
+    """How encrypted definitions are read."""
+
+    provider: Literal["sops"]
+    secret_ref: LocalReference
+
+
 class Target(Model):
     """What is written."""
 
@@ -84,8 +97,10 @@ class FlagSetSpec(Model):
     target: Target = Target()
     prune: bool = True
     prune_guard: bool = True
+    patches: Annotated[tuple[PatchSpec, ...], Field(max_length=32)] = ()
     substitute: Annotated[dict[Variable, VariableText], Field(max_length=256)] | None = None
     substitute_from: Annotated[tuple[SubstituteReference, ...], Field(max_length=32)] = ()
+    decryption: DecryptionSpec | None = None
     drift_policy: DriftPolicy = DriftPolicy.CORRECT
     service_account_name: Name | None = None
     depends_on: Annotated[tuple[LocalReference, ...], Field(max_length=32)] = ()

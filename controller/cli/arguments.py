@@ -5,18 +5,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from controller.flagsets.compose import FailurePolicy
+from controller.flagsets.patches import Patch
 from controller.flagsets.provenance import ProvenanceDetail
 from controller.flagsets.substitution import NAME
 from controller.runtime.setbacks import Stalled
 from controller.sources.bucket.place import is_bucket, parse_url
 from controller.wiring.options import LocalOptions
 from evaluator.flags.model import Bucketing
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _LONGEST: Final = 86_400.0
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -33,7 +32,7 @@ def add_build_arguments(parser: argparse.ArgumentParser, *, source: str, referen
         "(default: the top folder, without those in it; of a bucket the prefix)",
     )  # fmt: skip
     add_store_arguments(parser)
-    add_substitute_argument(parser)
+    add_input_arguments(parser)
     add_lenient_argument(parser)
     parser.add_argument(
         "--failure-policy", choices=[policy.value for policy in FailurePolicy], default="PerFlag",
@@ -45,17 +44,36 @@ def add_build_arguments(parser: argparse.ArgumentParser, *, source: str, referen
     )  # fmt: skip
 
 
-def add_substitute_argument(parser: argparse.ArgumentParser) -> None:
-    """--substitute."""
+def add_input_arguments(parser: argparse.ArgumentParser) -> None:
+    """--patch, --substitute and --age-key."""
+    parser.add_argument(
+        "--patch", action="append", type=_patch, default=[], metavar="FILE", dest="patches",
+        help="a JSON Patch, as JSON or YAML, over what the layers come to; may be repeated",
+    )  # fmt: skip
     parser.add_argument(
         "--substitute", action="append", type=_variable, metavar="NAME=VALUE",
         help="replace ${NAME} in values, as spec.substitute of a FlagSet does; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--age-key", type=_content, metavar="FILE",
+        help="decrypt what sops encrypted with the age keys in FILE",
     )  # fmt: skip
 
 
 def substituted(arguments: argparse.Namespace) -> dict[str, str] | None:
     """The variables of `--substitute`; None where it is not given."""
     return None if arguments.substitute is None else dict(arguments.substitute)
+
+
+def _content(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise argparse.ArgumentTypeError(f"{file} cannot be read: {error}") from None
+
+
+def _patch(file: str) -> Patch:
+    return Patch(file, _content(file))
 
 
 def _variable(text: str) -> tuple[str, str]:
@@ -98,7 +116,9 @@ def local_options(arguments: argparse.Namespace) -> LocalOptions:
         paths=tuple(arguments.paths) or (_default_path(arguments.source),),
         insecure=arguments.insecure,
         interval=getattr(arguments, "interval", 10.0),
+        patches=tuple(arguments.patches),
         substitute=substituted(arguments),
+        age_keys=arguments.age_key or "",
         lenient=arguments.lenient,
         policy=FailurePolicy(arguments.failure_policy),
         bucketing=Bucketing(arguments.bucketing),

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from controller.api.provenance import SUBJECT
 from controller.cli.arguments import (
+    add_input_arguments,
     add_insecure_argument,
     add_lenient_argument,
     add_store_arguments,
-    add_substitute_argument,
     committed_reference,
     substituted,
 )
@@ -21,6 +21,7 @@ from controller.cli.problems import as_json, as_sarif, failures, summary
 from controller.cli.revisions import announce
 from controller.flagsets.inputs import steps as steps_of
 from controller.flagsets.layers import PathRefused, fixed_prefix, select
+from controller.flagsets.patches import patched
 from controller.flagsets.preparation import Preparation
 from controller.flagsets.skipped_files import unread
 from controller.runtime.setbacks import Setback
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
+    from controller.flagsets.patches import Patch
     from controller.flagsets.preparation import Step
     from evaluator.flags import Parsed, Problem
 
@@ -79,7 +81,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_insecure_argument(parser)
     add_store_arguments(parser)
-    add_substitute_argument(parser)
+    add_input_arguments(parser)
     add_lenient_argument(parser)
     parser.add_argument(
         "--output", choices=["text", "json", "sarif"], default="text", help="how to print (default text)"
@@ -93,15 +95,17 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if bool(arguments.documents) == bool(arguments.layers):
         return _usage("give files to check each on its own, or --path for each layer of one flag set")
+    if arguments.patches and not arguments.layers:
+        return _usage("--patch changes what layers come to: name them by --path")
     committed = arguments.ref is not None or arguments.source is not None
     if committed and STDIN in arguments.documents:
         return _usage("--ref and --source read a commit, so they cannot be combined with standard input")
     try:
         files = _files(arguments)
         layers: list[str] = arguments.layers
-        steps = steps_of(substituted(arguments))
+        steps = steps_of(substituted(arguments), arguments.age_key or "")
         if layers:
-            linted = lint_layers(files, layers, steps)
+            linted = lint_layers(files, layers, steps, arguments.patches)
         else:
             linted = lint_documents(files, arguments.documents, steps)
     except Setback as setback:
@@ -134,7 +138,9 @@ def lint_documents(files: Files, paths: Sequence[str], steps: Sequence[Step] = (
     return Linted(flags, tuple(problems))
 
 
-def lint_layers(files: Files, paths: Sequence[str], steps: Sequence[Step] = ()) -> Linted:
+def lint_layers(
+    files: Files, paths: Sequence[str], steps: Sequence[Step] = (), patches: Sequence[Patch] = ()
+) -> Linted:
     """The one flag set that the layers `paths` make. Raises Setback."""
     layers, problems = [], []
     preparation = Preparation(steps)
@@ -142,6 +148,8 @@ def lint_layers(files: Files, paths: Sequence[str], steps: Sequence[Step] = ()) 
         found, unreadable = files.read(path)
         problems += unreadable
         layers.append(read_layer(found, prepare=preparation.document))
+    layers, moved = patched(layers, patches)
+    preparation.moved(moved)
     parsed = merge(layers)
     return Linted(len(parsed.flag_set.flags), (*problems, *preparation.told(_by_place(parsed))))
 

@@ -13,6 +13,7 @@ from controller.artifacts.archive import unpack
 from controller.artifacts.skipped import take_skipped
 from controller.flagsets.changed_flags import changed_flags
 from controller.flagsets.compose import Composition, FailurePolicy, Provenance, compose
+from controller.flagsets.patches import Patch
 from controller.flagsets.prune_guard import bulk_removal, held
 from controller.flagsets.render import Target, TooLargeError, configuration_manifests, flag_manifest
 from evaluator.flags.canonical import digest
@@ -136,6 +137,7 @@ def _composed(
         bucketing=Bucketing(spec.bucketing),
         skipped=skipped,
         steps=steps,
+        patches=[Patch(f"spec.patches[{index}]", each.patch) for index, each in enumerate(spec.patches)],
     )
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from controller.flagsets.layers import DEFAULT_PATHS, PathRefused, select
+from controller.flagsets.patches import Patch, patched
 from controller.flagsets.preparation import Preparation
 from controller.flagsets.provenance import PLACES, Provenance, without_forgeries
 from controller.flagsets.skipped_files import unread
@@ -79,12 +80,13 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     bucketing: Bucketing = Bucketing.V2,
     skipped: Collection[str] = (),
     steps: Sequence[Step] = (),
+    patches: Sequence[Patch] = (),
 ) -> Composition:
     """Read the layers `paths` (base first) of `tree`, merge them, and hold back what is bad.
 
     Unless `lenient`, warnings count as errors. `skipped` is what the tree lists and does not hold, as
     Commit.skipped has it. `bucketing` pins a generation other than flagd's own, v2, where the set pins none.
-    Each document goes through the `steps`.
+    Each document goes through the `steps`, the merged layers through the `patches`.
     Never raises for what a tree may hold.
     """
     paths = paths or DEFAULT_PATHS
@@ -98,6 +100,8 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
     layers = [
         read_layer(((name, tree[name]) for name in names), prepare=preparation.document) for names in named
     ]
+    layers, moved = patched(layers, patches)
+    preparation.moved(moved)
     parsed = merge(layers)
     flag_set, forged = without_forgeries(parsed.flag_set, layers)
     problems = sorted((*parsed.problems, *forged), key=_by_place) if forged else parsed.problems

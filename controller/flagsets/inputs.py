@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from controller.flagsets.sops import Decryption
+from controller.flagsets.sops_keys import KeysError, decryption_with
 from controller.flagsets.substitution import NAME, Variables
 from controller.runtime.setbacks import Stalled, Waiting
 
@@ -21,6 +23,10 @@ Read: TypeAlias = Callable[[str, str, str | None], Awaitable[Mapping[str, bytes]
 Failed.
 """
 
+AGE: Final = ".agekey"
+"""What keys of a Secret end with that hold age identities, as with Flux."""
+PGP: Final = ".asc"
+"""And with secret keys of OpenPGP."""
 _NAME: Final = re.compile(NAME)
 
 
@@ -34,12 +40,18 @@ class Inputs(NamedTuple):
 
     steps: tuple[Step, ...] = ()
     fingerprint: str = ""
-    """Another one wherever the steps may do something else; empty where there are none."""
+    """Another one wherever the steps may do something else."""
 
 
-def steps(values: Mapping[str, str] | None) -> tuple[Step, ...]:
-    """What documents go through where variables have these values; None: nothing is substituted."""
-    return () if values is None else (Variables(values),)
+def steps(values: Mapping[str, str] | None, keys: str = "") -> tuple[Step, ...]:
+    """What documents go through where variables have these values; None: nothing is substituted. `keys`: age
+    identities, one a line. Raises Stalled where they cannot be read.
+    """
+    try:
+        decryption = decryption_with([keys]) if keys else Decryption()
+    except KeysError as error:
+        raise Stalled("DecryptionFailed", str(error)) from None
+    return (decryption,) if values is None else (decryption, Variables(values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +63,9 @@ class InputReader:
 
     async def read(self, spec: FlagSetSpec, namespace: str) -> Inputs:
         """The steps that documents go through. Raises Setback."""
+        decryption, keys = await self._decryption(spec, namespace)
         if spec.substitute is None and not spec.substitute_from:
-            return Inputs()
+            return Inputs((decryption,), keys)
         values: dict[str, str] = {}
         secret: set[str] = set()
         for reference in spec.substitute_from:
@@ -61,8 +74,26 @@ class InputReader:
             (secret.update if reference.kind == "Secret" else secret.difference_update)(found)
         literals = spec.substitute or {}
         variables = Variables(values | literals, frozenset(secret - literals.keys()))
-        told = json.dumps([sorted(variables.values.items()), sorted(variables.secret)])
-        return Inputs((variables,), hashlib.sha256(told.encode()).hexdigest())
+        told = json.dumps([keys, sorted(variables.values.items()), sorted(variables.secret)])
+        return Inputs((decryption, variables), hashlib.sha256(told.encode()).hexdigest())
+
+    async def _decryption(self, spec: FlagSetSpec, namespace: str) -> tuple[Decryption, str]:
+        """What decrypts, and a fingerprint of its keys."""
+        if spec.decryption is None:
+            return Decryption(), ""
+        name = f"{namespace}/{spec.decryption.secret_ref.name}"
+        content = await self.secret(namespace, spec.decryption.secret_ref.name, spec.service_account_name)
+        if content is None:
+            message = f"Secret {name} does not exist; create it, or correct spec.decryption.secretRef"
+            raise Waiting("DecryptionFailed", message)
+        age = [content[key].decode(errors="replace") for key in sorted(content) if key.endswith(AGE)]
+        pgp = [content[key] for key in sorted(content) if key.endswith(PGP)]
+        told = b"\0".join((*(each.encode() for each in age), b"", *pgp))
+        try:
+            return decryption_with(age, pgp), hashlib.sha256(told).hexdigest()
+        except KeysError as error:
+            message = f"Secret {name}: {error}; its keys are in entries that end with {AGE} or {PGP}"
+            raise Stalled("DecryptionFailed", message) from None
 
     async def _values(
         self, reference: SubstituteReference, namespace: str, account: str | None

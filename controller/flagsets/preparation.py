@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from controller.delivery.problems import withheld
 from evaluator.flags.layer import flag_at
 from evaluator.flags.model import CONFIDENTIAL_KEY
+from evaluator.flags.problems import Finding, Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -35,6 +36,16 @@ Step: TypeAlias = "Callable[[Document], Prepared]"
 """Takes a document that could be read. Never raises for what one may hold: that becomes a finding."""
 
 
+def _is_told(path: Path) -> bool:
+    """Whether status and messages tell what stands there: metadata of the set, and a listed flag's key."""
+    return path[:1] == ("metadata",) or (len(path) == 3 and path[0] == "flags" and path[2] == "key")
+
+
+def _refused(path: Path) -> Finding:
+    message = "this is told in status: write it in clear, neither encrypted nor as a value of a Secret"
+    return Finding(path, Severity.ERROR, "secret-place", message)
+
+
 class Preparation:
     """The steps that documents of one flag set go through."""
 
@@ -50,11 +61,18 @@ class Preparation:
             if document.unreadable:
                 break
             document, secrets = step(document)
+            refused = tuple(_refused(path) for path in secrets if _is_told(path))
+            document = replace(document, findings=(*document.findings, *refused)) if refused else document
             for path in secrets:
                 key = flag_at(document.value, path)
                 self._all = self._all or key is None
                 self._keys.update(() if key is None else (key,))
         return document
+
+    def moved(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Flags, (from, to), of which one was made of another."""
+        for source, target in pairs:
+            self._keys.update((target,) if source in self._keys else ())
 
     def marked(self, flag_set: FlagSet) -> FlagSet:
         """The set with each flag marked that holds a secret."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api import configuration, flagset, grant, shard
 from controller.api.conditions import FALSE, NAME_CONFLICT, PROPAGATED, READY, find
 from controller.api.kinds import CONFIG_MAP, FLAG_SET, SECRET
-from controller.api.meta import ObjectKey, version_of
+from controller.api.meta import ObjectKey, secret_names, version_of
 from controller.flagsets.source_key import source_key
 from controller.runtime.cache import Index
 from controller.runtime.watches import Reconciles, Watch, listed_by
@@ -55,6 +55,11 @@ def _substitutes(flag_set: Resource, kind: str) -> Iterator[str]:
     return _named([each for each in listed if isinstance(each, dict) and each.get("kind") == kind])
 
 
+def _secrets_of(flag_set: Resource) -> Iterator[str]:
+    yield from _substitutes(flag_set, SECRET.kind)
+    yield from secret_names(flag_set.spec.get("decryption"))
+
+
 def _target_of(flag_set: Resource) -> str:
     """The name of what a FlagSet writes, as far as its spec can be read."""
     target = flag_set.spec.get("target")
@@ -74,7 +79,7 @@ BY_DEPENDENCY: Final = Index(
     "FlagSet by dependency", _FLAG_SET_ONLY, lambda each: _named(each.spec.get("dependsOn"))
 )
 BY_TARGET: Final = Index("FlagSet by target", _FLAG_SET_ONLY, lambda each: (_target_of(each),))
-BY_SECRET: Final = Index("FlagSet by Secret", _FLAG_SET_ONLY, lambda each: _substitutes(each, SECRET.kind))
+BY_SECRET: Final = Index("FlagSet by Secret", _FLAG_SET_ONLY, _secrets_of)
 BY_CONFIG_MAP: Final = Index(
     "FlagSet by ConfigMap", _FLAG_SET_ONLY, lambda each: _substitutes(each, CONFIG_MAP.kind)
 )

@@ -71,7 +71,7 @@ class _Walk:
         return value
 
     def _text(self, text: str, path: Path) -> Json:
-        before = len(self.findings), len(self.secrets)
+        before = len(self.findings)
         if _is_flag_key(path):
             self._find(PLACE, "a flag's key takes no variable; write the key", path)
             return text
@@ -81,12 +81,7 @@ class _Walk:
             parts += (text[end : match.start()], self._token(match, path))
             end = match.end()
         made = "".join((*parts, text[end:]))
-        if len(self.secrets) > before[1] and path[:1] == ("metadata",):
-            message = (
-                "metadata of the set is told in status, so it takes no value of a Secret; use a ConfigMap"
-            )
-            self._find(PLACE, message, path)
-        if len(self.findings) > before[0]:
+        if len(self.findings) > before:
             return text
         whole = _TOKEN.fullmatch(text)
         return _typed(made) if whole is not None and whole["inner"] is not None else made

@@ -38,6 +38,10 @@ def flag_set(options: LocalOptions) -> dict[str, Any]:
         "pruneGuard": options.prune_guard,
         "interval": INTERVAL,
     }
+    if options.patches:
+        spec["patches"] = [{"patch": each.text} for each in options.patches]
+    if options.age_keys:
+        spec["decryption"] = {"provider": "sops", "secretRef": {"name": NAME}}
     if options.substitute is not None:
         spec["substitute"] = dict(options.substitute)
     return _object(flagset.KIND, FlagSetSpec, spec)

@@ -17,6 +17,7 @@ from controller.api.conditions import FALSE, READY, find
 from controller.artifacts.storages import Storages
 from controller.flagsets.applied import last_applied
 from controller.flagsets.build import build
+from controller.flagsets.inputs import AGE, InputReader
 from controller.flagsets.prune_guard import bulk_removal
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import FLAG_SETS
@@ -39,7 +40,7 @@ from evaluator.flags.problems import Problem, Severity
 from evaluator.flags.saved import Saved
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -117,6 +118,7 @@ class LocalStages:
         self._flag_source = flag_source(source)
         self._flag_set = flag_set(options)
         self._growing = growing
+        self._age_keys = options.age_keys.encode()
         self._file = AppliedFile(folder) if options.state_dir is not None else None
         self._unsaved = False
         self._built: RevisionBuilt | None = None
@@ -135,7 +137,8 @@ class LocalStages:
                 lambda _: None,
                 random.random,
                 options.provenance,
-                build=self._build,
+                InputReader(self._keys),
+                self._build,
             ),
         }
         clock = asyncio.get_running_loop().time
@@ -198,6 +201,10 @@ class LocalStages:
             self._untold = None
         elif key == SOURCE or (key == FLAG_SET and result == "failed"):
             self._happened.put_nowait(key)
+
+    async def _keys(self, namespace: str, name: str, account: str | None) -> Mapping[str, bytes]:
+        """What a Secret of the FlagSet would hold."""
+        return {f"{namespace}.{name}{AGE}": self._age_keys}
 
     def _changed(self, change: Change) -> None:
         for key in woken(STAGES, self.objects, change):

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from controller.flagsets.patches import Patch
+
 
 @dataclass(frozen=True, slots=True)
 class LocalOptions:
@@ -27,6 +29,10 @@ class LocalOptions:
     """Seconds between looks at a remote."""
     substitute: Mapping[str, str] | None = None
     """Values of variables; None: nothing is substituted."""
+    age_keys: str = ""
+    """Age identities, one a line, that decrypt what sops encrypted."""
+    patches: tuple[Patch, ...] = ()
+    """JSON Patches over what the layers come to."""
     lenient: bool = False
     """Warnings do not hold a flag back."""
     policy: FailurePolicy = FailurePolicy.PER_FLAG

@@ -64,7 +64,8 @@ def compose_working_tree(folder: Path, options: LocalOptions) -> Composition:
         policy=options.policy,
         lenient=options.lenient,
         skipped=tree.skipped,
-        steps=steps(options.substitute),
+        steps=steps(options.substitute, options.age_keys),
+        patches=options.patches,
     )
     return with_advice(composition, tree.files)
 

@@ -35,6 +35,7 @@ _GROUPS: Final = {
     "ocirepository": "apis/source.toolkit.fluxcd.io/v1",
     "bucket": "apis/source.toolkit.fluxcd.io/v1",
     "externalartifact": "apis/source.toolkit.fluxcd.io/v1",
+    "configmap": "api/v1",
     "secret": "api/v1",
     "serviceaccount": "api/v1",
     "event": "api/v1",

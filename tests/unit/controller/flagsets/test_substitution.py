@@ -128,7 +128,7 @@ def test_a_secret_in_a_shared_rule_marks_every_flag() -> None:
 
 def test_a_secret_in_metadata_of_the_set_is_refused() -> None:
     made = composed(json.dumps({"flags": {"a": flag()}, "metadata": {"flagSetId": "${TOKEN}"}}))
-    assert (made.accepted, [each.code for each in made.problems]) == (False, ["variable-place"])
+    assert (made.accepted, [each.code for each in made.problems]) == (False, ["secret-place"])
 
 
 @pytest.mark.parametrize(

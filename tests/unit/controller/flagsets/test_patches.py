@@ -1,0 +1,146 @@
+"""JSON Patch over what layers come to."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from controller.flagsets.compose import Composition, Provenance, compose
+from controller.flagsets.patches import Patch
+from controller.flagsets.substitution import Variables
+from tests.unit.controller.flagsets.world import World, document, flag
+
+RULE = {"if": [{"==": [{"var": "tier"}, "gold"]}, "on", "off"]}
+BASE = json.dumps({
+    "flags": {"a": flag(targeting=RULE), "b": flag(), "c": flag(metadata={"owner": "ada"})},
+    "$evaluators": {"gold": {"==": [{"var": "tier"}, "gold"]}},
+    "metadata": {"team": "shop"},
+})  # fmt: skip
+OVER = json.dumps({"flags": {"b": {"defaultVariant": "on", "variants": {"more": True}}}})
+
+
+def composed(*patches: str, lenient: bool = False) -> Composition:
+    files = {"base.json": BASE.encode(), "over.json": OVER.encode()}
+    named = [Patch(f"spec.patches[{index}]", text) for index, text in enumerate(patches)]
+    provenance = Provenance("main@sha1:1", "", "")
+    return compose(files, list(files), provenance=provenance, previous=None, patches=named, lenient=lenient)
+
+
+def operations(*each: dict[str, Any]) -> str:
+    return json.dumps(each)
+
+
+def test_operations_change_what_the_layers_come_to() -> None:
+    made = composed(
+        """
+        - {op: test, path: /flags/b/defaultVariant, value: on}
+        - {op: replace, path: /flags/a/targeting/if/0/==/1, value: silver}
+        - {op: remove, path: /flags/b/variants/more}
+        - {op: move, from: /flags/c, path: /flags/d}
+        - {op: copy, from: /flags/d, path: /flags/e}
+        - {op: add, path: /flags/e/metadata/owner, value: bob}
+        - {op: add, path: /metadata/stage, value: test}
+        - {op: remove, path: /metadata/team}
+        """,
+        operations({"op": "replace", "path": "/$evaluators/gold/==/1", "value": "platinum"}),
+    )
+    flags = made.flag_set.flags
+    assert (made.problems, sorted(flags)) == ((), ["a", "b", "d", "e"])
+    assert flags["a"].targeting == {"if": [{"==": [{"var": "tier"}, "silver"]}, "on", "off"]}
+    assert (dict(flags["b"].variants), flags["b"].default_variant) == ({"on": True, "off": False}, "on")
+    assert (flags["d"].metadata["owner"], flags["e"].metadata["owner"]) == ("ada", "bob")
+    assert made.flag_set.evaluators == {"gold": {"==": [{"var": "tier"}, "platinum"]}}
+    assert (made.flag_set.metadata.get("stage"), "team" in made.flag_set.metadata) == ("test", False)
+
+
+@pytest.mark.parametrize(
+    ("operation", "told"),
+    [
+        ({"op": "test", "path": "/flags/a/state", "value": "DISABLED"}, "test /flags/a/state"),
+        ({"op": "remove", "path": "/flags/a/nothing"}, "remove /flags/a/nothing"),
+        ({"op": "remove", "path": "/flags/nothing"}, "remove /flags/nothing"),
+        ({"op": "replace", "path": "/flags/a/targeting/if/9", "value": 1}, "replace"),
+        ({"op": "add", "path": "/flags/a/targeting/if/x", "value": 1}, "add"),
+        ({"op": "add", "path": "/flags/a/state/x", "value": 1}, "add"),
+        ({"op": "add", "path": "/flags/a/x"}, "add"),
+        ({"op": "move", "path": "/flags/a/x"}, "move"),
+        ({"op": "frobnicate", "path": "/flags/a/x"}, "frobnicate"),
+        ({"op": "remove", "path": "/flags"}, "not below /flags/KEY"),
+        ({"op": "remove", "path": ""}, "not below /flags/KEY"),
+        ({"op": "remove", "path": "/other/a"}, "not below /flags/KEY"),
+        ({"op": "remove", "path": "flags/a"}, "remove"),
+        ({"op": "remove", "path": 5}, "remove"),
+        ({"op": "remove"}, "remove"),
+        ({"path": "/flags/a"}, "/flags/a"),
+        ({"op": "copy", "from": "/flags/a/state", "path": "/metadata/a"}, "from one section to another"),
+        ("remove", "an operation is an object"),
+    ],
+)
+def test_an_operation_that_fails_refuses_the_whole_and_names_its_line(operation: Any, told: str) -> None:
+    fine = {"op": "add", "path": "/flags/b/state", "value": "DISABLED"}
+    made = composed(f"- {json.dumps(fine)}\n- {json.dumps(operation)}\n")
+    (problem,) = made.problems
+    assert not made.accepted
+    assert (problem.file, problem.line, problem.code) == ("spec.patches[0]", 2, "patch-failed")
+    assert told in problem.message
+
+
+@pytest.mark.parametrize("text", ["{", "a: 1", "- [", "text"])
+def test_what_is_no_patch_refuses_the_whole(text: str) -> None:
+    made = composed(text)
+    assert not made.accepted
+    assert {each.file for each in made.problems} == {"spec.patches[0]"}
+
+
+def test_what_a_patch_makes_is_judged_and_placed_at_the_operation() -> None:
+    made = composed(
+        "- {op: remove, path: /flags/c/metadata}\n"
+        "- {op: replace, path: /flags/b/defaultVariant, value: none such}\n"
+        "- {op: replace, path: /flags/a/targeting, value: {frobnicate: 1}}\n"
+    )
+    told = [(each.file, each.line, each.flag) for each in made.problems]
+    assert told == [("spec.patches[0]", 2, "b"), ("spec.patches[0]", 3, "a")]
+    assert (sorted(made.flag_set.flags), made.missing) == (["c"], ("a", "b"))
+
+
+def test_a_flag_that_a_patch_adds_and_one_that_it_removes() -> None:
+    made = composed(
+        operations({"op": "add", "path": "/flags/new", "value": flag()}, {"op": "remove", "path": "/flags/a"})
+    )
+    assert (made.problems, sorted(made.flag_set.flags)) == ((), ["b", "c", "new"])
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "test", "path": "/flags/a/variants/on", "value": "x"},
+        {"op": "add", "path": "/flags/a/variants/on/deeper", "value": "x"},
+        {"op": "remove", "path": "/flags/a/variants/none"},
+        {"op": "replace", "path": "/flags/a/defaultVariant", "value": "none"},
+        {"op": "copy", "from": "/flags/a", "path": "/flags/z"},
+        {"op": "move", "from": "/flags/a/variants/on", "path": "/flags/b/variants/more"},
+    ],
+)
+def test_a_patch_tells_no_secret_and_what_it_makes_of_one_is_marked(operation: dict[str, Any]) -> None:
+    text = json.dumps({"flags": {"a": flag("off", variants={"on": "${T}", "off": "x"}), "b": flag()}})
+    made = compose(
+        {"a.json": text.encode()}, ["a.json"], provenance=Provenance("main@sha1:1", "", ""), previous=None,
+        steps=(Variables({"T": "s3cr3t"}, frozenset("T")),), patches=[Patch("p", operations(operation))], lenient=True,
+    )  # fmt: skip
+    assert "s3cr3t" not in repr(made.problems)
+    for each in made.flag_set.flags.values():
+        assert ("s3cr3t" in repr(each.variants)) <= ("flagstaff.dev/secret" in each.metadata)
+
+
+async def test_patches_of_a_flag_set_are_applied() -> None:
+    world = World()
+    world.commit("r1", document(a=flag()))
+    world.flag_set(patches=[{"patch": "- {op: replace, path: /flags/a/defaultVariant, value: on}"}])
+    assert (await world.look()).reason == "Succeeded"
+    assert world.defaults() == {"a": "on"}
+    world.flag_set(patches=[{"patch": "- {op: remove, path: /flags/b}"}])
+    seen = await world.look()
+    assert (seen.reason, world.defaults()) == ("BuildFailed", {"a": "on"})
+    assert "spec.patches[0]:1:3: the operation 1" in seen.message

