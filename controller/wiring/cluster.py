@@ -196,7 +196,8 @@ async def _connected(
     stack.push_async_callback(cluster.close)
     events = ApiServerEvents(cluster.api, metrics.registry, wrote=metrics.wrote)
     await stack.enter_async_context(events.posting())
-    return cluster, Accounts(cluster, settings.default_service_account), events
+    accounts = Accounts(cluster, settings.default_service_account, settings.require_secret_hosts)
+    return cluster, accounts, events
 
 
 def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:

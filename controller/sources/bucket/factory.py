@@ -78,6 +78,14 @@ class BucketFactory:
         client = {"timeout": f"{look.timeout:g}s", **_trusted(authority), **_proxied(proxy)}
         bucket = bucket_of(spec, secret, client)
         deadline = Deadline(look.timeout, bucket.shown)
+        store = urlsplit(bucket.endpoint or _own_host(bucket)).hostname or ""
+        for shown, host in (
+            (secret, store),
+            (authority, store),
+            (proxy, urlsplit(client.get("proxy_url", "")).hostname or ""),
+        ):
+            if shown is not None:
+                shown.require_host(host)
         async with deadline.running():
             await self._judge(bucket.endpoint or _own_host(bucket), client.get("proxy_url"))
         reader = LimitedReader(self._helpers, self._places, namespace, deadline)
