@@ -201,10 +201,10 @@ async def _connected(
 
 
 def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:
-    """Of one kind's keys; half of its places are one namespace's at most."""
+    """Of one kind's keys; half of its places are one namespace's at most, and each finds one."""
     places = SOURCES_AT_ONCE if kind == flagsource.KIND else 2 * workers
     clock = asyncio.get_running_loop().time
-    return KeyedQueue(clock, random.random, places=places, group=attrgetter("namespace"))
+    return KeyedQueue(clock, random.random, places=places, firsts=places, group=attrgetter("namespace"))
 
 
 async def _listen(

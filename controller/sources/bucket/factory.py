@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from controller.sources.secrets import ReadSecret
 
 HELPERS: Final = 4
-"""Processes that ask stores, of some 40 MB each; one is started when it is needed."""
+"""Processes that ask stores, of some 40 MB each; one is started when it is needed. As many again are for
+namespaces that have none.
+"""
 ADVICE: Final = {
     "AuthenticationFailed": "check the Secret that spec.bucket.secretRef names, and what it may read",
     "CertificateRefused": "if the store is the right one, put its CA's certificate as ca.crt into "
@@ -65,8 +67,8 @@ class BucketFactory:
         """`hosts`: where stores may be; None: anywhere."""
         self._hosts = hosts
         self._secrets = Secrets(secret)
-        self._helpers = Helpers(HELPERS, (CLIENT,))
-        self._places = Places(HELPERS)
+        self._helpers = Helpers(2 * HELPERS, (CLIENT,))
+        self._places = Places(HELPERS, HELPERS)
 
     async def open(self, spec: BucketSpec, look: Look) -> BucketProvider:
         """The source that `spec` and its Secrets describe. Raises Setback."""

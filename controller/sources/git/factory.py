@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from controller.sources.secrets import ReadSecret
 
 GIT_AT_ONCE: Final = 16
-"""Each takes some 10 MB while it runs."""
+"""Each takes some 10 MB while it runs. As many again are for namespaces that have none."""
 
 
 ADVICE: Final = {
@@ -70,7 +70,7 @@ class GitFactory:
         rights. `authors`: whether status and Events name authors of commits. `hosts`: where remotes may be.
         """
         self.mirror_root = mirror_root
-        self.places = Places(GIT_AT_ONCE)
+        self.places = Places(GIT_AT_ONCE, GIT_AT_ONCE)
         self.listings = LsRemoteCache(self.places, HttpListing(hosts))
         self.helpers = Helpers(HELPERS, (MODULE,))
         self._reading = Places(HELPERS)

@@ -49,7 +49,7 @@ class OciFactory:
         """
         self.connections = Connections(hosts)
         self._secrets = Secrets(secret)
-        self._places = Places(FETCHES_AT_ONCE)
+        self._places = Places(FETCHES_AT_ONCE, FETCHES_AT_ONCE)
         self._authors = authors
 
     async def open(self, spec: OciSpec, look: Look) -> OciProvider:
