@@ -161,6 +161,10 @@ class ControllerSettings(BaseSettings):
         description="service account beside each object with whose rights its Secrets are read and its flags "
         "are written, where it names none (default: the controller's own rights)",
     )
+    require_secret_hosts: bool = Field(
+        default=False,
+        description="send no Secret that lacks the annotation flagstaff.dev/allowed-hosts to any host",
+    )
     source_hosts: Hosts = Field(
         default=(),
         description="hosts that sources may be on, separated by commas: names, globs such as *.example.com, "

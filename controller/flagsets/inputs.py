@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from controller.flagsets.sops import Decryption
 from controller.flagsets.sops_keys import KeysError, decryption_with
 from controller.flagsets.substitution import NAME, Variables
+from controller.runtime.secret_hosts import binding_of
 from controller.runtime.setbacks import Stalled, Waiting
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ class InputReader:
     ) -> dict[str, str]:
         read = self.secret if reference.kind == "Secret" else self.config_map
         content = await read(namespace, reference.name, account)
+        # Whoever reads the flags would read what is to be shown to certain hosts alone.
+        binding_of(content or {}).require_free("definitions")
         what = f"{reference.kind} {namespace}/{reference.name}"
         if content is None and not reference.optional:
             message = f"{what} does not exist; create it, or correct spec.substituteFrom"

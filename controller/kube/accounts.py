@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.kube.client import Cluster
+    from controller.runtime.secret_hosts import SecretContent
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,8 @@ class Accounts:
     """With our own rights."""
     default: str = ""
     """The service account of objects that name none; empty: they are worked on with our own rights."""
+    require_hosts: bool = False
+    """Whether a Secret that is annotated with no hosts may be shown to none."""
 
     def client(self, namespace: str, account: str | None = None) -> Cluster:
         """A client with the rights of the account that an object in `namespace` names. Raises Stalled for
@@ -27,11 +30,12 @@ class Accounts:
         name = account or self.default
         return self.cluster.acting_as(namespace, name) if name else self.cluster
 
-    async def secret(
-        self, namespace: str, name: str, account: str | None = None
-    ) -> Mapping[str, bytes] | None:
+    async def secret(self, namespace: str, name: str, account: str | None = None) -> SecretContent | None:
         """A Secret's content by key, or None. Raises Setback."""
-        return await self.client(namespace, account).secret(namespace, name)
+        found = await self.client(namespace, account).secret(namespace, name)
+        if found is not None and self.require_hosts:
+            found.binding = found.binding.asked_for()
+        return found
 
     async def config_map(
         self, namespace: str, name: str, account: str | None = None

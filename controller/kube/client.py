@@ -20,6 +20,7 @@ from controller.kube.answers import Answer, causes, conflict_told, editor, expec
 from controller.kube.granting import ServiceAccount, granting
 from controller.kube.paths import path_of, paths_of_all
 from controller.kube.requests import JSON, Requests
+from controller.runtime.secret_hosts import ALLOWED_HOSTS, Binding, SecretContent, hosts_of
 from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ class Cluster:
         answer = await self._server.ask("PATCH", path, query, body, _MERGE, _METADATA_OF_ONE)
         expected(answer, key.kind, key.name)
 
-    async def secret(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
+    async def secret(self, namespace: str, name: str) -> SecretContent | None:
         """A Secret's content by key, or None. Never kept. Raises Failed, which says how to grant the right
         where that is what lacks.
         """
@@ -187,9 +188,11 @@ class Cluster:
         if body is None:
             return None
         try:
-            return {key: base64.b64decode(value) for key, value in (body.get("data") or {}).items()}
+            content = {key: base64.b64decode(value) for key, value in (body.get("data") or {}).items()}
         except (binascii.Error, ValueError):
             raise Stalled("InvalidSecret", f"Secret {name} is not base64") from None
+        hosts = hosts_of((body["metadata"].get("annotations") or {}).get(ALLOWED_HOSTS))
+        return SecretContent(content, Binding(namespace, name, hosts))
 
     async def config_map(self, namespace: str, name: str) -> Mapping[str, bytes] | None:
         """A ConfigMap's texts by key, or None. Raises Failed, which says how to grant the right where that is

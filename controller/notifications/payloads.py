@@ -25,6 +25,8 @@ class Form:
     post: Callable[[Message, Target], Post]
     needs: tuple[str, ...] = ("address",)
     """Keys of the Secret that it cannot do without; the address may stand in the spec."""
+    server: str = ""
+    """The URL of the server that is asked where no address is given."""
     refusal: str = ""
     """What an answer with a good status says where it is a refusal all the same."""
 
@@ -59,8 +61,8 @@ FORMS: Final[dict[str, Form]] = {
     "msteams": Form(chats.msteams),
     "googlechat": Form(chats.googlechat),
     "rocket": Form(chats.rocket),
-    "pagerduty": Form(incidents.pagerduty, ("token",)),
-    "opsgenie": Form(incidents.opsgenie, ("token",)),
+    "pagerduty": Form(incidents.pagerduty, ("token",), incidents.PAGERDUTY),
+    "opsgenie": Form(incidents.opsgenie, ("token",), incidents.OPSGENIE),
     "alertmanager": Form(incidents.alertmanager),
     "grafana": Form(incidents.grafana, ("address", "token")),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from controller.api import conditions
 from controller.api.conditions import find
@@ -16,6 +17,7 @@ from controller.notifications.deliverer import DELIVERED
 from controller.notifications.payloads import FORMS
 from controller.notifications.posts import Target
 from controller.runtime.result import Done, Result
+from controller.runtime.secret_hosts import UNBOUND, binding_of
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 
 if TYPE_CHECKING:
@@ -89,9 +91,12 @@ class FlagProviderReconciler:
         except InvalidSpecError as error:
             raise Stalled("InvalidSpec", str(error)) from error
         given = {} if spec.address is None else {"address": spec.address}
+        binding = UNBOUND
         if spec.secret_ref is not None:
             name = spec.secret_ref.name
-            given |= _texts(name, await self.secret(resource.namespace, name))
+            content = await self.secret(resource.namespace, name)
+            given |= _texts(name, content)
+            binding = binding_of(content or {})
         needs = FORMS[spec.type].needs
         for key in needs:
             if not given.get(key):
@@ -102,6 +107,7 @@ class FlagProviderReconciler:
                 require_usable(address, allow_local=self.allow_local)
             except AddressRefused as error:
                 raise Stalled("InvalidAddress", f"the address cannot be used: {error}") from error
+        binding.require(urlsplit(address or FORMS[spec.type].server).hostname or "")
         return Target(spec, address, given.get("token", ""), resource.namespace, self.instance)
 
 

@@ -51,9 +51,12 @@ class KeyedQueue(Generic[Key]):
         backoff: Backoff | None = None,
         *,
         places: float = math.inf,
+        firsts: int = 0,
         group: Callable[[Key], Hashable] = lambda _: None,
     ) -> None:
-        """`places`: keys that are out at a time, shared out among the keys' groups."""
+        """`places`: keys that are out at a time, shared out among the keys' groups; `firsts`: beyond them,
+        for groups that have none.
+        """
         self._clock = clock
         self._random = random
         self._backoff = backoff or Backoff()
@@ -61,7 +64,7 @@ class KeyedQueue(Generic[Key]):
         self._heap: list[tuple[float, int, Key]] = []
         self._count = 0
         self._group = group
-        self._shares: Shares[Key] = Shares(places)
+        self._shares: Shares[Key] = Shares(places, firsts)
         """Keys whose time has come."""
         self._taken: set[Key] = set()
         self._again: set[Key] = set()

@@ -19,11 +19,16 @@ class Shares(Generic[Item]):
     another one half of the rest, and in the long run n groups that never have enough get a share of 1/(n + 1)
     each: who comes late finds a place though nobody gives one back. Once a group has none, nothing but its
     turn stands before its next.
+
+    Some groups that keep what they have would take all in the end: beyond the places there are `firsts`, of
+    which each is given only to a group that has none.
     """
 
-    def __init__(self, places: float) -> None:
+    def __init__(self, places: float, firsts: int = 0) -> None:
         """`places`: infinity, where there is no want of them."""
         self._free = places
+        """Below 0 where firsts are given."""
+        self._firsts = firsts
         self._taken: Counter[Hashable] = Counter()
         self._waiting: dict[Hashable, dict[Item, None]] = {}
 
@@ -40,10 +45,10 @@ class Shares(Generic[Item]):
 
     def take(self) -> Item | None:
         """Who is next, and has a place now until `done`; None: nobody, for now."""
-        if self._free <= 0:
+        if self._free <= -self._firsts:
             # Before all who wait are looked at: there may be thousands.
             return None
-        able = (each for each in self._waiting.items() if self._taken[each[0]] < self._free)
+        able = (each for each in self._waiting.items() if self._taken[each[0]] < max(self._free, 1))
         found = next(able, None)
         if found is None:
             return None

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 class Places:
     """At most so many at a time, of which one namespace is given half: one whose servers never answer delays
-    no other.
+    no other. Beyond them there are `firsts`, for namespaces that have none.
 
     Belongs to one event loop.
     """
 
-    def __init__(self, most: int) -> None:
-        self._shares: Shares[tuple[str, asyncio.Future[None]]] = Shares(most)
+    def __init__(self, most: int, firsts: int = 0) -> None:
+        self._shares: Shares[tuple[str, asyncio.Future[None]]] = Shares(most, firsts)
 
     @contextlib.asynccontextmanager
     async def place(self, namespace: str) -> AsyncIterator[None]:

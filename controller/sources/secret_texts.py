@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
+from controller.runtime.secret_hosts import binding_of
 from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ class SecretTexts:
     def invalid(self, why: str) -> Stalled:
         """The setback for what is wrong with it."""
         return Stalled("InvalidSecret", f"Secret {self._name}: {why}")
+
+    def require_host(self, host: str) -> None:
+        """Raises Stalled for a host that the Secret may not be shown to."""
+        binding_of(self._content).require(host)
 
     def text(self, key: str) -> str:
         """Empty where there is none."""

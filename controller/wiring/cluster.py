@@ -198,14 +198,15 @@ async def _connected(
     stack.push_async_callback(cluster.close)
     events = ApiServerEvents(cluster.api, metrics.registry, wrote=metrics.wrote)
     await stack.enter_async_context(events.posting())
-    return cluster, Accounts(cluster, settings.default_service_account), events
+    accounts = Accounts(cluster, settings.default_service_account, settings.require_secret_hosts)
+    return cluster, accounts, events
 
 
 def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:
-    """Of one kind's keys; half of its places are one namespace's at most."""
+    """Of one kind's keys; half of its places are one namespace's at most, and each finds one."""
     places = SOURCES_AT_ONCE if kind == flagsource.KIND else 2 * workers
     clock = asyncio.get_running_loop().time
-    return KeyedQueue(clock, random.random, places=places, group=attrgetter("namespace"))
+    return KeyedQueue(clock, random.random, places=places, firsts=places, group=attrgetter("namespace"))
 
 
 async def _listen(

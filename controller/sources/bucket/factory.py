@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from controller.sources.secrets import ReadSecret
 
 HELPERS: Final = 4
-"""Processes that ask stores, of some 40 MB each; one is started when it is needed."""
+"""Processes that ask stores, of some 40 MB each; one is started when it is needed. As many again are for
+namespaces that have none.
+"""
 ADVICE: Final = {
     "AuthenticationFailed": "check the Secret that spec.bucket.secretRef names, and what it may read",
     "CertificateRefused": "if the store is the right one, put its CA's certificate as ca.crt into "
@@ -65,8 +67,8 @@ class BucketFactory:
         """`hosts`: where stores may be; None: anywhere."""
         self._hosts = hosts
         self._secrets = Secrets(secret)
-        self._helpers = Helpers(HELPERS, (CLIENT,))
-        self._places = Places(HELPERS)
+        self._helpers = Helpers(2 * HELPERS, (CLIENT,))
+        self._places = Places(HELPERS, HELPERS)
 
     async def open(self, spec: BucketSpec, look: Look) -> BucketProvider:
         """The source that `spec` and its Secrets describe. Raises Setback."""
@@ -78,6 +80,14 @@ class BucketFactory:
         client = {"timeout": f"{look.timeout:g}s", **_trusted(authority), **_proxied(proxy)}
         bucket = bucket_of(spec, secret, client)
         deadline = Deadline(look.timeout, bucket.shown)
+        store = urlsplit(bucket.endpoint or _own_host(bucket)).hostname or ""
+        for shown, host in (
+            (secret, store),
+            (authority, store),
+            (proxy, urlsplit(client.get("proxy_url", "")).hostname or ""),
+        ):
+            if shown is not None:
+                shown.require_host(host)
         async with deadline.running():
             await self._judge(bucket.endpoint or _own_host(bucket), client.get("proxy_url"))
         reader = LimitedReader(self._helpers, self._places, namespace, deadline)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from controller.api.flagsource import DEFAULT_BRANCH
 from controller.runtime.helpers import Helpers
+from controller.runtime.secret_hosts import binding_of
 from controller.runtime.setbacks import Stalled
 from controller.sources.deadline import Deadline
 from controller.sources.git.git_url import Transport, parse_location
@@ -30,13 +32,13 @@ if TYPE_CHECKING:
 
     from controller.api.flagsource import GitSpec
     from controller.api.meta import ObjectKey
-    from controller.sources.git.git_url import Credentials
+    from controller.sources.git.git_url import Credentials, Location
     from controller.sources.hosts import Hosts
     from controller.sources.provider import Look, Revision
     from controller.sources.secrets import ReadSecret
 
 GIT_AT_ONCE: Final = 16
-"""Each takes some 10 MB while it runs."""
+"""Each takes some 10 MB while it runs. As many again are for namespaces that have none."""
 
 
 ADVICE: Final = {
@@ -68,7 +70,7 @@ class GitFactory:
         rights. `authors`: whether status and Events name authors of commits. `hosts`: where remotes may be.
         """
         self.mirror_root = mirror_root
-        self.places = Places(GIT_AT_ONCE)
+        self.places = Places(GIT_AT_ONCE, GIT_AT_ONCE)
         self.listings = LsRemoteCache(self.places, HttpListing(hosts))
         self.helpers = Helpers(HELPERS, (MODULE,))
         self._reading = Places(HELPERS)
@@ -96,7 +98,7 @@ class GitFactory:
             location,
             reference,
             self.mirror_root,
-            credentials=await self._credentials(spec, look, location.transport),
+            credentials=await self._credentials(spec, look, location),
             deadline=deadline,
             listed=partial(self.listings.references, freshness=look.freshness, namespace=namespace),
             place=partial(self.places.place, namespace),
@@ -127,10 +129,11 @@ class GitFactory:
         used = frozenset(self._mirrors.values())
         await asyncio.to_thread(sweep_mirrors, self.mirror_root, used, now.timestamp())
 
-    async def _credentials(self, git: GitSpec, look: Look, transport: Transport) -> Credentials | None:
-        credentials = None
+    async def _credentials(self, git: GitSpec, look: Look, location: Location) -> Credentials | None:
+        credentials, transport = None, location.transport
         if git.secret_ref is not None:
             name, content = await self._secrets.content(git.secret_ref, look, "spec.git.secretRef")
+            binding_of(content).require(location.server[0])
             credentials = credentials_from(name, content, transport)
         elif transport is Transport.SSH:
             message = "ssh needs a Secret with 'identity' and 'known_hosts'; name it in spec.git.secretRef"
@@ -139,6 +142,7 @@ class GitFactory:
             field = "spec.git.proxySecretRef"
             name, content = await self._secrets.content(git.proxy_secret_ref, look, field)
             credentials = with_proxy(credentials, name, content, transport)
+            binding_of(content).require(urlsplit(credentials.proxy).hostname or "")
         return credentials
 
     async def _trust(

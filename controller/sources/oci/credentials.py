@@ -12,11 +12,13 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from controller.runtime.secret_hosts import UNBOUND
 from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from controller.runtime.secret_hosts import Binding
     from controller.sources.oci.address import Address
 
 
@@ -26,6 +28,8 @@ class Login:
 
     username: str = field(repr=False)
     password: str = field(repr=False)
+    binding: Binding = UNBOUND
+    """Which hosts may be shown it."""
 
     @property
     def basic(self) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
+from controller.runtime.secret_hosts import binding_of
 from controller.sources.deadline import Deadline
 from controller.sources.oci.address import parse_address
 from controller.sources.oci.connections import Connections
@@ -46,7 +49,7 @@ class OciFactory:
         """
         self.connections = Connections(hosts)
         self._secrets = Secrets(secret)
-        self._places = Places(FETCHES_AT_ONCE)
+        self._places = Places(FETCHES_AT_ONCE, FETCHES_AT_ONCE)
         self._authors = authors
 
     async def open(self, spec: OciSpec, look: Look) -> OciProvider:
@@ -55,7 +58,9 @@ class OciFactory:
         tls = Tls("", "", "")
         if spec.cert_secret_ref is not None:
             field = "spec.oci.certSecretRef"
-            tls = SecretTexts(*await self._secrets.content(spec.cert_secret_ref, look, field)).tls()
+            name, content = await self._secrets.content(spec.cert_secret_ref, look, field)
+            binding_of(content).require(urlsplit(address.origin).hostname or "")
+            tls = SecretTexts(name, content).tls()
         access = Access(await self._login(spec, address, look), *tls)
         return OciProvider(
             Registry(address, access, self.connections),
@@ -82,8 +87,10 @@ class OciFactory:
             return None
         name, content = await self._secrets.content(spec.secret_ref, look, "spec.oci.secretRef")
         secret = SecretTexts(name, content)
+        binding = binding_of(content)
+        binding.require(urlsplit(address.origin).hostname or "")
         secret.required(_DOCKER_CONFIG, "for a registry")
         login = login_from(f"Secret {name}", content[_DOCKER_CONFIG], address)
         if login is None:
             raise secret.invalid(f"{_DOCKER_CONFIG!r} has no login for {address.host}")
-        return login
+        return replace(login, binding=binding)

@@ -200,6 +200,8 @@ class Registry:
         if bearer.service:
             query["service"] = bearer.service
         login = self.access.login
+        if login is not None:
+            login.binding.require(realm.host or "")
         headers = {"Authorization": login.basic} if login is not None else {}
         async with self.connections.request(
             "GET", realm.update_query(query), headers=headers, access=self._access(realm)

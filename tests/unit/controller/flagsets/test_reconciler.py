@@ -14,6 +14,7 @@ from controller.flagsets.delivery import manager_of
 from controller.flagsets.provenance import ProvenanceDetail
 from controller.flagsets.stage import FLAG_SETS
 from controller.runtime.cache import Change
+from controller.runtime.secret_hosts import Binding, SecretContent
 from controller.runtime.setbacks import Failed, Stalled, Waiting
 from controller.runtime.watches import woken
 from tests.unit.controller.flagsets.world import (
@@ -1188,6 +1189,13 @@ async def test_variables_are_read_with_the_rights_of_the_service_account_that_th
     world.flag_set(serviceAccountName="flags", substituteFrom=[{"kind": "Secret", "name": "tokens"}])
     await world.look()
     assert set(world.readers) == {"flags"}
+
+
+async def test_a_secret_that_is_bound_to_hosts_is_not_substituted(world: World) -> None:
+    world.values["Secret", "tokens"] = SecretContent({"COLOUR": b"x"}, Binding("shop", "tokens", ("h",)))
+    world.flag_set(substituteFrom=[{"kind": "Secret", "name": "tokens"}])
+    seen = await world.look()
+    assert (seen.result, seen.reason, seen.writes) == ("Stalled", "SecretHostDenied", [])
 
 
 async def test_a_missing_object_is_awaited_and_what_was_served_stays(world: World) -> None:

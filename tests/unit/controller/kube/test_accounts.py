@@ -11,6 +11,7 @@ from kubernetes.aio import client
 
 from controller.kube.accounts import Accounts
 from controller.kube.client import Cluster
+from controller.runtime.secret_hosts import Binding
 from controller.runtime.setbacks import Failed, Stalled
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
@@ -27,13 +28,14 @@ NOBODY = "nobody"
 
 
 @contextlib.asynccontextmanager
-async def cluster(refusal: str = "") -> AsyncIterator[tuple[Cluster, list[str]]]:
+async def cluster(refusal: str = "", **annotations: str) -> AsyncIterator[tuple[Cluster, list[str]]]:
     """A client, and as whom it asked for the Secret `git` in `shop`."""
     users: list[str] = []
 
     def told(request: Request) -> Response:
         users.append(dict(request.headers).get("impersonate-user", NOBODY))
-        body = {"message": refusal} if refusal else {"metadata": {"name": "git"}, "data": {"a": "Yg=="}}
+        meta = {"name": "git", "annotations": annotations}
+        body = {"message": refusal} if refusal else {"metadata": meta, "data": {"a": "Yg=="}}
         return Response(403 if refusal else 200, orjson.dumps(body), (("content-type", "application/json"),))
 
     listener = Listener(Routes(http={("GET", PATH): told}), Limits(), name="api")
@@ -86,3 +88,19 @@ async def test_a_refusal_says_how_to_grant_what_lacks(refusal: str, named: str |
         with pytest.raises(Failed) as caught:
             await Accounts(made).secret("shop", "git", named)
     assert caught.value.message == f"Secret git: {refusal}; kubectl create rolebinding {command}"
+
+
+@pytest.mark.parametrize("required", [False, True])
+async def test_a_secret_that_is_annotated_comes_with_its_hosts(*, required: bool) -> None:
+    async with cluster(**{"flagstaff.dev/allowed-hosts": "git.example.com, *.example.org"}) as (made, _):
+        found = await Accounts(made, require_hosts=required).secret("shop", "git")
+    assert found is not None
+    assert found.binding == Binding("shop", "git", ("git.example.com", "*.example.org"), required)
+
+
+@pytest.mark.parametrize("required", [False, True])
+async def test_a_secret_without_the_annotation_is_refused_where_it_is_required(*, required: bool) -> None:
+    async with cluster() as (made, _):
+        found = await Accounts(made, require_hosts=required).secret("shop", "git")
+    assert found is not None
+    assert found.binding == Binding("shop", "git", None, required)

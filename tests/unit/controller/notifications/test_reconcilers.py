@@ -11,6 +11,7 @@ from controller.api.meta import TEST_ALERT
 from controller.notifications.alert_reconciler import FlagAlertReconciler
 from controller.notifications.payloads import FORMS
 from controller.notifications.provider_reconciler import FlagProviderReconciler
+from controller.runtime.secret_hosts import Binding, SecretContent
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, event, thing
 
@@ -70,6 +71,11 @@ def spec(kind: str = "generic", **more: Any) -> dict[str, Any]:
     return {"type": kind, **more}
 
 
+def bound(token: bytes) -> SecretContent:
+    """A Secret that is for another host."""
+    return SecretContent({"token": token}, Binding("shop", "hook", ("chat.example.com",)))
+
+
 SECRET: dict[str, Any] = {"secretRef": {"name": "hook"}}
 ROWS: dict[str, tuple[dict[str, Any], Any, type[Setback], str, str]] = {
     "nowhere": (spec(), None, Stalled, "AddressNotFound", 'type generic needs spec.address, or spec.secretRef: a Secret with a key "address"'),
@@ -80,6 +86,8 @@ ROWS: dict[str, tuple[dict[str, Any], Any, type[Setback], str, str]] = {
     "no text": (spec(**SECRET), {"address": b"\xff"}, Stalled, "InvalidSecret", 'key "address" of Secret "hook" is not UTF-8'),
     "plain http": (spec(address="http://hooks.example.com/secret"), None, Stalled, "InvalidAddress", "the address cannot be used: it must begin with https://"),
     "loopback": (spec("pagerduty", address="https://127.0.0.1/", **SECRET), {"token": b"t"}, Stalled, "InvalidAddress", "the address cannot be used: 127.0.0.1 is not a public address"),
+    "a host that is not allowed": (spec(address=ADDRESS, **SECRET), bound(b"t"), Stalled, "SecretHostDenied", "Secret shop/hook may not be used for host hooks.example.com: its annotation flagstaff.dev/allowed-hosts does not name it"),
+    "another's server": (spec("pagerduty", **SECRET), bound(b"t"), Stalled, "SecretHostDenied", "Secret shop/hook may not be used for host events.pagerduty.com: its annotation flagstaff.dev/allowed-hosts does not name it"),
     "no type": ({"address": ADDRESS}, None, Stalled, "InvalidSpec", "spec.type: Field required"),
     "an API server that is away": (spec(**SECRET), Failed("ApiServerFailed", "away"), Failed, "ApiServerFailed", "away"),
 }  # fmt: skip

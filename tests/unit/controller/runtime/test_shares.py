@@ -33,6 +33,18 @@ def test_each_that_comes_gets_half_of_what_the_others_left(places: int, gets: li
     assert [len(filled(shares, group, 99)) for group in "abcdef"[: len(gets)]] == gets
 
 
+def test_who_has_none_finds_one_where_those_before_keep_all() -> None:
+    shares: Shares[str] = Shares(4, 3)
+    assert [len(filled(shares, group, 99)) for group in "abc"] == [2, 1, 1]
+    assert [len(filled(shares, group, 1)) for group in "defg"] == [1, 1, 1, 0]
+    shares.done("d")
+    assert taken(shares) == ["g0"]
+    # What is beyond the places is not for those who have one.
+    for group in "efg":
+        shares.done(group)
+    assert taken(shares) == []
+
+
 def test_without_want_of_places_everybody_has_one() -> None:
     assert len(filled(Shares(float("inf")), "a", 500)) == 500
 

@@ -13,6 +13,7 @@ import trustme
 from controller.api.flagsource import BucketSpec
 from controller.api.meta import ObjectKey
 from controller.runtime.helper import TaskLimits
+from controller.runtime.secret_hosts import Binding, SecretContent
 from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.sources.bucket.factory import BucketFactory, bucket_of, endpoint_of
 from controller.sources.bucket.place import Store
@@ -294,3 +295,20 @@ async def test_a_store_is_where_sources_may_be(cluster: Cluster, store: S3) -> N
     allowed = BucketFactory(cluster.read, Hosts(("127.0.0.1",), ()))
     await (await allowed.open(BucketSpec.model_validate(manifest(store)), LOOK)).resolve()
     await allowed.close()
+
+
+@pytest.mark.parametrize("bound", ["secretRef", "proxySecretRef"])
+async def test_a_secret_is_sent_to_no_host_that_its_annotation_does_not_name(bound: str, store: S3) -> None:
+    contents = {"secretRef": LOGIN, "proxySecretRef": {"address": "http://proxy.example.com"}}
+
+    async def read(namespace: str, name: str, account: str | None) -> SecretContent:
+        content = {key: text.encode() for key, text in contents[name].items()}
+        return SecretContent(
+            content, Binding(namespace, name, ("s3.example.com",) if name == bound else None)
+        )
+
+    spec = manifest(store) | {each: {"name": each} for each in contents}
+    with pytest.raises(Stalled, match=f"Secret apps/{bound} may not be used for host ") as setback:
+        await BucketFactory(read).open(BucketSpec.model_validate(spec), LOOK)
+    assert setback.value.reason == "SecretHostDenied"
+    assert not store.asked

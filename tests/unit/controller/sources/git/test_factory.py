@@ -12,6 +12,7 @@ from controller.api.flagsource import GitSpec
 from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import unpack
 from controller.artifacts.storages import Storages
+from controller.runtime.secret_hosts import Binding, SecretContent
 from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.sources.freshness import SHARED, Freshness
 from controller.sources.git.factory import GitFactory
@@ -194,6 +195,24 @@ async def test_a_secret_is_read_as_the_account_that_the_source_names(world: Worl
     world.account = "flags"
     await world.look(secretRef={"name": "git"})
     assert world.readers == {None, "flags"}
+
+
+async def test_a_secret_is_sent_to_no_host_that_its_annotation_does_not_name(
+    world: World, server: GitServer
+) -> None:
+    server.login = "me:x"
+    for hosts, lets in (("git.example.com",), False), (("127.0.0.*",), True):
+        world.secrets["apps", "git"] = SecretContent(BASIC, Binding("apps", "git", hosts))
+        if lets:
+            assert await world.look(secretRef={"name": "git"}) == b"1"
+            continue
+        setback = await world.fails(secretRef={"name": "git"})
+        assert (type(setback), setback.reason) == (Stalled, "SecretHostDenied")
+        assert "Secret apps/git may not be used for host 127.0.0.1" in setback.message
+    proxy = {"address": b"http://proxy.example.com:3128"}
+    world.secrets["apps", "proxy"] = SecretContent(proxy, Binding("apps", "proxy", ("127.0.0.1",)))
+    setback = await world.fails(secretRef={"name": "git"}, proxySecretRef={"name": "proxy"})
+    assert "Secret apps/proxy may not be used for host proxy.example.com" in setback.message
 
 
 async def test_credentials_that_are_revoked_fail_and_new_ones_are_taken_at_once(

@@ -115,6 +115,21 @@ async def test_servers_that_never_answer_hold_up_no_other_namespace(
     assert not any(each.is_set() for key, each in world.ready.items() if key.namespace == "hung")
 
 
+async def test_many_namespaces_whose_servers_never_answer_hold_up_no_other(
+    world: World, silent: int, git_port: int
+) -> None:
+    hung = [f"hung-{number}" for number in range(12)]
+    for namespace in hung:
+        for number in range(HUNG // 10):
+            world.see(namespace, f"source-{number}", f"http://127.0.0.1:{silent}/{namespace}/{number}")
+    git = world.sources.places._shares
+    async with asyncio.timeout(60):
+        while sum(git._taken[namespace] for namespace in hung) < GIT_AT_ONCE:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
+        ready = world.see("one", "flags", f"http://127.0.0.1:{git_port}/repository/.git")
+        await ready.wait()
+
+
 @pytest.fixture
 async def places() -> Places:
     return Places(GIT_AT_ONCE)

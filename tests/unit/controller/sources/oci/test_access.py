@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 
+from controller.runtime.secret_hosts import Binding, SecretContent
 from controller.runtime.setbacks import Failed, Setback, Stalled
 from tests.registry.artifacts import Pusher, flux
 from tests.registry.front import before
@@ -72,6 +73,14 @@ async def test_a_login_lets_in_and_is_asked_for_once(front: Front, tmp_path: Pat
     assert len(front.asked) == 1
 
 
+async def test_a_login_is_sent_to_no_host_that_its_annotation_does_not_name(front: Front) -> None:
+    login = SecretContent(docker_config(front.host), Binding("shop", "login", ("registry.example.com",)))
+    async with opener(login=login) as sources:
+        setback = await refused(sources, front.host, **BY_SECRET)
+    assert "Secret shop/login may not be used for host 127.0.0.1" in setback.message
+    assert front.asked == []
+
+
 async def test_nobody_and_a_wrong_password_are_told_so(front: Front) -> None:
     async with opener(login=docker_config(front.host, "wrong")) as sources:
         nobody = await refused(sources, front.host)
@@ -129,6 +138,18 @@ async def test_a_blob_elsewhere_is_fetched_without_the_login(
 def tokens(tmp_path: Path) -> Iterator[Tokens]:
     with token_service(f"{USER}:{PASSWORD}", tmp_path) as service:
         yield service
+
+
+async def test_a_login_is_sent_to_no_token_service_that_its_annotation_does_not_name(
+    tokens: Tokens, tmp_path: Path
+) -> None:
+    tokens.realm = tokens.realm.replace("127.0.0.1", "localhost")
+    with running(tmp_path, **tokens.configuration) as port:
+        login = SecretContent(docker_config(f"127.0.0.1:{port}"), Binding("shop", "login", ("127.0.0.1",)))
+        async with opener(login=login) as sources:
+            setback = await refused(sources, f"127.0.0.1:{port}", **BY_SECRET)
+    assert "Secret shop/login may not be used for host localhost" in setback.message
+    assert tokens.asked == []
 
 
 async def test_a_token_is_asked_for_once_and_again_when_it_ends(tokens: Tokens, tmp_path: Path) -> None:
