@@ -9,7 +9,7 @@ from typing import Annotated, Self
 from pydantic import Field
 
 from controller.api.fields import Model
-from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
+from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT, VERIFIED_BY
 
 _IMAGE = "org.opencontainers.image"
 """Annotations of an image, which Flux copies into the artifact of an OCIRepository."""
@@ -29,8 +29,13 @@ class ArtifactStatus(Model):
 
     def without_author(self) -> Self:
         """The same, telling nobody's name."""
-        names = {AUTHOR, f"{_IMAGE}.authors"}
+        names = {AUTHOR, VERIFIED_BY, f"{_IMAGE}.authors"}
         told = {key: text for key, text in self.metadata.items() if key not in names}
+        return self.model_copy(update={"metadata": told})
+
+    def unverified(self) -> Self:
+        """The same, telling no signer: an image's annotations say what its author likes."""
+        told = {key: text for key, text in self.metadata.items() if key != VERIFIED_BY}
         return self.model_copy(update={"metadata": told})
 
     @property
@@ -47,6 +52,11 @@ class ArtifactStatus(Model):
     def subject(self) -> str:
         """The first line of the commit's message, as far as the source tells."""
         return self.metadata.get(SUBJECT, "")
+
+    @property
+    def verified_by(self) -> str:
+        """Who signed the revision; empty where the source verifies nothing."""
+        return self.metadata.get(VERIFIED_BY, "")
 
     @property
     def origin(self) -> str:

@@ -146,6 +146,7 @@ class HistoryEntry(Model):
     author: str | None = None
     subject: str | None = None
     committed_at: str | None = None
+    verified_by: str | None = None
     origin: str | None = None
     """The commit and repository that an image says it was made of."""
     applied_at: str | None = None

@@ -129,7 +129,9 @@ def _composed(
     return compose(
         files,
         list(spec.paths),
-        provenance=Provenance(artifact.revision, artifact.author, artifact.committed_at),
+        provenance=Provenance(
+            artifact.revision, artifact.author, artifact.committed_at, artifact.verified_by
+        ),
         previous=previous,
         policy=FailurePolicy(spec.failure_policy),
         lenient=spec.validation is Validation.LENIENT,

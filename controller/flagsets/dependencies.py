@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from controller.api import flagsource
 from controller.api.artifact import ArtifactStatus
 from controller.api.conditions import FALSE, READY, TRUE, Condition, find
 from controller.api.fields import InvalidSpecError, read
@@ -78,12 +79,13 @@ def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> Ar
     if told is None:
         raise Waiting("ArtifactFailed", f"{what} has no artifact yet{_why(source)}")
     try:
-        return read(ArtifactStatus, told if isinstance(told, dict) else {})
+        artifact = read(ArtifactStatus, told if isinstance(told, dict) else {})
     except InvalidSpecError as error:
         message = (
             f"{what} has an artifact that cannot be used: {str(error).replace('spec.', 'status.artifact.')}"
         )
         raise Failed("ArtifactFailed", message) from error
+    return artifact if reference.kind == flagsource.KIND else artifact.unverified()
 
 
 def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:

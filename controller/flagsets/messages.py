@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import shard
 from controller.api.meta import ACCEPT_REVISION
-from controller.api.provenance import AUTHOR, CHANGES, SUBJECT
+from controller.api.provenance import AUTHOR, CHANGES, SUBJECT, VERIFIED_BY
 from controller.delivery.problems import cut, first_problem, one_line, problem_list
 from evaluator.flags.model import BUCKETING_KEY, HELD_FROM_KEY, REVISION_KEY, Bucketing
 
@@ -83,7 +83,9 @@ def applied(before: Mapping[str, Any], attempt: Attempt) -> str:
     """Of a revision that changed what is served."""
     subject = one_line(attempt.artifact.subject, _SUBJECT)
     quoted = f' "{subject}"' if subject else ""
-    return f"{_commit(attempt)}{quoted}: {_changes(before, attempt)}"
+    signer = one_line(attempt.artifact.verified_by, _ORIGIN)
+    signed = f", signed by {signer}" if signer else ""
+    return f"{_commit(attempt)}{quoted}{signed}: {_changes(before, attempt)}"
 
 
 def more(attempt: Attempt, lines: Sequence[str]) -> dict[str, str]:
@@ -92,6 +94,7 @@ def more(attempt: Attempt, lines: Sequence[str]) -> dict[str, str]:
     told = {
         AUTHOR: one_line(artifact.author.partition(" <")[0], _KEY),
         SUBJECT: one_line(artifact.subject, _SUBJECT),
+        VERIFIED_BY: one_line(artifact.verified_by, _ORIGIN),
         CHANGES: "\n".join(lines),
     }
     return {name: text for name, text in told.items() if text}
@@ -250,6 +253,7 @@ def history(before: Mapping[str, Any], attempt: Attempt, now: datetime) -> list[
         "author": artifact.author,
         "subject": artifact.subject,
         "committedAt": artifact.committed_at,
+        "verifiedBy": one_line(artifact.verified_by, _ORIGIN),
         "origin": one_line(artifact.origin, _ORIGIN),
         "appliedAt": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "changes": _changes(before, attempt),

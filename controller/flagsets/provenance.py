@@ -14,6 +14,7 @@ from evaluator.flags.model import (
     DIGEST_KEY,
     PROVENANCE_PREFIX,
     REVISION_KEY,
+    VERIFIED_BY_KEY,
     Bucketing,
 )
 from evaluator.flags.problems import Problem, Severity
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from evaluator.flags.model import FlagSet, Scalar
     from evaluator.flags.operators import Path
 
-PLACES: Final = (REVISION_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, DIGEST_KEY)
+PLACES: Final = (REVISION_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, VERIFIED_BY_KEY, DIGEST_KEY)
 """The keys of a set's provenance."""
 
 _MAX_TEXT: Final = 1024
@@ -52,6 +53,8 @@ class Provenance:
     """`Name <mail>`; empty where the source does not tell."""
     committed_at: str
     """RFC 3339, in UTC; empty where the source does not tell."""
+    verified_by: str = ""
+    """Who signed it; empty where the source verifies nothing."""
 
     def metadata(self, digest: str) -> dict[str, Scalar]:
         """The set metadata that says so, as far as it is known; `digest` is the content's."""
@@ -59,6 +62,7 @@ class Provenance:
             REVISION_KEY: _plain(self.revision),
             AUTHOR_KEY: _plain(self.author),
             COMMITTED_AT_KEY: _plain(self.committed_at),
+            VERIFIED_BY_KEY: _plain(self.verified_by),
             DIGEST_KEY: digest,
         }
         return {key: text for key, text in told.items() if text}
@@ -71,9 +75,10 @@ def _plain(text: str) -> str:
 
 def without_author(flag_set: FlagSet) -> FlagSet:
     """The set, telling nobody's name."""
-    if AUTHOR_KEY not in flag_set.metadata:
+    names = {AUTHOR_KEY, VERIFIED_BY_KEY}
+    if names.isdisjoint(flag_set.metadata):
         return flag_set
-    metadata = {key: value for key, value in flag_set.metadata.items() if key != AUTHOR_KEY}
+    metadata = {key: value for key, value in flag_set.metadata.items() if key not in names}
     return replace(flag_set, metadata=MappingProxyType(metadata))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api import configuration, flagset, shard
 from controller.api.meta import API_VERSION
 from evaluator.flags.canonical import canonical
-from evaluator.flags.model import AUTHOR_KEY, COMMITTED_AT_KEY, DIGEST_KEY, REVISION_KEY
+from evaluator.flags.model import AUTHOR_KEY, COMMITTED_AT_KEY, DIGEST_KEY, REVISION_KEY, VERIFIED_BY_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ MOST_SHARDS: Final = 256
 """As many as an index lists."""
 _EVERY: Final = 32
 """One in so many flags may end a shard."""
-ANNOTATIONS: Final = (REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY)
+ANNOTATIONS: Final = (REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, VERIFIED_BY_KEY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controller.api.meta import GROUP
-from controller.api.provenance import AUTHOR, CHANGES, SUBJECT
+from controller.api.provenance import AUTHOR, CHANGES, SUBJECT, VERIFIED_BY
 from controller.notifications.messages import SUMMARY
 from evaluator.flags.model import REVISION_KEY
 
@@ -65,6 +65,12 @@ def changes(message: Message) -> str:
 
 def facts(message: Message) -> dict[str, str]:
     """What is known beside the message, by the names that people see; never empty texts."""
-    names = {SUMMARY: "Summary", REVISION_KEY: "Revision", AUTHOR: "Author", SUBJECT: "Subject"}
+    names = {
+        SUMMARY: "Summary",
+        REVISION_KEY: "Revision",
+        AUTHOR: "Author",
+        SUBJECT: "Subject",
+        VERIFIED_BY: "Signed by",
+    }
     found = {name: message.metadata.get(key, "") for key, name in names.items()}
     return {"Reason": message.reason} | {name: text for name, text in found.items() if text}

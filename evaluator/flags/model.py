@@ -32,6 +32,8 @@ REVISION_KEY: Final = "flagstaff.dev/revision"
 DIGEST_KEY: Final = "flagstaff.dev/digest"
 AUTHOR_KEY: Final = "flagstaff.dev/author"
 COMMITTED_AT_KEY: Final = "flagstaff.dev/committed-at"
+VERIFIED_BY_KEY: Final = "flagstaff.dev/verified-by"
+"""Whose signature of the revision was verified: a name and a key's fingerprint."""
 BUCKETING_KEY: Final = "flagstaff.dev/bucketing"
 """In set metadata: the set's own generation of `fractional`, `v2` or `v3`, whatever the process prefers.
 Content, not provenance.
@@ -52,7 +54,7 @@ STALE_SINCE_KEY: Final = "flagstaff.dev/stale-since"
 age would be another each second.
 """
 PROVENANCE_KEYS: Final = frozenset({
-    REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, HELD_FROM_KEY, LEFT_OUT_KEY,
+    REVISION_KEY, DIGEST_KEY, AUTHOR_KEY, COMMITTED_AT_KEY, VERIFIED_BY_KEY, HELD_FROM_KEY, LEFT_OUT_KEY,
     STALE_KEY, STALE_SINCE_KEY,
 })  # fmt: skip
 """These say where content came from; no digest covers them."""

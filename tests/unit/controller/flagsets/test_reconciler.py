@@ -251,6 +251,37 @@ async def test_an_image_s_annotations_tell_author_commit_and_time() -> None:
     assert world.document()["metadata"]["flagstaff.dev/author"] == "Ada"
 
 
+async def test_who_signed_a_revision_is_told_wherever_its_flags_are() -> None:
+    world = World()
+    world.commit("r1", document(a=flag()))
+    artifact = world.cluster.the("FlagSource", "flags").status["artifact"]
+    told = artifact["metadata"] | {"flagstaff.dev/verified-by": "Bob (SSH SHA256:x)"}
+    world.source("FlagSource", {"artifact": artifact | {"metadata": told}})
+    world.flag_set()
+    seen = await world.look()
+    assert seen.status["history"][0]["verifiedBy"] == "Bob (SSH SHA256:x)"
+    assert ", signed by Bob (SSH SHA256:x): " in json.dumps(seen.said)
+    assert world.document()["metadata"]["flagstaff.dev/verified-by"] == "Bob (SSH SHA256:x)"
+    written = world.cluster.the(CONFIGURATION, "checkout")
+    assert written.annotations["flagstaff.dev/verified-by"] == "Bob (SSH SHA256:x)"
+    world.detail = ProvenanceDetail.COMMIT
+    world.restart()
+    await world.look()
+    assert "Bob" not in json.dumps(world.document())
+
+
+async def test_an_image_s_annotations_tell_no_signer() -> None:
+    world = World()
+    world.commit("r1", document(a=flag()), kind="OCIRepository")
+    artifact = world.cluster.the("OCIRepository", "flags").status["artifact"]
+    world.source(
+        "OCIRepository", {"artifact": artifact | {"metadata": {"flagstaff.dev/verified-by": "the boss"}}}
+    )
+    world.flag_set(sourceRef={"kind": "OCIRepository", "name": "flags"})
+    seen = await world.look()
+    assert "the boss" not in json.dumps([seen.status, seen.said, world.document()])
+
+
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
