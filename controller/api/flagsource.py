@@ -95,7 +95,8 @@ class BucketSpec(Model):
 class VerifySpec(Model):
     """What must be signed, and by whom."""
 
-    mode: Literal["HEAD", "Tag", "TagAndHEAD", "EveryCommit"] = "HEAD"
+    mode: Literal["HEAD", "Tag", "TagAndHEAD", "EveryCommit"] | None = None
+    """Of Git; None: HEAD."""
     secret_ref: LocalReference
 
 
@@ -116,8 +117,10 @@ class FlagSourceSpec(Model):
     def _has_one_provider(self) -> Self:
         if len([name for name in PROVIDERS if getattr(self, name) is not None]) != 1:
             raise ValueError(f"set exactly one of {', '.join(PROVIDERS)}")
-        if self.verify is not None and self.git is None:
-            raise ValueError("verify is there for git only")
+        if self.verify is not None and self.bucket is not None:
+            raise ValueError("verify is there for git and oci only")
+        if self.verify is not None and self.verify.mode is not None and self.git is None:
+            raise ValueError("verify.mode is there for git only")
         return self
 
     @property

@@ -24,6 +24,7 @@ from tests.repositories import Repository
 from tests.s3 import LOGIN as LOGIN_S3
 from tests.s3 import manifest as bucket_manifest
 from tests.s3 import s3
+from tests.signing import ssh_pair
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -67,6 +68,26 @@ def test_a_token_and_a_private_ca_in_a_secret_open_a_repository(
     trusted = authority.cert_pem.bytes().decode()
     with git_server(tmp_path, bearer="t0ken", tls=tls) as server:
         space.apply(secret("git", bearerToken="t0ken", ca__crt=trusted), protected(server.url))
+        space.wait_ready("flagsource")
+
+
+def test_a_trusted_key_that_is_taken_away_is_noticed_at_once_and_what_was_accepted_stays(
+    space: Namespace, repository: Repository, tmp_path: Path
+) -> None:
+    ada, eve = ssh_pair(tmp_path), ssh_pair(tmp_path, name="eve@example.com")
+    ada.use(repository)
+    repository.git("commit", "-q", "--amend", "-S", "-m", "signed")
+    with git_server(tmp_path) as server:
+        source = flag_source(f"{server.url}/repository/.git", interval="1h")
+        source["spec"]["verify"] = {"mode": "EveryCommit", "secretRef": {"name": "signers"}}
+        space.apply(secret("signers", ada__sshpub=ada.public), source)
+        found = space.wait_ready("flagsource")
+        assert f"(SSH {ada.fingerprint})" in condition(found, "SourceVerified")["message"]
+        space.apply(secret("signers", ada__sshpub=eve.public))
+        refused = space.wait_reason("flagsource", "InvalidCommitSignature")
+        assert condition(refused, "SourceVerified")["status"] == "False"
+        assert refused["status"]["artifact"] == found["status"]["artifact"]
+        space.apply(secret("signers", ada__sshpub=ada.public))
         space.wait_ready("flagsource")
 
 

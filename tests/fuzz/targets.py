@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.fuzz import artifacts, documents, management, requests, settings, streams, webhooks
+from tests.fuzz import artifacts, documents, management, requests, settings, signatures, streams, webhooks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,4 +19,5 @@ TARGETS: Final[Mapping[str, Target]] = {
     **settings.TARGETS,
     **webhooks.TARGETS,
     **artifacts.TARGETS,
+    **signatures.TARGETS,
 }

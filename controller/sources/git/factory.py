@@ -150,7 +150,7 @@ class GitFactory:
     ) -> Trust | None:
         if look.verify is None:
             return Trust(look.key, reader.judge) if spec.history == "FastForwardOnly" else None
-        mode = look.verify.mode
+        mode = look.verify.mode or "HEAD"
         if mode in TAG_MODES and not is_tag(reference):
             message = (
                 f"spec.verify.mode {mode} needs a tag: set spec.git.ref.tag or semver, or take mode HEAD"

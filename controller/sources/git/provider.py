@@ -24,11 +24,11 @@ from controller.sources.git.repository import (
     open_repository,
 )
 from controller.sources.git.tree import DAMAGE, read_in_thread, without_author
-from controller.sources.git.trust import with_signer
 from controller.sources.git.watch import watched
 from controller.sources.limits import TreeLimits
 from controller.sources.polled import polled
 from controller.sources.provider import NOTHING_ACCEPTED, Accepted
+from controller.sources.signer import with_signer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping

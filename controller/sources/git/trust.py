@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.api.meta import ACCEPT_REVISION
-from controller.api.provenance import VERIFIED_BY
 from controller.runtime.setbacks import Stalled
 from controller.sources.git.judging import LIMIT, REWRITTEN, TAG_REFUSED, Question, Verdict
 from controller.sources.git.reference import TAGS
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from controller.api.meta import ObjectKey
     from controller.sources.git.reference import Reference
-    from controller.sources.provider import Accepted, Fetched, Revision
+    from controller.sources.provider import Accepted, Revision
     from controller.sources.verification.keys import Keys
     from controller.sources.verification.signer import Signer
 
@@ -90,15 +89,6 @@ class Trust:
         how = "git tag -s" if reason == TAG_REFUSED else "git commit -S"
         keys = ", ".join(self.keys.names) if self.keys is not None else ""
         return f"sign it with a trusted key ({how}), or add the key to Secret {self.secret} (it has {keys})"
-
-
-def with_signer(fetched: Fetched, signer: Signer | None, *, named: bool) -> Fetched:
-    """`fetched`, telling who signed it; `named`: by name, too, and not by the key alone."""
-    if signer is None:
-        return fetched
-    told = str(signer) if named else signer.key
-    metadata = {**fetched.metadata, VERIFIED_BY: told}
-    return replace(fetched, metadata=metadata, summary=f"{fetched.summary}, signed by {told}")
 
 
 def is_tag(reference: Reference) -> bool:

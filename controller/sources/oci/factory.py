@@ -14,9 +14,12 @@ from controller.sources.oci.connections import Connections
 from controller.sources.oci.credentials import Access, login_from
 from controller.sources.oci.provider import OciProvider
 from controller.sources.oci.registry import Registry
+from controller.sources.oci.signatures import CosignTrust
 from controller.sources.places import Places
 from controller.sources.secret_texts import SecretTexts, Tls
 from controller.sources.secrets import Secrets
+from controller.sources.verification.cosign import read_cosign_keys
+from controller.sources.verification.keys import epoch
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -55,6 +58,7 @@ class OciFactory:
     async def open(self, spec: OciSpec, look: Look) -> OciProvider:
         """The source that `spec` and its Secrets describe. Raises Setback."""
         address, namespace = parse_address(spec.url, insecure=spec.insecure), look.key.namespace
+        trust = await self._trust(look)
         tls = Tls("", "", "")
         if spec.cert_secret_ref is not None:
             field = "spec.oci.certSecretRef"
@@ -70,6 +74,7 @@ class OciFactory:
             Deadline(look.timeout, str(address)),
             partial(self._places.place, namespace),
             authors=self._authors,
+            trust=trust,
         )
 
     def forget(self, key: ObjectKey) -> None:
@@ -81,6 +86,13 @@ class OciFactory:
     async def close(self) -> None:
         """Close the connections."""
         await self.connections.close()
+
+    async def _trust(self, look: Look) -> CosignTrust | None:
+        if look.verify is None:
+            return None
+        found = look.verify.secret_ref
+        name, content = await self._secrets.content(found, look, "spec.verify.secretRef")
+        return CosignTrust(read_cosign_keys(name, content), name, epoch({"provider": "cosign"}, content))
 
     async def _login(self, spec: OciSpec, address: Address, look: Look) -> Login | None:
         if spec.secret_ref is None:

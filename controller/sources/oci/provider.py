@@ -22,6 +22,7 @@ from controller.sources.oci.manifest import read_manifest
 from controller.sources.oci.registry import Gone
 from controller.sources.polled import polled
 from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Revision
+from controller.sources.signer import with_signer
 from controller.sources.temporary import TemporaryFolder
 from controller.sources.versions import highest, parse_range
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from controller.api.flagsource import LayerSelector, OciReference
     from controller.sources.oci.manifest import Layer
     from controller.sources.oci.registry import Registry
+    from controller.sources.oci.signatures import CosignTrust
     from controller.sources.provider import LineAuthor
 
 
@@ -53,6 +55,8 @@ class OciProvider:
     limits: TreeLimits = field(default_factory=TreeLimits)
     authors: bool = True
     """Whether what is fetched names its author."""
+    trust: CosignTrust | None = None
+    """Who must have signed what is fetched; None: nobody."""
 
     @property
     def shows_every_push(self) -> bool:
@@ -61,8 +65,8 @@ class OciProvider:
 
     @property
     def epoch(self) -> str:
-        """Nothing is verified."""
-        return ""
+        """Of the keys; empty: nothing need be signed."""
+        return "" if self.trust is None else self.trust.epoch
 
     @property
     def lineage(self) -> str:
@@ -91,12 +95,16 @@ class OciProvider:
             except Gone as gone:
                 message = f"{revision} is not, or no longer, in the registry: {gone.message}"
                 raise Failed("RevisionGone", message) from gone
+            signer = None
+            if self.trust is not None:
+                async with self._running():
+                    signer = await self.trust.signer(self.registry, revision.digest)
             manifest = read_manifest(content, self.selector.media_type)
             skipped = await self._write(manifest.layer, into)
         metadata, summary = manifest.metadata, manifest.summary
         if not self.authors:
             metadata.pop(AUTHOR, None)
-        return Fetched(revision, metadata, summary, skipped)
+        return with_signer(Fetched(revision, metadata, summary, skipped), signer, named=self.authors)
 
     @property
     def address(self) -> str:

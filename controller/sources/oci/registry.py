@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from controller.sources.oci.credentials import Access
 
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
+_INDEX: Final = "application/vnd.oci.image.index.v1+json"
 _DOCKER_MANIFEST: Final = "application/vnd.docker.distribution.manifest.v2+json"
 _ACCEPTED: Final = f"{MANIFEST}, {_DOCKER_MANIFEST}"
 MANIFEST_BYTES: Final = 4 * 1024**2
@@ -97,6 +98,31 @@ class Registry:
                 raise Stalled("LimitExceeded", f"{self.address} has more than {_TAGS} tags")
             url = self._next(url, following[1]) if following and tags else None
         return found
+
+    async def referrers(self, digest: str, artifact_type: str) -> list[str]:
+        """Digests of manifests of a type that refer to one, as the registry lists them, or where it keeps no
+        such list, as their pushers do at a tag.
+        """
+        url = self._url("referrers", digest).with_query(artifactType=artifact_type)
+        try:
+            async with self._asked("GET", url, accept=_INDEX) as answer:
+                content = await self._read(answer, _ANSWER_BYTES, "the list of referrers")
+        except Gone:
+            try:
+                content = await self._index(digest.replace(":", "-"))
+            except Gone:
+                return []
+        found = self._json(content).get("manifests")
+        listed = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+        return [
+            each["digest"]
+            for each in listed
+            if each.get("artifactType") == artifact_type and DIGEST.fullmatch(str(each.get("digest")))
+        ]
+
+    async def _index(self, tag: str) -> bytes:
+        async with self._asked("GET", self._url("manifests", tag), accept=_INDEX) as answer:
+            return await self._read(answer, MANIFEST_BYTES, "the list of referrers")
 
     async def save_blob(self, digest: str, size: int, file: BinaryIO) -> None:
         """Write the blob into a file, and compare its size and digest. Raises Gone."""

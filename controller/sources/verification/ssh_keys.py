@@ -5,7 +5,6 @@ Pure.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import re
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Final
 
-from controller.sources.verification.wire import Damaged, Reading
+from controller.sources.verification.wire import Reading
 
 TYPES: Final = (
     "ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521",
@@ -94,7 +93,7 @@ def _key(words: list[str], line: int, name: str) -> SshKey:
     try:
         blob = base64.b64decode(words[1], validate=True)
         named = Reading(blob).text()
-    except (binascii.Error, Damaged):
+    except ValueError:
         raise InvalidKeyError(f"line {line}: the key is damaged") from None
     if named != words[0].encode():
         raise InvalidKeyError(f"line {line}: the key is not of the type that is written before it")

@@ -34,11 +34,15 @@ class Opener:
         return self.secrets.get(name)
 
     async def open(self, url: str, **oci: Any) -> OciProvider:
-        """`seconds` is how long a look may take; the rest is `spec.oci`."""
+        """`seconds` is how long a look may take, `signers` the Secret with keys; the rest is `spec.oci`."""
         seconds = oci.pop("seconds", 60.0)
-        spec = read(FlagSourceSpec, {"interval": "1m", "oci": {"url": url, "insecure": True, **oci}})
+        signers = oci.pop("signers", None)
+        verify = {"verify": {"secretRef": {"name": signers}}} if signers else {}
+        spec = read(
+            FlagSourceSpec, {"interval": "1m", "oci": {"url": url, "insecure": True, **oci}, **verify}
+        )
         assert spec.oci is not None
-        look = Look(ObjectKey("FlagSource", "shop", "flags"), seconds, Freshness(NOW, NOW))
+        look = Look(ObjectKey("FlagSource", "shop", "flags"), seconds, Freshness(NOW, NOW), spec.verify)
         return await self.factory.open(spec.oci, look)
 
 

@@ -1,0 +1,107 @@
+"""Finds what cosign attached to a manifest, and judges it: cosign 3's bundles by the referrers API or its
+fallback tag, cosign 2's signatures at the tag `sha256-<hex>.sig`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.sources.oci.address import DIGEST
+from controller.sources.oci.registry import Gone
+from controller.sources.provider import Unverified
+from controller.sources.verification.cosign import (
+    BUNDLE,
+    PAYLOAD,
+    SIGNATURE,
+    CosignKey,
+    verify_bundle,
+    verify_payload,
+)
+from controller.sources.verification.signer import NotBelievedError, Signer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from controller.sources.oci.registry import Registry
+
+REFUSED: Final = "InvalidArtifactSignature"
+_MOST: Final = 20
+"""Signatures that are looked at of either kind."""
+_BYTES: Final = 256 * 1024
+"""Of one signature."""
+
+
+@dataclass(frozen=True, slots=True)
+class CosignTrust:
+    """Of one look at one source."""
+
+    keys: tuple[CosignKey, ...]
+    secret: str
+    """`namespace/name` of the Secret with the keys."""
+    epoch: str
+
+    async def signer(self, registry: Registry, digest: str) -> Signer:
+        """Who signed the manifest. Raises Unverified, or another Setback where the registry does not
+        answer.
+        """
+        why = "it is not signed: no signature by cosign is attached to it"
+        async for kind, content, signature in _attached(registry, digest):
+            try:
+                if kind == BUNDLE:
+                    return await asyncio.to_thread(verify_bundle, content, digest, self.keys)
+                return await asyncio.to_thread(verify_payload, content, signature, digest, self.keys)
+            except NotBelievedError as error:
+                why = str(error)
+        named = f"{registry.address}@{digest}"
+        keys = ", ".join(key.name for key in self.keys)
+        advice = f"sign it with a trusted key (cosign sign --key KEY {str(named).removeprefix('oci://')})"
+        raise Unverified(
+            REFUSED, f"{named}: {why}; {advice}, or add the key to Secret {self.secret} (it has {keys})"
+        )
+
+
+async def _attached(registry: Registry, digest: str) -> AsyncIterator[tuple[str, bytes, str]]:
+    """(media type, content, signature) of what is attached; a bundle holds its signature itself."""
+    for manifest in (await registry.referrers(digest, BUNDLE))[:_MOST]:
+        for layer in _layers(await _found(registry, manifest), BUNDLE)[:1]:
+            yield BUNDLE, await _content(registry, layer), ""
+    for layer in _layers(await _found(registry, f"{digest.replace(':', '-')}.sig"), PAYLOAD)[:_MOST]:
+        annotations = layer.get("annotations")
+        signature = annotations.get(SIGNATURE) if isinstance(annotations, dict) else None
+        if isinstance(signature, str):
+            yield PAYLOAD, await _content(registry, layer), signature
+
+
+async def _found(registry: Registry, reference: str) -> bytes:
+    try:
+        return await registry.manifest(reference)
+    except Gone:
+        return b""
+
+
+def _layers(manifest: bytes, media_type: str) -> list[dict[str, Any]]:
+    """Those of a media type that are small enough to be read."""
+    try:
+        found = json.loads(manifest or b"{}")
+    except (ValueError, RecursionError):
+        return []
+    layers = found.get("layers") if isinstance(found, dict) else None
+    return [
+        layer
+        for layer in (layers if isinstance(layers, list) else [])
+        if isinstance(layer, dict)
+        and layer.get("mediaType") == media_type
+        and DIGEST.fullmatch(str(layer.get("digest")))
+        and isinstance(layer.get("size"), int)
+        and 0 <= layer["size"] <= _BYTES
+    ]
+
+
+async def _content(registry: Registry, layer: dict[str, Any]) -> bytes:
+    file = io.BytesIO()
+    await registry.save_blob(layer["digest"], layer["size"], file)
+    return file.getvalue()

@@ -1,0 +1,21 @@
+"""Who signed what was fetched, told with it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from controller.api.provenance import VERIFIED_BY
+
+if TYPE_CHECKING:
+    from controller.sources.provider import Fetched
+    from controller.sources.verification.signer import Signer
+
+
+def with_signer(fetched: Fetched, signer: Signer | None, *, named: bool) -> Fetched:
+    """`fetched`, telling who signed it; `named`: by name, too, and not by the key alone."""
+    if signer is None:
+        return fetched
+    told = str(signer) if named else signer.key
+    summary = ", ".join(each for each in (fetched.summary, f"signed by {told}") if each)
+    return replace(fetched, metadata={**fetched.metadata, VERIFIED_BY: told}, summary=summary)

@@ -1,0 +1,162 @@
+"""Signatures that cosign makes with a key, of a manifest's digest: cosign 2's payloads (simple signing) and
+cosign 3's bundles (an in-toto statement in a DSSE envelope). Pure.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
+
+from controller.sources.secret_texts import SecretTexts
+from controller.sources.verification.signer import NotBelievedError, Signer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+
+PAYLOAD: Final = "application/vnd.dev.cosign.simplesigning.v1+json"
+BUNDLE: Final = "application/vnd.dev.sigstore.bundle.v0.3+json"
+SIGNATURE: Final = "dev.cosignproject.cosign/signature"
+"""The annotation of a payload's layer that holds the signature of it."""
+_TYPE: Final = "cosign container image signature"
+_PREDICATE: Final = "https://sigstore.dev/cosign/sign/v1"
+_STATEMENT: Final = "application/vnd.in-toto+json"
+_SUFFIX: Final = ".pub"
+
+
+@dataclass(frozen=True, slots=True)
+class CosignKey:
+    """A public key that is believed: ECDSA, RSA or Ed25519."""
+
+    name: str
+    """The Secret's key that it is from, without `.pub`."""
+    key: PublicKeyTypes
+
+    @property
+    def signer(self) -> Signer:
+        """As it is told."""
+        shape = self.key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        digest = base64.b64encode(hashlib.sha256(shape).digest()).decode().rstrip("=")
+        return Signer(f"cosign SHA256:{digest}", self.name)
+
+    def signed(self, message: bytes, signature: bytes) -> bool:
+        """Whether `signature` is of `message` and by this key."""
+        try:
+            if isinstance(self.key, ec.EllipticCurvePublicKey):
+                self.key.verify(signature, message, ec.ECDSA(hashes.SHA256()))
+            elif isinstance(self.key, rsa.RSAPublicKey):
+                self.key.verify(signature, message, padding.PKCS1v15(), hashes.SHA256())
+            elif isinstance(self.key, ed25519.Ed25519PublicKey):
+                self.key.verify(signature, message)
+            else:
+                return False
+        except InvalidSignature:
+            return False
+        return True
+
+
+def read_cosign_keys(name: str, content: Mapping[str, bytes]) -> tuple[CosignKey, ...]:
+    """The keys `*.pub` of the Secret `name`, in PEM. Raises Stalled (InvalidSecret)."""
+    secret = SecretTexts(name, content)
+    found = []
+    for each in sorted(content):
+        if not each.endswith(_SUFFIX):
+            raise secret.invalid(f"{each!r}: must be called '*.pub' (a public key of cosign's, in PEM)")
+        try:
+            key = load_pem_public_key(secret.text(each).encode())
+        except (ValueError, UnsupportedAlgorithm):
+            raise secret.invalid(f"{each!r} contains no public key in PEM format") from None
+        if not isinstance(key, (ec.EllipticCurvePublicKey, rsa.RSAPublicKey, ed25519.Ed25519PublicKey)):
+            raise secret.invalid(f"{each!r} is neither an ECDSA, an RSA nor an Ed25519 key")
+        found.append(CosignKey(each.removesuffix(_SUFFIX), key))
+    if not found:
+        raise secret.invalid("has no public key; put one in as '*.pub'")
+    return tuple(found)
+
+
+def payload_of(digest: str, reference: str) -> bytes:
+    """What cosign 2 signs of the manifest `digest` at `reference`, byte for byte."""
+    critical = {
+        "identity": {"docker-reference": reference},
+        "image": {"docker-manifest-digest": digest},
+        "type": _TYPE,
+    }
+    return json.dumps({"critical": critical, "optional": None}, separators=(",", ":")).encode()
+
+
+def verify_payload(payload: bytes, signature: str, digest: str, keys: Sequence[CosignKey]) -> Signer:
+    """Who signed that `payload` names the manifest `digest`. Raises NotBelievedError."""
+    signer = _signer(payload, _decoded(signature), keys)
+    critical = _field(_parsed(payload), "critical")
+    image = _field(critical, "image")
+    if image.get("docker-manifest-digest") != digest or critical.get("type") != _TYPE:
+        raise NotBelievedError("its signature is of another artifact")
+    return signer
+
+
+def verify_bundle(bundle: bytes, digest: str, keys: Sequence[CosignKey]) -> Signer:
+    """Who signed the statement in a Sigstore bundle, and that it names the manifest `digest`. Raises
+    NotBelievedError.
+    """
+    envelope = _field(_parsed(bundle), "dsseEnvelope")
+    kind, payload = str(envelope.get("payloadType")), _decoded(envelope.get("payload"))
+    signatures = envelope.get("signatures")
+    if not isinstance(signatures, list) or len(signatures) != 1 or not isinstance(signatures[0], dict):
+        raise NotBelievedError("its bundle does not hold one signature")
+    signer = _signer(authenticated(kind, payload), _decoded(signatures[0].get("sig")), keys)
+    statement = _parsed(payload)
+    subjects = statement.get("subject")
+    named = [
+        f"sha256:{each['digest'].get('sha256')}"
+        for each in (subjects if isinstance(subjects, list) else [])
+        if isinstance(each, dict) and isinstance(each.get("digest"), dict)
+    ]
+    if kind != _STATEMENT or statement.get("predicateType") != _PREDICATE or digest not in named:
+        raise NotBelievedError("its signature is of another artifact, or says something else of it")
+    return signer
+
+
+def authenticated(kind: str, payload: bytes) -> bytes:
+    """What a DSSE envelope's signature covers (github.com/secure-systems-lab/dsse, protocol.md)."""
+    return b"DSSEv1 %d %s %d %s" % (len(kind.encode()), kind.encode(), len(payload), payload)
+
+
+def _signer(message: bytes, signature: bytes, keys: Sequence[CosignKey]) -> Signer:
+    for key in keys:
+        if key.signed(message, signature):
+            return key.signer
+    raise NotBelievedError("its signature is by none of the trusted keys, or was changed")
+
+
+def _decoded(text: object) -> bytes:
+    try:
+        return base64.b64decode(str(text), validate=True)
+    except (binascii.Error, ValueError):
+        raise NotBelievedError("its signature is damaged: it is not Base64") from None
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise NotBelievedError("its signature is damaged: it is not a JSON object")
+    return found
+
+
+def _field(holder: dict[str, Any], name: str) -> dict[str, Any]:
+    found = holder.get(name)
+    if not isinstance(found, dict):
+        raise NotBelievedError(f"its signature is damaged: it has no {name!r}")
+    return found

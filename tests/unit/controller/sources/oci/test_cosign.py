@@ -1,0 +1,125 @@
+"""Artifacts that are signed by cosign, in a real registry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from controller.api.provenance import VERIFIED_BY
+from controller.runtime.setbacks import Setback, Stalled
+from controller.sources.provider import Unverified
+from tests.registry.artifacts import flux
+from tests.registry.front import Answer
+from tests.registry.signing import INDEX, Key, bundle, referrers, signature_tag, simple
+from tests.unit.controller.sources.oci.opening import opener
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from controller.sources.provider import Fetched
+    from tests.registry.fixtures import Shelf
+
+
+async def pulled(shelf: Shelf, into: Path, **keys: bytes) -> Fetched:
+    """With the Secret's `NAME.pub`."""
+    secret = {f"{name}.pub": key for name, key in keys.items()}
+    async with opener(signers=secret) as sources:
+        source = await sources.open(shelf.url, signers="signers")
+        return await source.fetch(await source.resolve(), into)
+
+
+async def refused(shelf: Shelf, into: Path, **keys: bytes) -> Setback:
+    shelf.front.asked.clear()
+    with pytest.raises(Unverified) as raised:
+        await pulled(shelf, into, **keys)
+    assert not (into / "flags.json").exists()
+    return raised.value
+
+
+@pytest.fixture
+def digest(shelf: Shelf) -> str:
+    return shelf.pusher.push(shelf.repository, "latest", flux({"flags.json": "{}"}))
+
+
+@pytest.mark.parametrize("kind", ["ecdsa", "rsa", "ed25519"])
+async def test_what_cosign_2_signed_is_fetched(shelf: Shelf, tmp_path: Path, digest: str, kind: str) -> None:
+    key = Key(kind)
+    shelf.pusher.push(shelf.repository, signature_tag(digest), simple(digest, Key(), key))
+    found = await pulled(shelf, tmp_path, ci=key.public)
+    assert (tmp_path / "flags.json").is_file()
+    assert found.metadata[VERIFIED_BY].startswith("ci (cosign SHA256:")
+    assert "signed by ci" in found.summary
+
+
+async def test_what_cosign_3_signed_is_fetched_by_the_api_or_by_its_fallback_tag(
+    shelf: Shelf, tmp_path: Path, digest: str
+) -> None:
+    key = Key()
+    signed = bundle(digest, key)
+    shelf.pusher.push(shelf.repository, "the-bundle", signed)
+    listed = Answer(200, {"Content-Type": INDEX}, referrers(signed))
+    for place in (f"/referrers/{digest}?", f"/manifests/{digest.replace(':', '-')}"):
+        shelf.front.instead = lambda asked, _, place=place: (  # type: ignore[misc]
+            listed
+            if place in asked and not asked.endswith(".sig")
+            else (Answer(404) if "/referrers/" in asked else None)
+        )
+        into = tmp_path / str(len(place))
+        into.mkdir()
+        assert VERIFIED_BY in (await pulled(shelf, into, ci=key.public)).metadata
+
+
+async def test_what_is_not_signed_or_by_another_key_is_refused_before_its_files_are_fetched(
+    shelf: Shelf, tmp_path: Path, digest: str
+) -> None:
+    key, eve = Key(), Key()
+    setback = await refused(shelf, tmp_path, ci=key.public)
+    assert setback.reason == "InvalidArtifactSignature"
+    assert f"@{digest}: it is not signed" in setback.message
+    assert "cosign sign --key KEY 127.0.0.1" in setback.message
+    assert "Secret shop/signers (it has ci)" in setback.message
+    assert not [asked for asked in shelf.front.asked if "/blobs/" in asked]
+    shelf.pusher.push(shelf.repository, signature_tag(digest), simple(digest, eve))
+    assert "by none of the trusted keys" in (await refused(shelf, tmp_path, ci=key.public)).message
+
+
+async def test_a_signature_of_something_else_is_refused(shelf: Shelf, tmp_path: Path, digest: str) -> None:
+    key, tag = Key(), signature_tag(digest)
+    older = f"sha256:{'0' * 64}"
+    shelf.pusher.push(shelf.repository, tag, simple(older, key))
+    assert "is of another artifact" in (await refused(shelf, tmp_path, ci=key.public)).message
+    forged = simple(
+        older, key, content=b'{"critical":{"image":{"docker-manifest-digest":"%s"}}}' % digest.encode()
+    )
+    shelf.pusher.push(shelf.repository, tag, forged)
+    assert "by none of the trusted keys" in (await refused(shelf, tmp_path, ci=key.public)).message
+    # Said by the same key of the same artifact, but no signature of it.
+    attested = bundle(digest, key, predicate="https://slsa.dev/provenance/v1")
+    shelf.pusher.push(shelf.repository, "attested", attested)
+    listed = Answer(200, {"Content-Type": INDEX}, referrers(attested))
+    shelf.front.instead = lambda asked, _: listed if "/referrers/" in asked else None
+    shelf.pusher.push(shelf.repository, tag, flux({}))
+    assert "says something else of it" in (await refused(shelf, tmp_path, ci=key.public)).message
+
+
+async def test_keys_that_cannot_be_meant_are_refused(shelf: Shelf, tmp_path: Path, digest: str) -> None:
+    for secret, told in (
+        ({}, "has no public key"),
+        ({"a.pub": b"x"}, "no public key in PEM"),
+        ({"a.pem": b"x"}, "must be called"),
+    ):
+        async with opener(signers=secret) as sources:
+            with pytest.raises(Stalled, match=told) as raised:
+                await sources.open(shelf.url, signers="signers")
+        assert raised.value.reason == "InvalidSecret"
+
+
+async def test_another_key_is_another_epoch(shelf: Shelf) -> None:
+    epochs = []
+    for key in (Key().public, Key().public):
+        async with opener(signers={"ci.pub": key}) as sources:
+            epochs.append((await sources.open(shelf.url, signers="signers")).epoch)
+            assert (await sources.open(shelf.url)).epoch == ""
+    assert epochs[0].startswith("sha256:")
+    assert epochs[0] != epochs[1]
