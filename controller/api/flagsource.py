@@ -92,12 +92,33 @@ class BucketSpec(Model):
     proxy_secret_ref: LocalReference | None = None
 
 
+class SignerGroup(Model):
+    """People of whom some are enough."""
+
+    signers: Annotated[tuple[_Short, ...], Field(min_length=1, max_length=100)]
+    count: Annotated[int, Field(ge=1, le=100)] = 1
+
+
+class VerifyRule(Model):
+    """Who may sign what."""
+
+    paths: Annotated[tuple[_Short, ...], Field(min_length=1, max_length=100)]
+    any_of: Annotated[tuple[SignerGroup, ...], Field(min_length=1, max_length=20)]
+
+
 class VerifySpec(Model):
     """What must be signed, and by whom."""
 
     mode: Literal["HEAD", "Tag", "TagAndHEAD", "EveryCommit"] | None = None
     """Of Git; None: HEAD."""
     secret_ref: LocalReference
+    rules: Annotated[tuple[VerifyRule, ...], Field(max_length=50)] = ()
+
+    @model_validator(mode="after")
+    def _has_all_signatures(self) -> Self:
+        if self.rules and self.mode != "EveryCommit":
+            raise ValueError("rules need mode EveryCommit: they ask who signed each change")
+        return self
 
 
 class FlagSourceSpec(Model):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
+
+import re2
 
 from controller.api.flagsource import DEFAULT_BRANCH
 from controller.runtime.helpers import Helpers
@@ -19,6 +22,7 @@ from controller.sources.git.ls_remote_cache import LsRemoteCache
 from controller.sources.git.mirror import remove_mirror, sweep_mirrors
 from controller.sources.git.provider import GitProvider
 from controller.sources.git.reference import Reference
+from controller.sources.git.rules import Group, Rule
 from controller.sources.git.secrets import credentials_from, with_proxy
 from controller.sources.git.trust import TAG_MODES, Trust, is_tag
 from controller.sources.places import Places
@@ -27,10 +31,11 @@ from controller.sources.temporary import sweep_temporary
 from controller.sources.verification.keys import epoch, read_keys
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
     from pathlib import Path
 
-    from controller.api.flagsource import GitSpec
+    from controller.api.flagsource import GitSpec, VerifyRule
     from controller.api.meta import ObjectKey
     from controller.sources.git.git_url import Credentials, Location
     from controller.sources.hosts import Hosts
@@ -159,7 +164,10 @@ class GitFactory:
         found = look.verify.secret_ref
         name, content = await self._secrets.content(found, look, "spec.verify.secretRef")
         keys = read_keys(name, content)
-        return Trust(look.key, reader.judge, mode, keys, name, epoch({"mode": mode}, content))
+        policy = {"mode": mode, "rules": [each.model_dump() for each in look.verify.rules]}
+        return Trust(
+            look.key, reader.judge, mode, keys, name, epoch(policy, content), _rules(look.verify.rules)
+        )
 
     def _uses(self, key: ObjectKey, mirror: Path | None) -> None:
         before = self._mirrors.pop(key, None)
@@ -171,6 +179,20 @@ class GitFactory:
             removal = asyncio.create_task(asyncio.to_thread(remove_mirror, before))
             self._removals.add(removal)
             removal.add_done_callback(self._removals.discard)
+
+
+def _rules(given: Iterable[VerifyRule]) -> tuple[Rule, ...]:
+    """Raises Stalled for a path that is no pattern."""
+    rules = tuple(
+        Rule(each.paths, tuple(Group(group.signers, group.count) for group in each.any_of)) for each in given
+    )
+    for rule in rules:
+        try:
+            _ = rule.pattern
+        except (ValueError, re.error, re2.error) as error:
+            message = f"spec.verify.rules: {', '.join(rule.paths)}: cannot be read as patterns: {error}"
+            raise Stalled("InvalidSpec", message) from error
+    return rules
 
 
 def _reference(git: GitSpec) -> Reference:

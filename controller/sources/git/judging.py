@@ -11,6 +11,7 @@ from pygit2.enums import ObjectType, SortMode
 
 from controller.sources.git.reference import TAGS
 from controller.sources.git.repository import open_repository
+from controller.sources.git.rules import Rule, not_allowed
 from controller.sources.git.signed_objects import (
     SignedObject,
     UnreadableObjectError,
@@ -32,6 +33,7 @@ MODULE: Final = "controller.sources.git.judging"
 REWRITTEN: Final = "HistoryRewritten"
 COMMIT_REFUSED: Final = "InvalidCommitSignature"
 TAG_REFUSED: Final = "InvalidTagSignature"
+NOT_ALLOWED: Final = "SignerNotAllowed"
 LIMIT: Final = "LimitExceeded"
 _MOST_COMMITS: Final = 10_000
 _MOST_BYTES: Final = 1024 * 1024
@@ -56,6 +58,8 @@ class Question:
     every: bool = False
     """Whether all commits since `accepted` must be signed."""
     keys: Keys | None = None
+    rules: tuple[Rule, ...] = ()
+    """Who may sign what; with `every`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +123,15 @@ def _tag_signer(repository: pygit2.Repository, question: Question, keys: Keys) -
         raise _RefusedError(TAG_REFUSED, f"tag {short!r}: {error}") from error
 
 
-def _commit_signers(repository: pygit2.Repository, question: Question, keys: Keys) -> Signer | None:
+def _commit_signers(repository: pygit2.Repository, question: Question, keys: Keys) -> Signer:
     """Who signed the newest commit."""
-    signer = None
-    for commit in _to_verify(repository, question):
-        signer = _commit_signer(repository, commit, keys)
-    return signer
+    signed = {commit: _commit_signer(repository, commit, keys) for commit in _to_verify(repository, question)}
+    accepted = question.accepted
+    if question.rules and accepted and accepted != question.commit and accepted in repository:
+        why = not_allowed(repository, question.rules, accepted, signed)
+        if why:
+            raise _RefusedError(NOT_ALLOWED, f"commit {question.commit}: {why}")
+    return signed[question.commit]
 
 
 def _to_verify(repository: pygit2.Repository, question: Question) -> list[str]:

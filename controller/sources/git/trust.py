@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.api.meta import ACCEPT_REVISION
 from controller.runtime.setbacks import Stalled
-from controller.sources.git.judging import LIMIT, REWRITTEN, TAG_REFUSED, Question, Verdict
+from controller.sources.git.judging import LIMIT, NOT_ALLOWED, REWRITTEN, TAG_REFUSED, Question, Verdict
 from controller.sources.git.reference import TAGS
 from controller.sources.provider import Unverified
 from controller.sources.versions import is_older
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from controller.api.meta import ObjectKey
     from controller.sources.git.reference import Reference
+    from controller.sources.git.rules import Rule
     from controller.sources.provider import Accepted, Revision
     from controller.sources.verification.keys import Keys
     from controller.sources.verification.signer import Signer
@@ -39,6 +40,7 @@ class Trust:
     secret: str = ""
     """`namespace/name` of the Secret with the keys."""
     epoch: str = ""
+    rules: tuple[Rule, ...] = ()
 
     async def signer(
         self, path: Path, reference: Reference, revision: Revision, accepted: Accepted
@@ -79,6 +81,7 @@ class Trust:
             head=self.mode in _HEADS,
             every=self.mode == "EveryCommit",
             keys=self.keys,
+            rules=self.rules,
         )
 
     def _rewritten(self, message: str, commit: str) -> Stalled:
@@ -86,6 +89,8 @@ class Trust:
         return Stalled(REWRITTEN, f"{message}; to accept it: {annotate} {ACCEPT_REVISION}={commit}")
 
     def _advice(self, reason: str) -> str:
+        if reason == NOT_ALLOWED:
+            return "have them sign a commit or a merge that makes it so, or revert it; see spec.verify.rules"
         how = "git tag -s" if reason == TAG_REFUSED else "git commit -S"
         keys = ", ".join(self.keys.names) if self.keys is not None else ""
         return f"sign it with a trusted key ({how}), or add the key to Secret {self.secret} (it has {keys})"

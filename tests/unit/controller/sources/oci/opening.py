@@ -42,7 +42,9 @@ class Opener:
             FlagSourceSpec, {"interval": "1m", "oci": {"url": url, "insecure": True, **oci}, **verify}
         )
         assert spec.oci is not None
-        look = Look(ObjectKey("FlagSource", "shop", "flags"), seconds, Freshness(NOW, NOW), verify=spec.verify)
+        look = Look(
+            ObjectKey("FlagSource", "shop", "flags"), seconds, Freshness(NOW, NOW), verify=spec.verify
+        )
         return await self.factory.open(spec.oci, look)
 
 
