@@ -31,6 +31,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             name, metavar="TEXT", help=f"{what} (default: what the folder's Git repository says)"
         )
+    parser.add_argument(
+        "--sign", type=Path, metavar="KEY",
+        help="a private key in PEM to sign the artifact with, as cosign does (default: it is not signed)",
+    )  # fmt: skip
     add_insecure_argument(parser)
     add_login_arguments(parser)
     parser.set_defaults(run=run)
@@ -49,6 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.source,
             arguments.revision,
             arguments.author,
+            arguments.sign,
         )
         pushed = asyncio.run(push(options))
     except ValueError as error:

@@ -17,11 +17,13 @@ from controller.sources.oci.address import DEFAULT_TAG, parse_target
 from controller.sources.oci.manifest import AUTHORS, CREATED, REVISION, SOURCE
 from controller.sources.oci.package import package
 from controller.sources.oci.provider import OciProvider
+from controller.sources.oci.signing import read_private_key, sign
 from controller.wiring.registries import TIMEOUT, registry_of
 
 if TYPE_CHECKING:
     from controller.sources.oci.credentials import Login
     from controller.sources.oci.package import Package
+    from controller.sources.oci.signing import PrivateKey
     from controller.sources.provider import Fetched
 
 PUSH_TIMEOUT: Final = 600.0
@@ -42,6 +44,8 @@ class PushOptions:
     revision: str | None = None
     author: str | None = None
     """None, of all three: what the folder's Git repository says."""
+    key: Path | None = None
+    """A private key in PEM that the artifact is signed with; None: it is not signed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ async def push(options: PushOptions) -> Pushed:
             "InvalidReference", "an artifact is pushed to a tag; its digest follows from its content"
         )
     tag = target.tag or DEFAULT_TAG
+    key = None if options.key is None else await asyncio.to_thread(_key, options.key)
     made, changed = await asyncio.to_thread(_packaged, options)
     async with (
         registry_of(address, actions="pull,push", login=options.login) as registry,
@@ -73,8 +78,20 @@ async def push(options: PushOptions) -> Pushed:
     ):
         for blob in (made.config, made.layer):
             await registry.push_blob(blob)
+        if key is not None:
+            # Before the tag moves: whoever follows it never finds what is not signed yet.
+            await sign(registry, made.digest, key)
         await registry.push_manifest(tag, made.manifest)
     return Pushed(f"{address}:{tag}@{made.digest}", changed)
+
+
+def _key(path: Path) -> PrivateKey:
+    try:
+        return read_private_key(path.read_bytes())
+    except OSError as error:
+        raise FolderRefusedError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise FolderRefusedError(f"{path}: {error}") from error
 
 
 def _packaged(options: PushOptions) -> tuple[Package, bool]:

@@ -19,6 +19,7 @@ OURS: Final = "flagstaff.dev/v1beta1"
 VERSIONS: Final = ("v1alpha1", "v1alpha2", "v1beta1")
 FLAGS: Final = {"flags": {"a": {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}}}
 GIT: Final = {"url": "https://git.example.com/flags.git"}
+SIGNED: dict[str, Any] = {"secretRef": {"name": "signers"}}
 BUCKET: Final = {"bucketName": "flags", "endpoint": "minio.example.com"}
 SOURCE: Final = {"interval": "1m", "git": GIT}
 GRANT: Final[dict[str, Any]] = {
@@ -90,6 +91,9 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
     "hours to wait": ("FlagSource", {**SOURCE, "timeout": "1h"}, r"spec\.timeout.*should match"),
     "no provider": ("FlagSource", {"interval": "1m"}, r"spec: .*set exactly one of"),
     "two providers": ("FlagSource", {**SOURCE, "bucket": BUCKET}, r"spec: .*set exactly one of"),
+    "signatures of a bucket": ("FlagSource", {"interval": "1m", "bucket": BUCKET, "verify": SIGNED}, r"verify is there for git and oci only"),
+    "a mode for an image": ("FlagSource", {"interval": "1m", "oci": {"url": "oci://h/x"}, "verify": {**SIGNED, "mode": "Tag"}}, r"verify\.mode is there for git only"),
+    "rules for the newest": ("FlagSource", {**SOURCE, "verify": {**SIGNED, "rules": [{"paths": ["x"], "anyOf": [{"signers": ["a"]}]}]}}, r"rules need mode EveryCommit"),
     "no store": ("FlagSource", {"interval": "1m", "bucket": {"bucketName": "x"}}, r"endpoint is required"),
     "a strange store": ("FlagSource", {"interval": "1m", "bucket": {**BUCKET, "provider": "ftp"}}, r"supported values: \"generic\""),
     "a store in plain text": ("FlagSource", {"interval": "1m", "bucket": {**BUCKET, "endpoint": "http://h"}}, r"needs insecure"),

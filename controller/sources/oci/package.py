@@ -43,23 +43,30 @@ def package(folder: Path, annotations: Mapping[str, str]) -> Package:
     patterns = folder / SOURCE_IGNORE
     text = patterns.read_text(encoding="utf-8", errors="replace") if patterns.is_file() else None
     layer = pack(folder, DEFAULT_LIMITS, matcher(text, SOURCE_IGNORE))
-    # What tools for images expect: a configuration without a program to run.
-    rootfs = {"type": "layers", "diff_ids": [sha256(gzip.decompress(layer))]}
-    config = _json({
-        "architecture": "", "created": _NEVER, "history": [{"created": _NEVER}], "os": "", "rootfs": rootfs,
-        "config": {},
-    })  # fmt: skip
+    config = configuration([sha256(gzip.decompress(layer))])
     manifest = {
         "schemaVersion": 2,
         "mediaType": MANIFEST,
-        "config": _described(FLUX_CONFIG, config),
-        "layers": [_described(FLUX_CONTENT, layer)],
+        "config": described(FLUX_CONFIG, config),
+        "layers": [described(FLUX_CONTENT, layer)],
         "annotations": {key: annotations[key] for key in sorted(annotations) if annotations[key]},
     }
     return Package(config, layer, _json(manifest))
 
 
-def _described(media_type: str, content: bytes) -> dict[str, str | int]:
+def configuration(contents: list[str]) -> bytes:
+    """What tools for images expect: a configuration without a program to run. `contents`: digests of the
+    layers, unpacked.
+    """
+    rootfs = {"type": "layers", "diff_ids": contents}
+    return _json({
+        "architecture": "", "created": _NEVER, "history": [{"created": _NEVER}] * len(contents), "os": "",
+        "rootfs": rootfs, "config": {},
+    })  # fmt: skip
+
+
+def described(media_type: str, content: bytes) -> dict[str, str | int]:
+    """A blob as a manifest names it."""
     return {"mediaType": media_type, "size": len(content), "digest": sha256(content)}
 
 

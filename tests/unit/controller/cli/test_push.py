@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from typing import TYPE_CHECKING
 
 import pytest
 
+from controller.api.provenance import VERIFIED_BY
 from controller.cli import main
+from controller.wiring.publishing import PushOptions, push
 from tests.clients.up import banner
 from tests.registry.fixtures import Shelf, registry, shelf
 from tests.registry.htpasswd import LOGIN, guarded_registry
 from tests.registry.program import running
+from tests.registry.signing import signature_tag
 from tests.registry.tokens import token_service
 from tests.repositories import Repository
+from tests.signing import run
+from tests.unit.controller.sources.oci.opening import opener
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,3 +136,51 @@ def test_a_token_lets_push(cli: Cli, repository: Repository, tmp_path: Path) -> 
         cli("push", f"oci://127.0.0.1:{port}/team/flags:prod", *words, given=LOGIN.password)
         assert [each for each in tokens.asked if "pull,push" in each] == tokens.asked
         assert len(tokens.asked) == 1
+
+
+async def test_what_is_pushed_and_signed_is_believed_and_signatures_stay(
+    shelf: Shelf, repository: Repository, tmp_path: Path
+) -> None:
+    keys = {}
+    for name, kind in (("ci", "ed25519"), ("qa", "EC")):
+        private, more = (
+            tmp_path / f"{name}.key",
+            ("-pkeyopt", "ec_paramgen_curve:P-256") if kind == "EC" else (),
+        )
+        run("openssl", "genpkey", "-algorithm", kind, *more, "-out", str(private))
+        keys[name] = run("openssl", "pkey", "-in", str(private), "-pubout")
+    pushed = None
+    for name in ("ci", "qa", "ci"):
+        options = PushOptions(
+            f"{shelf.url}:prod", repository.path, insecure=True, key=tmp_path / f"{name}.key"
+        )
+        pushed = await push(options)
+    for name, key in keys.items():
+        async with opener(signers={f"{name}.pub": key}) as sources:
+            source = await sources.open(shelf.url, ref={"tag": "prod"}, signers="signers")
+            revision = await source.resolve()
+            into = tmp_path / f"{name}-files"
+            await asyncio.to_thread(into.mkdir)
+            assert name in (await source.fetch(revision, into)).metadata[VERIFIED_BY]
+    assert pushed is not None
+    attached = json.loads(
+        shelf.pusher.manifest(shelf.repository, signature_tag(pushed.reference.rpartition("@")[2]))
+    )
+    assert len(attached["layers"]) == 2
+
+
+def test_a_key_that_cannot_be_used_is_refused_before_anything_is_pushed(
+    cli: Cli, shelf: Shelf, repository: Repository, tmp_path: Path
+) -> None:
+    locked = tmp_path / "locked.key"
+    run("openssl", "genpkey", "-algorithm", "ed25519", "-aes256", "-pass", "pass:x", "-out", str(locked))
+    for key, told in (
+        (tmp_path / "none", "No such file"),
+        (repository.path / "flags.json", "no private key"),
+        (locked, "encrypted"),
+    ):
+        said = cli(
+            "push", f"{shelf.url}:prod", "--path", repository.path, "--sign", key, "--insecure", status=2
+        )
+        assert told in said
+    assert not shelf.front.asked
