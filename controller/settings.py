@@ -69,6 +69,7 @@ Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
 Hosts = Annotated[Names, AfterValidator(require_entries)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Count = Annotated[int, Field(ge=0, le=10_000_000)]
+Quota = Annotated[int, Field(ge=0)]
 Namespace = Annotated[str, BeforeValidator(_own_namespace)]
 
 
@@ -155,6 +156,16 @@ class ControllerSettings(BaseSettings):
         ge=1,
         le=256,
         description="reconciles at the same time, for each kind and namespace; for each kind, twice as many",
+    )
+    quota_sources: Quota = Field(
+        default=0, description="most FlagSources in one namespace; 0: no limit, here and below"
+    )
+    quota_flag_sets: Quota = Field(default=0, description="most FlagSets in one namespace")
+    quota_artifact_bytes: Quota = Field(
+        default=0, description="most bytes that the artifacts of one namespace have together"
+    )
+    quota_flags: Quota = Field(
+        default=0, description="most flags that the FlagSets of one namespace have together"
     )
     default_service_account: str = Field(
         default="",

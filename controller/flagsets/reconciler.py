@@ -28,6 +28,7 @@ from controller.flagsets.observed_at import observed
 from controller.flagsets.plan import belongs_to
 from controller.flagsets.provenance import ProvenanceDetail, without_author
 from controller.runtime.events import Occurrence
+from controller.runtime.quotas import UNLIMITED, Quota
 from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Setback, Stalled
 
@@ -103,6 +104,9 @@ class FlagSetReconciler:
     """Reads what is substituted."""
     build: Build = build
     """Called in a thread."""
+    count: Quota = UNLIMITED
+    """Of FlagSets."""
+    flags: Quota = UNLIMITED
     _memory: dict[ObjectKey, _Memory] = field(default_factory=dict)
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
@@ -144,11 +148,14 @@ class FlagSetReconciler:
     def forget(self, key: ObjectKey) -> None:
         """The FlagSet is gone; what it made goes by its owner reference, or stays."""
         self._memory.pop(key, None)
+        self.count.forget(key)
+        self.flags.forget(key)
 
     async def _reconcile(
         self, resource: Resource, spec: FlagSetSpec, so_far: _SoFar, now: datetime
     ) -> Result:
         try:
+            self.count.require(resource)
             artifact = source_artifact(resource, spec, self.objects)
             if self.detail is ProvenanceDetail.COMMIT:
                 artifact = artifact.without_author()
@@ -205,6 +212,7 @@ class FlagSetReconciler:
             # Once the edit is undone, the object tells again which revision it is of.
             memory = None
         if memory is not None and memory.built_from == built_from:
+            self.flags.require(resource, len(memory.built.composition.flag_set.flags))
             return memory
         archive = await self.artifacts.read(spec.source_ref.namespace or resource.namespace, artifact)
         if memory is not None and memory.state.settled:
@@ -224,6 +232,7 @@ class FlagSetReconciler:
         memory = _Memory(built_from, generation, built, state, resource.status.get("digest"))
         memory.over_edit = last is not None and bool(last.edited)
         if built.manifests:
+            self.flags.require(resource, len(built.composition.flag_set.flags))
             self._memory[resource.key] = memory
         return memory
 

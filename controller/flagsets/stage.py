@@ -10,6 +10,7 @@ from controller.api.kinds import CONFIG_MAP, FLAG_SET, SECRET
 from controller.api.meta import ObjectKey, secret_names, version_of
 from controller.flagsets.source_key import source_key
 from controller.runtime.cache import Index
+from controller.runtime.quotas import exceeded, room_made
 from controller.runtime.watches import Reconciles, Watch, listed_by
 from evaluator.flags.model import PROVENANCE_PREFIX
 
@@ -161,6 +162,15 @@ def _owners(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
         yield ObjectKey(flagset.KIND, change.latest.namespace, name)
 
 
+OVER_QUOTA: Final = exceeded(flagset.KIND)
+
+
+def flag_count(flag_set: Resource) -> int:
+    """How many flags a FlagSet applied, as its status tells."""
+    flags = flag_set.status.get("flags")
+    return flags if isinstance(flags, int) else 0
+
+
 FLAG_SETS: Final = Reconciles(
     FLAG_SET,
     wakes=(
@@ -174,8 +184,18 @@ FLAG_SETS: Final = Reconciles(
         Watch(_WRITTEN, changed=lambda each: (_content(each), _served(each)), keys=_owners),
         Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
         Watch(frozenset({CONFIG_MAP.kind}), changed=version_of, keys=listed_by(BY_CONFIG_MAP)),
+        room_made(flagset.KIND, OVER_QUOTA, flag_count),
         # FlagSets whose target belonged to another.
         Watch(_WRITTEN, changed=_owner_of, keys=listed_by(BY_TARGET)),
     ),
-    indexes=(BY_SOURCE, BY_FOREIGN_SOURCE, BY_DEPENDENCY, BY_TARGET, BY_OWNER, BY_SECRET, BY_CONFIG_MAP),
+    indexes=(
+        BY_SOURCE,
+        BY_FOREIGN_SOURCE,
+        BY_DEPENDENCY,
+        BY_TARGET,
+        BY_OWNER,
+        BY_SECRET,
+        BY_CONFIG_MAP,
+        OVER_QUOTA,
+    ),
 )

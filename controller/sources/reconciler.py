@@ -20,6 +20,7 @@ from controller.artifacts.archive import pack
 from controller.artifacts.durable import as_failed
 from controller.artifacts.skipped import write_skipped
 from controller.runtime.events import Occurrence
+from controller.runtime.quotas import UNLIMITED, Quota
 from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Setback, Stalled
 from controller.sources.freshness import Freshness, LookSchedule
@@ -76,6 +77,10 @@ class SourceReconciler:
     random: Callable[[], float]
     """From 0 to 1."""
     schedule: LookSchedule = field(default_factory=LookSchedule)
+    count: Quota = UNLIMITED
+    """Of FlagSources."""
+    stored: Quota = UNLIMITED
+    """Of bytes of artifacts."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Resolve, fetch what is new, verify and store it. After a setback the result tells what is in
@@ -86,6 +91,7 @@ class SourceReconciler:
         try:
             storage, kept = await asyncio.to_thread(self._kept, resource)
             spec = _read(resource)
+            self.count.require(resource)
             provider = await self._open(resource, spec, now)
             # What is wrong in a source may be corrected there without notice to us.
             again = spec.interval * (1.0 + JITTER * (2.0 * self.random() - 1.0))
@@ -102,6 +108,8 @@ class SourceReconciler:
     def forget(self, key: ObjectKey) -> None:
         """A source's artifacts go with it."""
         self.schedule.forget(key)
+        self.count.forget(key)
+        self.stored.forget(key)
         self.pending.forget(key)
         for factory in self.providers.values():
             factory.forget(key)
@@ -152,6 +160,7 @@ class SourceReconciler:
             and resource.status.get("observedVerification", "") == provider.epoch
         )
         if kept is not None and kept.revision == str(revision) and same_files:
+            self.stored.require(resource, kept.size)
             return _Stored(kept)
         async with _quarantine(revision) as folder:
             fetched = await provider.fetch(revision, folder, _accepted(resource, provider))
@@ -160,6 +169,7 @@ class SourceReconciler:
             skipped = not_ignored(fetched.skipped, ignored)
             await asyncio.to_thread(write_skipped, folder, skipped)
             archive = await asyncio.to_thread(pack, folder)
+        self.stored.require(resource, len(archive))
         artifact = await asyncio.to_thread(
             storage.put, archive, revision=str(fetched.revision), metadata=fetched.metadata
         )

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from controller.api import flagsource
 from controller.api.kinds import FLAG_SOURCE, SECRET
 from controller.api.meta import secret_names, version_of
 from controller.runtime.cache import Index
+from controller.runtime.quotas import exceeded, room_made
 from controller.runtime.watches import Reconciles, Watch, listed_by
+
+if TYPE_CHECKING:
+    from controller.api.meta import Resource
 
 BY_SECRET: Final = Index(
     "FlagSource by Secret",
     frozenset({flagsource.KIND}),
     lambda each: {name for part in each.spec.values() for name in secret_names(part)},
 )
+OVER_QUOTA: Final = exceeded(flagsource.KIND)
+
+
+def stored_bytes(source: Resource) -> int:
+    """The size of a FlagSource's artifact, as its status tells."""
+    artifact = source.status.get("artifact")
+    size = artifact.get("size") if isinstance(artifact, dict) else None
+    return size if isinstance(size, int) else 0
 
 
 FLAG_SOURCES: Final = Reconciles(
     FLAG_SOURCE,
-    wakes=(Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),),
-    indexes=(BY_SECRET,),
+    wakes=(
+        Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
+        room_made(flagsource.KIND, OVER_QUOTA, stored_bytes),
+    ),
+    indexes=(BY_SECRET, OVER_QUOTA),
 )

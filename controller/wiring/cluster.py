@@ -23,6 +23,7 @@ from controller.configurations.dead_proxies import ProxyFollower
 from controller.configurations.live_proxies import LiveProxies
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.delivery.claims import Claims
+from controller.flagsets.build import build
 from controller.flagsets.fetch import ArtifactReader
 from controller.flagsets.inputs import InputReader
 from controller.flagsets.reconciler import FlagSetReconciler
@@ -51,6 +52,7 @@ from controller.runtime.metrics import Metrics
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.watch_health import WatchHealth
 from controller.runtime.watches import indexes_of
+from controller.sources.freshness import LookSchedule
 from controller.sources.leftovers import Leftovers
 from controller.sources.pending import PendingPushes
 from controller.sources.reconciler import SourceReconciler
@@ -58,6 +60,7 @@ from controller.sources.stage import BY_SECRET as SOURCE_BY_SECRET
 from controller.wiring.admission import injector, open_admission
 from controller.wiring.notifying import open_notifying
 from controller.wiring.providers import providers_of
+from controller.wiring.quotas import flag_set_quotas, source_quotas
 from controller.wiring.replica import LEADER_LABEL, STAGES, Controller, Ports, readiness
 from controller.wiring.tokens import TokenFile
 from evaluator.http.server.limits import MANAGEMENT
@@ -116,7 +119,14 @@ async def open_controller(
         referred = _watches(cluster, objects, health)
         claims, endpoints, pending = Claims(), Endpoints(), PendingPushes()
         reconcilers: dict[str, Reconciler] = {
-            flagsource.KIND: SourceReconciler(providers, storages, pending, random.random),
+            flagsource.KIND: SourceReconciler(
+                providers,
+                storages,
+                pending,
+                random.random,
+                LookSchedule(),
+                *source_quotas(settings, objects),
+            ),
             flagset.KIND: FlagSetReconciler(
                 objects,
                 _reader(settings, storages, tokens, address),
@@ -125,6 +135,8 @@ async def open_controller(
                 random.random,
                 settings.provenance,
                 InputReader(accounts.secret, accounts.config_map),
+                build,
+                *flag_set_quotas(settings, objects),
             ),
             configuration.KIND: ConfigurationReconciler(objects, claims, proxies.proxies),
             configuration.FLAG_KIND: ConfigurationReconciler(objects, claims),

@@ -10,7 +10,7 @@ import io
 import json
 import tarfile
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,8 @@ from controller.runtime.cache import Cache
 from controller.runtime.setbacks import Failed, Setback
 from controller.runtime.settle import Settled, settle
 from controller.runtime.watches import indexes_of
+from controller.settings import ControllerSettings
+from controller.wiring.quotas import flag_set_quotas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -193,6 +195,13 @@ class World:
             self.detail,
             InputReader(self._values("Secret"), self._values("ConfigMap")),
         )
+
+    def quotas(self, *, flag_sets: int = 0, flags: int = 0) -> None:
+        """Another process, which has these."""
+        settings = ControllerSettings(quota_flag_sets=flag_sets, quota_flags=flags)
+        self.restart()
+        count, content = flag_set_quotas(settings, self.cluster.objects)
+        self.reconciler = replace(self.reconciler, count=count, flags=content)
 
     def _values(self, kind: str) -> Read:
         async def read(namespace: str, name: str, account: str | None) -> Mapping[str, bytes] | None:

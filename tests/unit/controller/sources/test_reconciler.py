@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,11 +20,14 @@ from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import unpack
 from controller.artifacts.skipped import NAME, take_skipped
 from controller.artifacts.storages import Storages
+from controller.runtime.cache import Cache
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 from controller.runtime.settle import Settled, settle
+from controller.settings import ControllerSettings
 from controller.sources.pending import PendingPushes
 from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Revision, Unverified
 from controller.sources.reconciler import SourceReconciler
+from controller.wiring.quotas import source_quotas
 from evaluator import durable
 
 if TYPE_CHECKING:
@@ -106,6 +109,16 @@ class Life:
         self.storages = Storages(self.root, "http://artifacts/")
         self.reconciler = SourceReconciler({"git": self.source}, self.storages, self.expected, lambda: 0.5)
 
+    def quotas(self, *found: Resource, sources: int = 0, artifact_bytes: int = 0) -> None:
+        """Another process, which has these, beside other sources."""
+        objects = Cache()
+        for each in found:
+            objects.learn(each)
+        settings = ControllerSettings(quota_sources=sources, quota_artifact_bytes=artifact_bytes)
+        self.restart()
+        count, content = source_quotas(settings, objects)
+        self.reconciler = replace(self.reconciler, count=count, stored=content)
+
     async def look(self, *, written: bool = True, **more: Any) -> Settled:
         resource = Resource(KEY, "uid", 1, "1", spec=self.spec, status=self.status, **more)
         settled = settle(resource, await self.reconciler.reconcile(resource, self.now), self.now)
@@ -185,6 +198,39 @@ async def test_a_commit_that_changes_no_file_is_no_news(settled: Life) -> None:
     artifact = settled.status["artifact"]
     assert (artifact["digest"], artifact["revision"]) == (digest, f"main@sha1:{SECOND}")
     assert after.events == ()
+
+
+def older(size: int) -> Resource:
+    """A FlagSource that was there before."""
+    key = ObjectKey("FlagSource", "apps", "older")
+    return Resource(key, "older", 1, "1", status={"artifact": {"size": size}}, created="2000-01-01T00:00:00Z")
+
+
+async def test_of_too_many_sources_the_youngest_is_not_looked_at(life: Life) -> None:
+    life.quotas(older(0), sources=1)
+    await life.look(created="2026-01-01T00:00:00Z")
+    assert life.condition("Ready") == ("False", "QuotaExceeded")
+    assert (life.condition("Stalled"), life.source.looks) == (("True", "QuotaExceeded"), [])
+    life.quotas(older(0), sources=2)
+    await life.look(created="2026-01-01T00:00:00Z")
+    assert life.condition("Ready") == IN_STORAGE
+
+
+async def test_an_artifact_over_the_quota_is_not_stored_and_the_one_before_stays(settled: Life) -> None:
+    size, before = settled.status["artifact"]["size"], settled.status["artifact"]
+    settled.quotas(older(100), artifact_bytes=100 + size)
+    settled.source.commit, settled.source.files = SECOND, {"flags.json": os.urandom(1000).hex()}
+    await settled.look(created="2026-01-01T00:00:00Z")
+    assert settled.condition("Ready") == ("False", "QuotaExceeded")
+    assert settled.condition("ArtifactInStorage") == IN_STORAGE
+    assert settled.status["artifact"] == before
+    assert settled.stored() == {"flags.json": b"{}"}
+    settled.source.commit = FIRST
+    await settled.look(created="2026-01-01T00:00:00Z")
+    assert settled.condition("Ready") == IN_STORAGE
+    settled.quotas(older(100), artifact_bytes=100)
+    await settled.look(created="2026-01-01T00:00:00Z")
+    assert settled.condition("Ready") == ("False", "QuotaExceeded")
 
 
 async def test_what_was_left_out_is_told(life: Life) -> None:

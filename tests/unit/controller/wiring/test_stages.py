@@ -208,3 +208,17 @@ def test_a_source_in_one_namespace_wakes_no_set_of_another() -> None:
     elsewhere = thing("FlagSource", "flags", namespace="other")
     keys = keys_woken(*changed(elsewhere, status=artifact("d")))
     assert keys == {ObjectKey("FlagSet", "other", "elsewhere")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "less"), [("FlagSource", {"artifact": {"size": 1}}), ("FlagSet", {"flags": 1})]
+)
+def test_who_is_over_a_quota_is_woken_by_what_makes_room_beside_it(kind: str, less: dict[str, Any]) -> None:
+    conditions = [{"type": "Ready", "status": "False", "reason": "QuotaExceeded"}]
+    over = thing(kind, "over", status={"conditions": conditions})
+    beside = thing(kind, "beside", status={"artifact": {"size": 2}, "flags": 2})
+    cache = Cache(indexes_of(STAGES))
+    cache.learn(over)
+    for after in (None, replace(beside, status=less)):
+        assert over.key in woken(STAGES, cache, Change(beside, after))
+    assert over.key not in woken(STAGES, cache, Change(None, beside))

@@ -1,0 +1,89 @@
+"""What the objects of one kind in a namespace may have together. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from controller.api.conditions import failure
+from controller.runtime.cache import Cache, Index
+from controller.runtime.setbacks import Stalled
+from controller.runtime.watches import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from controller.api.meta import ObjectKey, Resource
+    from controller.runtime.cache import Change
+
+REASON: Final = "QuotaExceeded"
+
+
+class Quota:
+    """A limit for each namespace. The oldest objects come first, and what an object has is not taken from it:
+    it may not grow.
+    """
+
+    def __init__(
+        self, what: str, most: int, *, used: Callable[[Resource], int], objects: Cache, option: str
+    ) -> None:
+        """`what` people are told is limited; `most`: 0 for no limit; `used`: what an object has by its
+        status; `option` sets the limit.
+        """
+        self._what = what
+        self._most = most
+        self._used = used
+        self._objects = objects
+        self._option = option
+        self._claimed: dict[ObjectKey, int] = {}
+        """What objects were let have, whether their status tells yet or not."""
+
+    def require(self, resource: Resource, wanted: int = 1) -> None:
+        """Let the object have `wanted`. Raises Stalled (QuotaExceeded) where it may not."""
+        if not self._most:
+            return
+        older = younger = 0
+        age = (resource.created, resource.name)
+        for each in self._objects.of_kind(resource.key.kind, resource.namespace):
+            if each.key != resource.key:
+                has = self._claimed.get(each.key, self._used(each))
+                if (each.created, each.name) < age:
+                    older += has
+                else:
+                    younger += has
+        grows = wanted > self._claimed.get(resource.key, self._used(resource))
+        total = older + wanted + (younger if grows else 0)
+        if total > self._most:
+            raise Stalled(
+                REASON,
+                f"{self._what} of namespace {resource.namespace}: {total}, and its quota is {self._most}; "
+                f"remove some, or have the quota raised ({self._option})",
+            )
+        self._claimed[resource.key] = wanted
+
+    def forget(self, key: ObjectKey) -> None:
+        """The object is gone."""
+        self._claimed.pop(key, None)
+
+
+UNLIMITED: Final = Quota("", 0, used=lambda _: 0, objects=Cache(), option="")
+
+
+def exceeded(kind: str) -> Index:
+    """Lists, under `QuotaExceeded`, objects that were refused."""
+    return Index(
+        f"{kind} over a quota",
+        frozenset({kind}),
+        lambda each: (REASON,) if failure(each.status) == REASON else (),
+    )
+
+
+def room_made(kind: str, index: Index, used: Callable[[Resource], int]) -> Watch:
+    """Wakes those that `index` lists where an object beside them goes, or has less than before."""
+
+    def woken(cache: Cache, change: Change) -> list[ObjectKey]:
+        before, after = change.before, change.after
+        if after is not None and (before is None or used(after) >= used(before)):
+            return []
+        return [each.key for each in cache.find(index, change.latest.namespace, REASON)]
+
+    return Watch(frozenset({kind}), changed=lambda each: None if each is None else used(each), keys=woken)
