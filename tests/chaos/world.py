@@ -7,7 +7,9 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
+import threading
 import time
+from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,7 +66,10 @@ class World:
         self.without_disk: list[str] = []
         """Whose disks are imitated, since none can be mounted."""
         self.down: set[str] = set()
-        """Who is killed or frozen now, or about to start."""
+        """Who is killed now, or about to start."""
+        self.lives = dict.fromkeys((*CONTROLLERS, *PROXIES), 1)
+        """How often each was started."""
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def start(self, stack: contextlib.ExitStack, chance: random.Random) -> None:
         """Start all, each when what it needs is there."""
@@ -126,7 +131,12 @@ class World:
 
     @contextlib.contextmanager
     def broken(self, fault: Fault) -> Iterator[None]:
-        """The fault, for as long as the block lasts."""
+        """The fault, for as long as the block lasts, and not before the last one of the target is mended."""
+        with self._locks[fault.target], self._broken(fault):
+            yield
+
+    @contextlib.contextmanager
+    def _broken(self, fault: Fault) -> Iterator[None]:
         ways: dict[str, Callable[[str], contextlib.AbstractContextManager[None]]] = {
             "kill": self._killed, "freeze": self._frozen, "fill": self._filled, "cut": self._cut,
             "expire": self._expired,
@@ -166,6 +176,7 @@ class World:
         """As a kubelet does: again, where it ends."""
         until = time.monotonic() + _START_SECONDS
         while True:
+            self.lives[name] += 1
             try:
                 return self.replicas[name].start()
             except AssertionError as error:

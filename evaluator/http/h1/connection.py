@@ -172,8 +172,7 @@ class Http1Peer(Peer):
         reader = self._reader
         last = not reader.pending and reader.stopped()
         if last and reader.refused:
-            large = reader.large if reader.refused == 413 else None
-            refused = large or refusal(reader.refused)
+            refused = reader.refusal or refusal(reader.refused)
             out.append(encode(refused, self.port.date, connection="close"))
         elif reader.expects and not reader.pending:
             reader.expects = False

@@ -25,6 +25,8 @@ _PIECE: Final = 4_096
 MOST_FIELDS: Final = 256
 _FRAMING: Final = frozenset({"host", "content-length", "transfer-encoding", "expect"})
 _LONGEST_NAME: Final = 64
+_SHORT_BODY: Final = 4096
+"""Bytes that come with their head as a rule: read whatever the path is, so that the connection is kept."""
 _KEPT_FIELD_BYTES: Final = 160
 """What Python takes for a header beside its text."""
 
@@ -64,7 +66,7 @@ class Reader:
     __slots__ = (
         "_at", "_body", "_came", "_clock", "_fed", "_fields", "_head_size", "_keeps", "_limits", "_method",
         "_parser", "_port", "_size", "_spliced", "_target", "_unread", "_version",
-        "began", "expects", "keep", "large", "peer", "phase", "queue", "refused", "since",
+        "began", "expects", "keep", "peer", "phase", "queue", "refusal", "refused", "since",
     )  # fmt: skip
 
     def __init__(self, port: Port, clock: Callable[[], float]) -> None:
@@ -82,8 +84,8 @@ class Reader:
         """Who sends them."""
         self.queue: deque[Asked] = deque()
         """Requests to answer."""
-        self.large: Response | None = None
-        """The response to a request whose body is too large, behind the queue."""
+        self.refusal: Response | None = None
+        """The response to a request whose body is not read, behind the queue."""
         self.refused = 0
         """Status that ends the connection once the queue is answered."""
         self.keep = True
@@ -123,7 +125,7 @@ class Reader:
         """Keep nothing of what was read, and end the connection with `status`."""
         self.end()
         self._begin()
-        self.phase, self.expects, self.large, self.refused = Phase.IDLE, False, None, status
+        self.phase, self.expects, self.refusal, self.refused = Phase.IDLE, False, None, status
 
     def finish(self) -> None:
         """The peer sends no more: read what it sent."""
@@ -203,8 +205,14 @@ class Reader:
 
     def _refuse_body(self) -> None:
         path, _ = split_target(self._target.decode("latin-1"))
-        self.large = self._port.dispatch.too_large(path, tuple(self._fields))
+        self.refusal = self._port.dispatch.too_large(path, tuple(self._fields))
         self._refuse(413)
+
+    def _refuse_unknown(self) -> None:
+        dispatch = self._port.dispatch
+        if not dispatch.knows(split_target(self._target.decode("latin-1"))[0]):
+            self.refusal = dispatch.unknown(tuple(self._fields))
+            self._refuse(404)
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
@@ -263,6 +271,8 @@ class Reader:
         self._keeps = self._keeps and not (chunked and self._version == "1.0")
         if length and 0 < self._limits.body_bytes < int(length):
             self._refuse_body()
+        if chunked or int(length or 0) > _SHORT_BODY:
+            self._refuse_unknown()
         self._spliced = (chunked or (length or "0") != "0") and parser.should_upgrade()
 
     def on_body(self, piece: bytes) -> None:

@@ -175,11 +175,11 @@ class Answers:
 
     def _open(self, event: RequestReceived, handler: StreamHandler | None, path: str, waited: float) -> None:
         """Begin a server stream. One that is refused has no headers but its trailers: a retry may help it."""
+        if handler is None:
+            self._refuse_method(event.stream_id, path)
+            return
         stream = ServerStream(CallTransport(self._peer, event.stream_id, START), GRPC)
         block, limit = event.block, self._peer.port.limits.body_bytes
-        if handler is None:
-            stream.close(Code.UNIMPLEMENTED, f"unknown method {path}")
-            return
         try:
             left = _seconds_left(block, waited)
             message = only_message(event.body, block.values[ENCODING], limit)
@@ -217,6 +217,28 @@ class Answers:
         stream = ServerStream(transport, SIZED if sized else answer.framing, until)
         self.streams[stream_id] = stream
         stream.begin(answer.start, "a streamed response")
+
+    def refuse_unknown(self, stream_id: int) -> bool:
+        """Answer a request whose body is still to come, if its path is not known; whether it is not."""
+        connection, port = self._peer.connection, self._peer.port
+        block = connection.block(stream_id)
+        path = block.values[PATH] or ""
+        if _is_grpc(block):
+            known = path in port.routes.unary or path in port.routes.streams
+        else:
+            known = port.dispatch.knows(split_target(path)[0])
+        if known:
+            return False
+        connection.discard_body(stream_id)
+        if _is_grpc(block):
+            self._refuse_method(stream_id, path)
+        else:
+            self._respond(stream_id, port.dispatch.unknown(_request(block, b"", self._peer.name).headers))
+        return True
+
+    def _refuse_method(self, stream_id: int, path: str) -> None:
+        stream = ServerStream(CallTransport(self._peer, stream_id, START), GRPC)
+        stream.close(Code.UNIMPLEMENTED, f"unknown method {path}")
 
     def refuse_body(self, stream_id: int, block: Block) -> None:
         """Answer a request whose body is over the limit."""

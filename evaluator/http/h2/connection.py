@@ -28,6 +28,7 @@ from evaluator.http.h2.outbox import Outbox
 from evaluator.http.h2.streams import CONNECTION_WINDOW, STREAM_WINDOW, Streams
 
 if TYPE_CHECKING:
+    from evaluator.http.h2.hpack import Block
     from evaluator.http.h2.streams import Stream
     from evaluator.http.server.limits import Limits
 
@@ -112,6 +113,14 @@ class Connection:
         return stream is not None and not stream.queue
 
     # ------------------------------------------------------------------ sending
+
+    def block(self, stream_id: int) -> Block:
+        """What an open stream's request began with."""
+        return self._streams.open[stream_id].block
+
+    def discard_body(self, stream_id: int) -> None:
+        """Keep nothing of an open stream's body; the response ends the stream."""
+        self._streams.discard(self._streams.open[stream_id])
 
     def take_output(self) -> bytes:
         """All bytes to write now."""

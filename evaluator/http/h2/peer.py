@@ -93,7 +93,8 @@ class Http2Peer(Peer):
     def _notice(self, event: Event) -> None:
         match event:
             case HeadersReceived(stream_id):
-                self._bodies[stream_id] = self._heard
+                if not self._answers.refuse_unknown(stream_id):
+                    self._bodies[stream_id] = self._heard
             case BodyTooLarge(stream_id, block):
                 self._bodies.pop(stream_id, None)
                 self._answers.refuse_body(stream_id, block)

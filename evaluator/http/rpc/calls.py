@@ -66,6 +66,10 @@ class Calls:
             path: _Method(_posts(routes, path, limit), _gets(routes, path, limit)) for path in paths
         }
 
+    def knows(self, path: str) -> bool:
+        """Whether the path is an RPC's."""
+        return path in self._methods
+
     def answer(self, request: Request) -> Answer | None:
         """The answer to a request for an RPC's path; None if it is none."""
         method = self._methods.get(request.path)

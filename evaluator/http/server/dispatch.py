@@ -107,6 +107,16 @@ class Dispatch:
             return answer.then(lambda response: _with(response, more))
         return _with(answer, more)
 
+    def knows(self, path: str) -> bool:
+        """Whether anything answers at the path, by whatever method."""
+        if path in self._exact or self._calls.knows(path):
+            return True
+        return any(path.startswith(prefix) for prefix, _ in self._prefixes)
+
+    def unknown(self, headers: Headers) -> Response:
+        """The response to a request for a path that is not known, before its body is read."""
+        return refusal(404) if self._cors is None else _with(refusal(404), self._cors.headers(headers))
+
     def too_large(self, path: str, headers: Headers) -> Response:
         """The response to a request whose body is over the limit."""
         refused = self._calls.too_large(path, headers)

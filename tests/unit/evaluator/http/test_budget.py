@@ -19,13 +19,17 @@ from tests.unit.evaluator.http.test_http2 import ask, call
 LAST = b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n"
 SMALL = b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 10\r\n\r\n12345"
 BODY = b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 900000\r\n\r\n" + bytes(100_000)
+KNOWN_HEAD = (*wire.HEAD[:2], (":path", "/"), (":authority", "h"))
+KNOWN = encode_block(KNOWN_HEAD)
 CODED = (
-    wire.GREETING + wire.headers_frame(1) + b"".join(wire.data_frame(1, bytes(10_000), 0) for _ in range(10))
+    wire.GREETING
+    + wire.headers_frame(1, KNOWN)
+    + b"".join(wire.data_frame(1, bytes(10_000), 0) for _ in range(10))
 )
 FIELDS = [(f"x-{number}", "v" * 200) for number in range(250)]
 HEAD = b"GET / HTTP/1.1\r\nhost: h\r\n" + "".join(f"{n}: {v}\r\n" for n, v in FIELDS).encode()
 CODED_HEAD = wire.GREETING + b"".join(
-    wire.headers_frame(number, encode_block([*wire.HEAD, *FIELDS[:60]]), END_HEADERS) for number in (1, 3, 5)
+    wire.headers_frame(number, encode_block([*KNOWN_HEAD, *FIELDS[:60]]), END_HEADERS) for number in (1, 3, 5)
 )
 CALM = frames.goaway_frame(0, ErrorCode.ENHANCE_YOUR_CALM)[13:17]
 

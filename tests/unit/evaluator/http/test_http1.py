@@ -204,6 +204,26 @@ def test_what_is_too_large_is_refused_before_it_is_kept(sent: bytes, code: int) 
     assert one.over() is (code in {413, 431})
 
 
+@pytest.mark.parametrize("framing", ["content-length: 900000", "transfer-encoding: chunked"])
+def test_an_unknown_path_is_refused_before_its_body_comes(framing: str) -> None:
+    one = line()
+    assert status(one.feed(request("/no", "POST", f"{framing}\r\n"))) == 404
+    assert one.over()
+
+
+def test_a_short_body_of_an_unknown_path_is_read_and_the_connection_kept() -> None:
+    one = line()
+    sent = request("/no", "POST", "content-length: 3\r\n", "abc") + request()
+    assert statuses(one.feed(sent)) == [404, 200]
+    assert not one.over()
+
+
+def test_a_long_body_of_a_known_path_is_awaited() -> None:
+    one = line()
+    assert one.feed(request("/tree/leaf", "PUT", "content-length: 5000\r\n")) == b""
+    assert status(one.feed(bytes(5000))) == 200
+
+
 def test_a_header_without_an_end_is_refused() -> None:
     one = line(header_bytes=256)
     assert status(one.feed(b"GET / HTTP/1.1\r\nx: ", *[b"y" * 100] * 4)) == 431

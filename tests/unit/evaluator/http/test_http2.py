@@ -18,6 +18,7 @@ from tests.unit.evaluator.http import wire
 from tests.unit.evaluator.http.serving import ROUTES, Line
 
 WIDE = frames.settings_frame({frames.Setting.INITIAL_WINDOW_SIZE: 2**30})
+KNOWN = encode_block([*wire.HEAD[:2], (":path", "/"), (":authority", "h")])
 PING_ACK = frame(frames.PING, frames.ACK, 0, bytes(8))
 
 
@@ -115,6 +116,20 @@ def test_a_request_is_answered_with_its_status(sent: bytes, status: str) -> None
     if status == "413":
         sent = sent.replace(b"\x01\x05\0\0\0\1", b"\x01\x04\0\0\0\1")
     assert fields(line.feed(sent))[0][":status"] == status
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [("application/json", (":status", "404")), ("application/grpc", ("grpc-status", "12"))],
+)
+def test_an_unknown_path_is_refused_before_its_body_comes(kind: str, told: tuple[str, str]) -> None:
+    line = plain()
+    refused = line.feed(wire.headers_frame(1, encode_block([*wire.HEAD, ("content-type", kind)])))
+    assert told in fields(refused)[0].items()
+    for _ in range(10):
+        line.feed(wire.data_frame(1, bytes(10_000), 0))
+    assert line.peer.measure() < 1_000
+    assert fields(line.feed(wire.data_frame(1), ask(3)))[0][":status"] == "200"
 
 
 def test_a_plain_response_has_its_length_and_the_date() -> None:
@@ -319,7 +334,7 @@ def test_a_stream_past_its_deadline_is_told_so() -> None:
 
 def test_a_body_that_does_not_come_ends_its_stream_only() -> None:
     line = plain(body_seconds=5)
-    line.feed(wire.headers_frame(1))
+    line.feed(wire.headers_frame(1, KNOWN))
     assert frames.RST_STREAM not in kinds(line.wait(4))
     assert frames.RST_STREAM in kinds(line.wait(2))
     assert fields(line.feed(ask(3)))[0][":status"] == "200"
