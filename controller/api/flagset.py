@@ -62,6 +62,17 @@ class SubstituteReference(Model):
     optional: bool = False
 
 
+class Dependency(Model):
+    """An object of the namespace that must be ready first."""
+
+    kind: Literal["FlagSet", "FlagSource", "GitRepository", "OCIRepository", "Bucket", "ExternalArtifact"] = (
+        "FlagSet"
+    )
+    name: Name
+    ready_expr: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    """CEL over `self`, the FlagSet, and `dep`, the other object; in place of the built-in check."""
+
+
 class PatchSpec(Model):
     """One JSON Patch."""
 
@@ -103,7 +114,7 @@ class FlagSetSpec(Model):
     decryption: DecryptionSpec | None = None
     drift_policy: DriftPolicy = DriftPolicy.CORRECT
     service_account_name: Name | None = None
-    depends_on: Annotated[tuple[LocalReference, ...], Field(max_length=32)] = ()
+    depends_on: Annotated[tuple[Dependency, ...], Field(max_length=32)] = ()
     interval: Interval = 600.0
     suspend: bool = False
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from controller.flagsets.manifests import unwrapped
 from controller.flagsets.sops import Decryption
 from controller.flagsets.sops_keys import KeysError, decryption_with
 from controller.flagsets.substitution import NAME, Variables
@@ -52,7 +53,8 @@ def steps(values: Mapping[str, str] | None, keys: str = "") -> tuple[Step, ...]:
         decryption = decryption_with([keys]) if keys else Decryption()
     except KeysError as error:
         raise Stalled("DecryptionFailed", str(error)) from None
-    return (decryption,) if values is None else (decryption, Variables(values))
+    read = (decryption, unwrapped)
+    return read if values is None else (*read, Variables(values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class InputReader:
         """The steps that documents go through. Raises Setback."""
         decryption, keys = await self._decryption(spec, namespace)
         if spec.substitute is None and not spec.substitute_from:
-            return Inputs((decryption,), keys)
+            return Inputs((decryption, unwrapped), keys)
         values: dict[str, str] = {}
         secret: set[str] = set()
         for reference in spec.substitute_from:
@@ -76,7 +78,7 @@ class InputReader:
         literals = spec.substitute or {}
         variables = Variables(values | literals, frozenset(secret - literals.keys()))
         told = json.dumps([keys, sorted(variables.values.items()), sorted(variables.secret)])
-        return Inputs((decryption, variables), hashlib.sha256(told.encode()).hexdigest())
+        return Inputs((decryption, unwrapped, variables), hashlib.sha256(told.encode()).hexdigest())
 
     async def _decryption(self, spec: FlagSetSpec, namespace: str) -> tuple[Decryption, str]:
         """What decrypts, and a fingerprint of its keys."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from controller.runtime.cache import Cache, Change
 
 _FLAG_SET_ONLY: Final = frozenset({flagset.KIND})
+_DEPENDENCIES: Final = frozenset({flagset.KIND, *flagset.SOURCE_API})
 _WRITTEN: Final = frozenset({configuration.KIND, configuration.FLAG_KIND, shard.KIND})
 """Kinds that a FlagSet writes."""
 
@@ -50,6 +51,14 @@ def _named(references: Any) -> Iterator[str]:
             yield str(each.get("name"))
 
 
+def _dependencies(flag_set: Resource, *, asking: bool) -> Iterator[str]:
+    """As `source_name` names sources; with `asking`, only what a `readyExpr` asks of."""
+    references = flag_set.spec.get("dependsOn")
+    for each in references if isinstance(references, list) else ():
+        if isinstance(each, dict) and (not asking or each.get("readyExpr") is not None):
+            yield source_name(str(each.get("kind") or flagset.KIND), str(each.get("name")))
+
+
 def _substitutes(flag_set: Resource, kind: str) -> Iterator[str]:
     references = flag_set.spec.get("substituteFrom")
     listed = references if isinstance(references, list) else ()
@@ -77,7 +86,10 @@ BY_FOREIGN_SOURCE: Final = Index(
     "FlagSet by source elsewhere", _FLAG_SET_ONLY, _foreign_source_of, everywhere=True
 )
 BY_DEPENDENCY: Final = Index(
-    "FlagSet by dependency", _FLAG_SET_ONLY, lambda each: _named(each.spec.get("dependsOn"))
+    "FlagSet by dependency", _FLAG_SET_ONLY, lambda each: _dependencies(each, asking=False)
+)
+BY_QUESTION: Final = Index(
+    "FlagSet by dependency of an expression", _FLAG_SET_ONLY, lambda each: _dependencies(each, asking=True)
 )
 BY_TARGET: Final = Index("FlagSet by target", _FLAG_SET_ONLY, lambda each: (_target_of(each),))
 BY_SECRET: Final = Index("FlagSet by Secret", _FLAG_SET_ONLY, _secrets_of)
@@ -149,11 +161,18 @@ def _granted(cache: Cache, change: Change) -> Iterator[ObjectKey]:
 
 def _dependents(cache: Cache, change: Change) -> Iterator[ObjectKey]:
     changed = change.latest
-    yield from (each.key for each in cache.find(BY_DEPENDENCY, changed.namespace, changed.name))
-    if change.after is None:
+    name = source_name(changed.key.kind, changed.name)
+    yield from (each.key for each in cache.find(BY_DEPENDENCY, changed.namespace, name))
+    if change.after is None and changed.key.kind == flagset.KIND:
         # What it left behind may be taken by a FlagSet that was refused it.
         target = _target_of(changed)
         yield from (each.key for each in cache.find(BY_TARGET, changed.namespace, target))
+
+
+def _asking(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    changed = change.latest
+    name = source_name(changed.key.kind, changed.name)
+    return (each.key for each in cache.find(BY_QUESTION, changed.namespace, name))
 
 
 def _owners(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
@@ -180,7 +199,8 @@ FLAG_SETS: Final = Reconciles(
             keys=_readers,
         ),
         Watch(frozenset({grant.KIND}), changed=lambda each: each and each.spec, keys=_granted),
-        Watch(_FLAG_SET_ONLY, changed=_readiness, keys=_dependents),
+        Watch(_DEPENDENCIES, changed=_readiness, keys=_dependents),
+        Watch(_DEPENDENCIES, changed=version_of, keys=_asking),
         Watch(_WRITTEN, changed=lambda each: (_content(each), _served(each)), keys=_owners),
         Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
         Watch(frozenset({CONFIG_MAP.kind}), changed=version_of, keys=listed_by(BY_CONFIG_MAP)),
@@ -192,6 +212,7 @@ FLAG_SETS: Final = Reconciles(
         BY_SOURCE,
         BY_FOREIGN_SOURCE,
         BY_DEPENDENCY,
+        BY_QUESTION,
         BY_TARGET,
         BY_OWNER,
         BY_SECRET,

@@ -204,6 +204,7 @@ class LocalStages:
 
     async def _keys(self, namespace: str, name: str, account: str | None) -> Mapping[str, bytes]:
         """What a Secret of the FlagSet would hold."""
+        del account
         return {f"{namespace}.{name}{AGE}": self._age_keys}
 
     def _changed(self, change: Change) -> None:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.fuzz import artifacts, documents, management, requests, settings, signatures, streams, webhooks
+from tests.fuzz import (
+    artifacts,
+    building,
+    documents,
+    management,
+    requests,
+    settings,
+    signatures,
+    streams,
+    webhooks,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -12,6 +22,7 @@ if TYPE_CHECKING:
     from tests.fuzz.target import Target
 
 TARGETS: Final[Mapping[str, Target]] = {
+    **building.TARGETS,
     **documents.TARGETS,
     **requests.TARGETS,
     **management.TARGETS,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ from controller.api.fields import read
 from controller.api.flagset import KIND, FlagSetSpec
 from controller.api.meta import Resource
 from controller.flagsets.dependencies import ready, require_dependencies, source_artifact, source_health
-from controller.runtime.cache import Cache
+from controller.flagsets.stage import FLAG_SETS
+from controller.runtime.cache import Cache, Change
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.watches import indexes_of, woken
 
 ARTIFACT = {"url": "http://x/y", "revision": "main@sha1:r1", "digest": "sha256:00"}
 
@@ -198,3 +201,73 @@ def test_a_neighbour_whose_spec_is_odd_hurts_itself_alone() -> None:
     odd = resource(KIND, "b", {"dependsOn": "everything", "sourceRef": "?"})
     with pytest.raises(Waiting, match="FlagSet b is not ready"):
         waits(flag_set("a", dependsOn=[{"name": "b"}]), odd)
+
+
+READY = {"observedGeneration": 1, "conditions": [{"type": "Ready", "status": "True"}]}
+
+
+def test_a_source_that_it_depends_on_must_be_ready() -> None:
+    waiting = flag_set(dependsOn=[{"kind": "Bucket", "name": "prices"}])
+    with pytest.raises(Waiting, match="Bucket prices does not exist"):
+        waits(waiting, resource("FlagSource", "prices", {}, READY))
+    failed = {**READY, "conditions": [{"type": "Ready", "status": "False", "message": "no such bucket"}]}
+    with pytest.raises(Waiting, match="Bucket prices is not ready: no such bucket"):
+        waits(waiting, resource("Bucket", "prices", {}, failed))
+    waits(waiting, resource("Bucket", "prices", {}, READY))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("dep.status.flags > 2", ""),
+        ("has(dep.status.flags) && self.spec.sourceRef.name == dep.spec.sourceRef.name", ""),
+        ("dep.metadata.name == 'base' && dep.kind == 'FlagSet'", ""),
+        ("dep.status.flags > 3", "FlagSet base is not ready: spec.dependsOn.0.readyExpr is false"),
+        ("dep.status.none > 3", "FlagSet base is not ready: spec.dependsOn.0.readyExpr fails: 1:"),
+        ("dep.status.flags", "FlagSet base is not ready: spec.dependsOn.0.readyExpr fails: 1:1: it gives a"),
+    ],
+)
+def test_an_expression_says_whether_it_is_ready_in_place_of_the_condition(text: str, told: str) -> None:
+    base = flag_set("base")
+    base = resource(KIND, "base", dict(base.spec), {"flags": 3})
+    waiting = flag_set(dependsOn=[{"name": "base", "readyExpr": text}])
+    if not told:
+        waits(waiting, base)
+        return
+    with pytest.raises(Waiting) as caught:
+        waits(waiting, base)
+    assert (caught.value.reason, caught.value.message[: len(told)]) == ("DependencyNotReady", told)
+
+
+@pytest.mark.parametrize("text", ["dep.", "other.status.flags > 1", "dep.status.flags.frobnicate()"])
+def test_what_is_no_expression_stalls_and_names_its_field(text: str) -> None:
+    waiting = flag_set(dependsOn=[{"name": "base", "readyExpr": text}])
+    with pytest.raises(Stalled, match=r"spec.dependsOn.0.readyExpr: 1:\d+: ") as caught:
+        waits(waiting, flag_set("base"))
+    assert caught.value.reason == "InvalidSpec"
+
+
+def test_a_source_of_the_name_of_a_flag_set_is_no_way_back() -> None:
+    waits(
+        flag_set(dependsOn=[{"kind": "FlagSource", "name": "checkout"}]),
+        resource("FlagSource", "checkout", {}, READY),
+    )
+
+
+def woken_by(before: Resource, after: Resource, **depends_on: Any) -> bool:
+    """Whether the change wakes a FlagSet that depends on the object."""
+    cache = Cache(indexes_of((FLAG_SETS,)))
+    cache.learn(
+        flag_set(source="other", dependsOn=[{"kind": after.key.kind, "name": after.name, **depends_on}])
+    )
+    cache.learn(after)
+    return "checkout" in {each.name for each in woken((FLAG_SETS,), cache, Change(before, after))}
+
+
+def test_a_dependency_that_becomes_ready_or_changes_for_an_expression_wakes_it() -> None:
+    before = resource("FlagSource", "prices", {}, {})
+    becomes = replace(before, status=READY, resource_version="2")
+    other = replace(before, status={"size": 1}, resource_version="2")
+    assert woken_by(before, becomes)
+    assert not woken_by(before, other)
+    assert woken_by(before, other, readyExpr="dep.status.size > 0")
