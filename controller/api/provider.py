@@ -23,6 +23,11 @@ ProviderType = Literal[
     "opsgenie",
     "alertmanager",
     "grafana",
+    "github",
+    "gitlab",
+    "gitea",
+    "bitbucket",
+    "azuredevops",
 ]
 
 

@@ -40,6 +40,7 @@ SAID: Final = (
 def target(kind: str) -> Target:
     spec = FlagProviderSpec(type=kind, channel="#flags", username="Flagstaff")  # type: ignore[arg-type]
     address = "" if kind in {"pagerduty", "opsgenie"} else f"https://{kind}.example.com/hook/x"
+    address = "https://dev.azure.com/shop/the flags/_git/flags" if kind == "azuredevops" else address
     return Target(spec, address, "the-token", "shop", "controller-0")
 
 
