@@ -24,6 +24,7 @@ ProviderType = Literal[
     "alertmanager",
     "grafana",
     "github",
+    "githubdispatch",
     "gitlab",
     "gitea",
     "bitbucket",

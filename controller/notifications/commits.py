@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote, urlsplit
 from controller.api import flagset
 from controller.api.conditions import PROPAGATED, READY, TRUE, UNKNOWN, failure, find
 from controller.notifications import messages
-from controller.notifications.posts import bearer, posted
+from controller.notifications.posts import bearer, posted, title
 from controller.runtime.events import content
 from evaluator.flags.model import REVISION_KEY
 
@@ -32,13 +32,16 @@ if TYPE_CHECKING:
     from controller.notifications.posts import Post, Target
 
 TYPES: Final = frozenset({"azuredevops", "bitbucket", "gitea", "github", "gitlab"})
+REPOSITORIES: Final = TYPES | {"githubdispatch"}
+"""Types whose address is a repository's."""
+_GITHUB: Final = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
 _COMMIT: Final = re.compile(r"@sha1:([0-9a-f]{40})$")
 _NOWHERE: Final = "0" * 40
 """What a test is posted of: a server that says that there is no such commit took address and token."""
 _LONG: Final = 2_000
 _TEXT: Final = 140
 """Characters of a description: GitHub takes no more."""
-_PARTS: Final = {"azuredevops": 4, "bitbucket": 2, "gitea": 2, "github": 2}
+_PARTS: Final = {"azuredevops": 4, "bitbucket": 2, "gitea": 2, "github": 2, "githubdispatch": 2}
 """Of a repository's path; GitLab's groups may be in each other."""
 
 
@@ -88,11 +91,17 @@ def problem_of_address(type_: str, address: str) -> str:
 
 def github(message: Message, target: Target) -> Post:
     """Of github.com, or of a server of one's own."""
-    base = "https://api.github.com" if _host(target) == "github.com" else f"{_origin(target)}/api/v3"
-    headers = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
     states = {"pending": "pending", "success": "success", "failure": "failure"}
-    url = f"{base}/repos/{_quoted(target)}/statuses/{_commit(message)}"
-    return posted(url, message, _flat(message, states), **bearer(target), **headers)
+    url = f"{_github(target)}/repos/{_quoted(target)}/statuses/{_commit(message)}"
+    return posted(url, message, _flat(message, states), **bearer(target), **_GITHUB)
+
+
+def githubdispatch(message: Message, target: Target) -> Post:
+    """A repository_dispatch event, named as Flux names it, which starts workflows; not a status."""
+    event = messages.event_json(message, target.namespace, target.instance)
+    content = {"event_type": title(message, target)[:100], "client_payload": event}
+    url = f"{_github(target)}/repos/{_quoted(target)}/dispatches"
+    return posted(url, message, content, **bearer(target), **_GITHUB)
 
 
 def gitea(message: Message, target: Target) -> Post:
@@ -139,6 +148,10 @@ def azuredevops(message: Message, target: Target) -> Post:
     }
     url = f"{base}/commits/{_commit(message)}/statuses?api-version=7.1"
     return posted(url, message, content, Authorization=_basic(f":{target.token}"))
+
+
+def _github(target: Target) -> str:
+    return "https://api.github.com" if _host(target) == "github.com" else f"{_origin(target)}/api/v3"
 
 
 def _flat(message: Message, states: dict[str, str]) -> dict[str, Any]:

@@ -74,6 +74,7 @@ FORMS: Final[dict[str, Form]] = {
     "alertmanager": Form(incidents.alertmanager),
     "grafana": Form(incidents.grafana, ("address", "token")),
     "github": Form(commits.github, ("address", "token")),
+    "githubdispatch": Form(commits.githubdispatch, ("address", "token")),
     # A status that a commit has already is told so.
     "gitlab": Form(commits.gitlab, ("address", "token"), known="Cannottransitionstatus"),
     "gitea": Form(commits.gitea, ("address", "token")),

@@ -108,7 +108,7 @@ class FlagProviderReconciler:
             except AddressRefused as error:
                 raise Stalled("InvalidAddress", f"the address cannot be used: {error}") from error
         binding.require(urlsplit(address or FORMS[spec.type].server).hostname or "")
-        if spec.type in commits.TYPES and (problem := commits.problem_of_address(spec.type, address)):
+        if spec.type in commits.REPOSITORIES and (problem := commits.problem_of_address(spec.type, address)):
             raise Stalled("InvalidAddress", f"the address cannot be used: {problem}")
         return Target(spec, address, given.get("token", ""), resource.namespace, self.instance)
 

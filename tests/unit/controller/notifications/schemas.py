@@ -146,3 +146,7 @@ COMMITS: Final[dict[str, Any]] = {
 }  # fmt: skip
 """Of statuses of commits: see the links in commits.py."""
 SCHEMAS.update(COMMITS)
+DISPATCH: Final = record(
+    "event_type", event_type=text(100), client_payload={**SCHEMAS["generic"], "maxProperties": 10}
+)
+SCHEMAS["githubdispatch"] = DISPATCH

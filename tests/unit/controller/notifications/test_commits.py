@@ -16,7 +16,7 @@ from controller.notifications.commits import TYPES, problem_of_address
 from controller.notifications.payloads import is_known, post_of
 from controller.notifications.posting import Poster
 from controller.notifications.posts import Target
-from tests.unit.controller.notifications.schemas import COMMITS
+from tests.unit.controller.notifications.schemas import SCHEMAS
 from tests.unit.controller.notifications.things import (
     CHAT,
     NOW,
@@ -40,6 +40,7 @@ TOKEN: Final = "a-token"  # noqa: S105
 BASIC: Final = b64encode(b":a-token").decode()
 SERVERS: Final[dict[str, tuple[str, str, str, str]]] = {
     "github": ("shop/flags", f"/api/v3/repos/shop/flags/statuses/{SHA}", "Authorization", "Bearer a-token"),
+    "githubdispatch": ("shop/flags", "/api/v3/repos/shop/flags/dispatches", "Authorization", "Bearer a-token"),
     "gitea": ("shop/flags.git", f"/api/v1/repos/shop/flags/statuses/{SHA}", "Authorization", "token a-token"),
     "gitlab": ("shop/teams/flags", f"/api/v4/projects/shop%2Fteams%2Fflags/statuses/{SHA}", "PRIVATE-TOKEN", TOKEN),
     "bitbucket": ("shop/flags", f"/2.0/repositories/shop/flags/commit/{SHA}/statuses/build", "Authorization", "Bearer a-token"),
@@ -64,7 +65,7 @@ async def server(type_: str) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
         if request.method != "POST" or request.raw_path != path:
             return web.json_response({"message": "Not Found"}, status=404)
         body = await request.json()
-        if not jsonschema_rs.is_valid(COMMITS[type_], body):
+        if not jsonschema_rs.is_valid(SCHEMAS[type_], body):
             return web.json_response({"message": "Validation Failed"}, status=422)
         taken.append(body)
         return web.json_response({"id": 1}, status=201)
@@ -85,7 +86,7 @@ async def send(type_: str, address: str, said: Message, token: str = TOKEN) -> A
     spec = FlagProviderSpec(type=type_)  # type: ignore[arg-type]
     poster = Poster(lambda: NOW, allow_local=True)
     try:
-        return await poster.send(post_of(said, Target(spec, address, token, "shop")), 10.0)
+        return await poster.send(post_of(said, Target(spec, address, token, "shop", "controller-0")), 10.0)
     finally:
         await poster.close()
 
@@ -110,6 +111,13 @@ async def test_a_server_takes_a_status_from_pending_to_success_or_failure(type_:
     assert states[1] in {"success", "successful", "succeeded"}
     assert states[2] in {"failure", "failed"}
     assert len({str(each.get("context") or each.get("key")) for each in taken}) == 1
+
+
+async def test_a_repository_is_dispatched_the_event() -> None:
+    async with server("githubdispatch") as (origin, taken):
+        assert (await send("githubdispatch", f"{origin}/shop/flags", said("Applied"))).status == 201
+    assert taken[0]["event_type"] == "FlagSet/flags.shop"
+    assert taken[0]["client_payload"]["metadata"]["flagstaff.dev/revision"] == f"main@sha1:{SHA}"
 
 
 async def test_an_app_password_of_bitbucket_is_basic() -> None:
