@@ -14,6 +14,9 @@ PLURAL: Final = "flagproviders"
 ProviderType = Literal[
     "generic",
     "generic-hmac",
+    "cloudevents",
+    "cloudevents-binary",
+    "datadog",
     "slack",
     "discord",
     "msteams",

@@ -7,7 +7,7 @@ import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.notifications import chats, commits, incidents
+from controller.notifications import chats, cloudevents, commits, incidents
 from controller.notifications.messages import event_json
 from controller.notifications.posts import Post, posted
 
@@ -64,6 +64,9 @@ def _signed(message: Message, target: Target) -> Post:
 FORMS: Final[dict[str, Form]] = {
     "generic": Form(_generic),
     "generic-hmac": Form(_signed, ("address", "token")),
+    "cloudevents": Form(cloudevents.structured),
+    "cloudevents-binary": Form(cloudevents.binary),
+    "datadog": Form(incidents.datadog, ("token",), server=incidents.DATADOG),
     "slack": Form(chats.slack, refusal='"ok":false'),
     "discord": Form(chats.discord),
     "msteams": Form(chats.msteams),

@@ -146,6 +146,17 @@ COMMITS: Final[dict[str, Any]] = {
 }  # fmt: skip
 """Of statuses of commits: see the links in commits.py."""
 SCHEMAS.update(COMMITS)
+SCHEMAS["cloudevents-binary"] = SCHEMAS["generic"]
+SCHEMAS["cloudevents"] = record(
+    "id source specversion type",
+    id=text(253), source={"type": "string", "format": "uri-reference", "minLength": 1}, specversion={"const": "1.0"},
+    type=text(253), subject=text(400), time=MOMENT, datacontenttype={"const": "application/json"}, data=SCHEMAS["generic"],
+)  # fmt: skip
+SCHEMAS["datadog"] = record(
+    "title text",
+    title=text(100), text=text(4_000), alert_type={"enum": ["error", "warning", "info", "success"]}, aggregation_key=text(100),
+    date_happened={"type": "integer", "minimum": 0}, tags=several(text(200)),
+)  # fmt: skip
 DISPATCH: Final = record(
     "event_type", event_type=text(100), client_payload={**SCHEMAS["generic"], "maxProperties": 10}
 )
