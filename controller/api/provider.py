@@ -14,6 +14,9 @@ PLURAL: Final = "flagproviders"
 ProviderType = Literal[
     "generic",
     "generic-hmac",
+    "cloudevents",
+    "cloudevents-binary",
+    "datadog",
     "slack",
     "discord",
     "msteams",
@@ -23,6 +26,12 @@ ProviderType = Literal[
     "opsgenie",
     "alertmanager",
     "grafana",
+    "github",
+    "githubdispatch",
+    "gitlab",
+    "gitea",
+    "bitbucket",
+    "azuredevops",
 ]
 
 

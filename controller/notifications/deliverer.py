@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from controller.api import provider
 from controller.api.conditions import FALSE, TRUE, Condition
 from controller.api.meta import about
-from controller.notifications.payloads import is_refusal, post_of
+from controller.notifications.payloads import is_known, is_refusal, post_of
 from controller.notifications.retries import Again, Dead, Pace, verdict
 from controller.runtime.setbacks import Setback
 
@@ -185,6 +185,8 @@ class Deliverer:
         answer = await self.sender.send(post_of(message, route.target), route.target.spec.timeout)
         if is_refusal(route.target, answer.text):
             answer = replace(answer, status=502)
+        elif is_known(route.target, answer.text):
+            answer = replace(answer, status=200)
         now = self.now()
         result = verdict(message, answer, route.failures + 1, self.random(), now)
         type_ = route.target.spec.type

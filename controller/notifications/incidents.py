@@ -4,6 +4,7 @@ ends just that one. Pure.
 PagerDuty: https://developer.pagerduty.com/docs/events-api-v2
 Opsgenie: https://docs.opsgenie.com/docs/alert-api
 Alertmanager: https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml
+Datadog: https://docs.datadoghq.com/api/latest/events/#post-an-event
 Grafana: https://grafana.com/docs/grafana/latest/developers/http_api/annotations/
 """
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from controller.notifications.posts import Post, Target
 
 PAGERDUTY: Final = "https://events.pagerduty.com"
+DATADOG: Final = "https://api.datadoghq.com"
 OPSGENIE: Final = "https://api.opsgenie.com"
 _SOURCE: Final = "flagstaff"
 _FIRES: Final = timedelta(days=7)
@@ -108,6 +110,31 @@ def grafana(message: Message, target: Target) -> Post:
         ],
     }
     return posted(target.address, message, content, **bearer(target))
+
+
+def datadog(message: Message, target: Target) -> Post:
+    """An event; those of one object are aggregated."""
+    lines = changes(message)
+    alert_type = {"failing": "error", "recovered": "success"}.get(message.state or "", message.severity)
+    content = {
+        "title": f"{title(message, target)}: {message.reason}"[:100],
+        "text": (message.message + (f"\n{lines}" if lines else ""))[:4_000],
+        "alert_type": alert_type,
+        "aggregation_key": subject(message, target)[:100],
+        "date_happened": round(datetime.fromisoformat(message.time).timestamp()),
+        "tags": [
+            f"{name}:{text}"[:200]
+            for name, text in (
+                ("kind", message.kind),
+                ("name", message.name),
+                ("namespace", target.namespace),
+                ("reason", message.reason),
+                ("source", _SOURCE),
+            )
+        ],
+    }
+    address = f"{(target.address or DATADOG).rstrip('/')}/api/v1/events"
+    return posted(address, message, content, **{"DD-API-KEY": target.token})
 
 
 def _details(message: Message) -> dict[str, str]:

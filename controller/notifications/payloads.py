@@ -7,7 +7,7 @@ import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.notifications import chats, incidents
+from controller.notifications import chats, cloudevents, commits, incidents
 from controller.notifications.messages import event_json
 from controller.notifications.posts import Post, posted
 
@@ -29,6 +29,8 @@ class Form:
     """The URL of the server that is asked where no address is given."""
     refusal: str = ""
     """What an answer with a good status says where it is a refusal all the same."""
+    known: str = ""
+    """What an answer with a bad status says where the message had arrived before."""
 
 
 def post_of(message: Message, target: Target) -> Post:
@@ -40,6 +42,12 @@ def is_refusal(target: Target, text: str) -> bool:
     """Whether an answer's text says, against its status, that the message was not taken."""
     refusal = FORMS[target.spec.type].refusal
     return bool(refusal) and refusal in text.replace(" ", "")
+
+
+def is_known(target: Target, text: str) -> bool:
+    """Whether an answer's text says, against its status, that there is nothing to do."""
+    known = FORMS[target.spec.type].known
+    return bool(known) and known in text.replace(" ", "")
 
 
 def _generic(message: Message, target: Target) -> Post:
@@ -56,6 +64,9 @@ def _signed(message: Message, target: Target) -> Post:
 FORMS: Final[dict[str, Form]] = {
     "generic": Form(_generic),
     "generic-hmac": Form(_signed, ("address", "token")),
+    "cloudevents": Form(cloudevents.structured),
+    "cloudevents-binary": Form(cloudevents.binary),
+    "datadog": Form(incidents.datadog, ("token",), server=incidents.DATADOG),
     "slack": Form(chats.slack, refusal='"ok":false'),
     "discord": Form(chats.discord),
     "msteams": Form(chats.msteams),
@@ -65,5 +76,12 @@ FORMS: Final[dict[str, Form]] = {
     "opsgenie": Form(incidents.opsgenie, ("token",), incidents.OPSGENIE),
     "alertmanager": Form(incidents.alertmanager),
     "grafana": Form(incidents.grafana, ("address", "token")),
+    "github": Form(commits.github, ("address", "token")),
+    "githubdispatch": Form(commits.githubdispatch, ("address", "token")),
+    # A status that a commit has already is told so.
+    "gitlab": Form(commits.gitlab, ("address", "token"), known="Cannottransitionstatus"),
+    "gitea": Form(commits.gitea, ("address", "token")),
+    "bitbucket": Form(commits.bitbucket, ("address", "token")),
+    "azuredevops": Form(commits.azuredevops, ("address", "token")),
 }
 """By type."""

@@ -11,7 +11,7 @@ from controller.api.conditions import find
 from controller.api.fields import InvalidSpecError, read
 from controller.api.meta import TEST_ALERT
 from controller.api.provider import FlagProviderSpec
-from controller.notifications import messages
+from controller.notifications import commits, messages
 from controller.notifications.addresses import AddressRefused, require_usable
 from controller.notifications.deliverer import DELIVERED
 from controller.notifications.payloads import FORMS
@@ -108,6 +108,8 @@ class FlagProviderReconciler:
             except AddressRefused as error:
                 raise Stalled("InvalidAddress", f"the address cannot be used: {error}") from error
         binding.require(urlsplit(address or FORMS[spec.type].server).hostname or "")
+        if spec.type in commits.REPOSITORIES and (problem := commits.problem_of_address(spec.type, address)):
+            raise Stalled("InvalidAddress", f"the address cannot be used: {problem}")
         return Target(spec, address, given.get("token", ""), resource.namespace, self.instance)
 
 

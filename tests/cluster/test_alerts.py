@@ -67,6 +67,37 @@ def test_the_examples_provider_is_told_of_the_next_commit(spine: Spine, listener
     assert found["status"]["waiting"] == 0
 
 
+def test_a_commit_is_told_where_its_flags_stand(spine: Spine, listener: Listener) -> None:
+    spec = {
+        "type": "github",
+        "address": f"{listener.url.rstrip('/')}/shop/flags",
+        "secretRef": {"name": "status"},
+    }
+    spine.apply(
+        secret("status", token="a-token"),
+        manifest("FlagProvider", "status", spec),
+        manifest(
+            "FlagAlert",
+            "status",
+            {
+                "providerRefs": [{"name": "status"}],
+                "eventSources": [{"kind": "FlagSet", "name": "*"}],
+                "inclusion": 'event.flagSet.endsWith("/flags")',
+            },
+        ),
+    )
+    spine.wait_ready("flagprovider", "status")
+    spine.wait_ready("flagalert", "status")
+    good = spine.push("off for the night", flags__json=flags(banner="off"))
+    pending = listener.wait(lambda status: good in status["description"])
+    bad = spine.push("oh", flags__json=flags(banner="nothing"))
+    failure = listener.wait(lambda status: status["state"] == "failure" and bad in status["description"])
+    assert pending.event["state"] == "pending"
+    assert pending.event["context"] == failure.event["context"]
+    assert pending.headers["authorization"] == "Bearer a-token"
+    assert pending.path == f"/api/v3/repos/shop/flags/statuses/{good}"
+
+
 def test_a_signed_post_needs_a_token_and_says_which_key_is_missing(
     space: Namespace, listener: Listener
 ) -> None:

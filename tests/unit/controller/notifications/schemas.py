@@ -121,3 +121,43 @@ SCHEMAS: Final[dict[str, Any]] = {
     "grafana": record("text", time={"type": "integer", "minimum": 10**12}, text=text(10_000), tags=several(text(400))),
 }  # fmt: skip
 SCHEMAS["generic-hmac"] = SCHEMAS["generic"]
+_STATUS: Final = record(
+    "state context description",
+    state={"enum": ["pending", "success", "failure", "error"]}, context=text(255), description=text(140),
+)  # fmt: skip
+COMMITS: Final[dict[str, Any]] = {
+    "github": _STATUS,
+    "gitea": _STATUS,
+    "gitlab": record(
+        "state context description",
+        state={"enum": ["pending", "running", "success", "failed", "canceled", "skipped"]},
+        context=text(255), description=text(255),
+    ),
+    "bitbucket": record(
+        "key state url",
+        key=text(40), state={"enum": ["INPROGRESS", "SUCCESSFUL", "FAILED", "STOPPED"]},
+        name=text(255), description=text(255), url={"type": "string", "pattern": "^https?://"},
+    ),
+    "azuredevops": record(
+        "state context",
+        state={"enum": ["notSet", "notApplicable", "pending", "succeeded", "failed", "error"]},
+        description=text(255), context=record("name", name=text(255), genre=text(255)),
+    ),
+}  # fmt: skip
+"""Of statuses of commits: see the links in commits.py."""
+SCHEMAS.update(COMMITS)
+SCHEMAS["cloudevents-binary"] = SCHEMAS["generic"]
+SCHEMAS["cloudevents"] = record(
+    "id source specversion type",
+    id=text(253), source={"type": "string", "format": "uri-reference", "minLength": 1}, specversion={"const": "1.0"},
+    type=text(253), subject=text(400), time=MOMENT, datacontenttype={"const": "application/json"}, data=SCHEMAS["generic"],
+)  # fmt: skip
+SCHEMAS["datadog"] = record(
+    "title text",
+    title=text(100), text=text(4_000), alert_type={"enum": ["error", "warning", "info", "success"]}, aggregation_key=text(100),
+    date_happened={"type": "integer", "minimum": 0}, tags=several(text(200)),
+)  # fmt: skip
+DISPATCH: Final = record(
+    "event_type", event_type=text(100), client_payload={**SCHEMAS["generic"], "maxProperties": 10}
+)
+SCHEMAS["githubdispatch"] = DISPATCH

@@ -39,7 +39,8 @@ SAID: Final = (
 
 def target(kind: str) -> Target:
     spec = FlagProviderSpec(type=kind, channel="#flags", username="Flagstaff")  # type: ignore[arg-type]
-    address = "" if kind in {"pagerduty", "opsgenie"} else f"https://{kind}.example.com/hook/x"
+    address = "" if kind in {"pagerduty", "opsgenie", "datadog"} else f"https://{kind}.example.com/hook/x"
+    address = "https://dev.azure.com/shop/the flags/_git/flags" if kind == "azuredevops" else address
     return Target(spec, address, "the-token", "shop", "controller-0")
 
 
@@ -73,6 +74,20 @@ def test_the_longest_message_is_within_what_the_service_takes(kind: str) -> None
     found = sent(kind, long)["body"]
     found = json.loads(json.dumps(found).replace("n" * 253, "n" * 60))
     jsonschema_rs.validate(SCHEMAS[kind], found)
+
+
+@pytest.mark.parametrize("said", SAID, ids=lambda each: str(each.reason))
+def test_both_forms_of_a_cloudevent_say_the_same(said: Message) -> None:
+    whole, apart = (sent(kind, said) for kind in ("cloudevents", "cloudevents-binary"))
+    headers = {
+        name.removeprefix("ce-"): text for name, text in apart["headers"].items() if name.startswith("ce-")
+    }
+    assert whole["headers"]["Content-Type"] == "application/cloudevents+json; charset=utf-8"
+    assert apart["headers"]["Content-Type"] == "application/json"
+    data = whole["body"].pop("data")
+    assert data == apart["body"] == sent("generic", said)["body"]
+    assert whole["body"] == {**headers, "datacontenttype": "application/json"}
+    assert headers["id"] == said.key
 
 
 def test_a_signature_is_of_the_body_that_is_sent() -> None:

@@ -1,0 +1,205 @@
+"""Statuses of commits, as Git servers show them beside a commit: pending once it is applied, success once it
+is served, failure with the first problem. Pure.
+
+GitHub: https://docs.github.com/rest/commits/statuses
+GitLab: https://docs.gitlab.com/api/commits/#set-commit-pipeline-status
+Gitea: https://docs.gitea.com/api/ (repoCreateStatus)
+Bitbucket: https://developer.atlassian.com/cloud/bitbucket/rest/api-group-commit-statuses/
+Azure DevOps: https://learn.microsoft.com/rest/api/azure/devops/git/statuses/create
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote, urlsplit
+
+from controller.api import flagset
+from controller.api.conditions import PROPAGATED, READY, TRUE, UNKNOWN, failure, find
+from controller.notifications import messages
+from controller.notifications.posts import bearer, posted, title
+from controller.runtime.events import content
+from evaluator.flags.model import REVISION_KEY
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from controller.api.alert import FlagAlertSpec
+    from controller.api.meta import Resource
+    from controller.api.provider import Message
+    from controller.notifications.posts import Post, Target
+
+TYPES: Final = frozenset({"azuredevops", "bitbucket", "gitea", "github", "gitlab"})
+REPOSITORIES: Final = TYPES | {"githubdispatch"}
+"""Types whose address is a repository's."""
+_GITHUB: Final = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
+_COMMIT: Final = re.compile(r"@sha1:([0-9a-f]{40})$")
+_NOWHERE: Final = "0" * 40
+"""What a test is posted of: a server that says that there is no such commit took address and token."""
+_LONG: Final = 2_000
+_TEXT: Final = 140
+"""Characters of a description: GitHub takes no more."""
+_PARTS: Final = {"azuredevops": 4, "bitbucket": 2, "gitea": 2, "github": 2, "githubdispatch": 2}
+"""Of a repository's path; GitLab's groups may be in each other."""
+
+
+def commit_of(message: Message) -> str:
+    """The commit that a message is about, in hexadecimal; empty where it is about none."""
+    found = _COMMIT.search(message.metadata.get(REVISION_KEY, ""))
+    return found[1] if found else ""
+
+
+def status_of(thing: Resource, alert: Resource, spec: FlagAlertSpec, now: datetime) -> Message | None:
+    """What the commit is told that a flag set was made of last; None: there is no commit."""
+    if thing.key.kind != flagset.KIND:
+        return None
+    listed = thing.status.get("conditions") or ()
+    ready, propagated = (find(listed, each) or {} for each in (READY, PROPAGATED))
+    words, reason, state = str(ready.get("message") or ""), "Applied", None
+    if failure(thing.status):
+        reason, state = failure(thing.status), "failing"
+    elif ready.get("status") == TRUE and propagated.get("status") in {TRUE, UNKNOWN}:
+        reason, words = PROPAGATED, str(propagated.get("message"))
+    told = f"{content(thing.status)[0]} {reason} {words} {ready.get('lastTransitionTime')}"
+    message = messages.of_state(thing, alert, spec, told, now)
+    severity = "error" if state else "info"
+    given = {"reason": reason, "message": words[:_LONG], "state": state, "severity": severity}
+    message = message.model_copy(update=given)
+    return message if commit_of(message) else None
+
+
+def remembered(message: Message, before: str) -> str:
+    """What is kept of a status that was told; `before` stays where the commit is told nothing new by it: what
+    was served by all stays so while others subscribe.
+    """
+    commit = commit_of(message)[:12]
+    now = f"{commit} {_state(message)}"
+    return before if before == f"{commit} success" and now == f"{commit} pending" else now
+
+
+def problem_of_address(type_: str, address: str) -> str:
+    """Why an address is not that of a repository; empty where it is one."""
+    parts = _path(address)
+    if type_ == "azuredevops" and (len(parts) != 4 or parts[2] != "_git"):
+        return "it must be a repository's, such as https://dev.azure.com/ORGANISATION/PROJECT/_git/REPOSITORY"
+    if len(parts) < 2 or len(parts) > _PARTS.get(type_, 20):
+        return "it must be a repository's, such as https://HOST/OWNER/REPOSITORY"
+    return ""
+
+
+def github(message: Message, target: Target) -> Post:
+    """Of github.com, or of a server of one's own."""
+    states = {"pending": "pending", "success": "success", "failure": "failure"}
+    url = f"{_github(target)}/repos/{_quoted(target)}/statuses/{_commit(message)}"
+    return posted(url, message, _flat(message, states), **bearer(target), **_GITHUB)
+
+
+def githubdispatch(message: Message, target: Target) -> Post:
+    """A repository_dispatch event, named as Flux names it, which starts workflows; not a status."""
+    event = messages.event_json(message, target.namespace, target.instance)
+    content = {"event_type": title(message, target)[:100], "client_payload": event}
+    url = f"{_github(target)}/repos/{_quoted(target)}/dispatches"
+    return posted(url, message, content, **bearer(target), **_GITHUB)
+
+
+def gitea(message: Message, target: Target) -> Post:
+    """Of Gitea and Forgejo."""
+    url = f"{_origin(target)}/api/v1/repos/{_quoted(target)}/statuses/{_commit(message)}"
+    states = {"pending": "pending", "success": "success", "failure": "failure"}
+    return posted(url, message, _flat(message, states), Authorization=f"token {target.token}")
+
+
+def gitlab(message: Message, target: Target) -> Post:
+    """Of gitlab.com, or of a server of one's own; a project is named by its whole path."""
+    project = quote("/".join(_path(target.address)), safe="")
+    url = f"{_origin(target)}/api/v4/projects/{project}/statuses/{_commit(message)}"
+    states = {"pending": "pending", "success": "success", "failure": "failed"}
+    return posted(url, message, _flat(message, states), **{"PRIVATE-TOKEN": target.token})
+
+
+def bitbucket(message: Message, target: Target) -> Post:
+    """Of Bitbucket Cloud: by an access token, or by `user:password` of an app."""
+    cloud = _host(target) == "bitbucket.org"
+    base = "https://api.bitbucket.org" if cloud else _origin(target)
+    url = f"{base}/2.0/repositories/{_quoted(target)}/commit/{_commit(message)}/statuses/build"
+    states = {"pending": "INPROGRESS", "success": "SUCCESSFUL", "failure": "FAILED"}
+    content = {
+        "key": hashlib.sha256(_context(message).encode()).hexdigest()[:40],
+        "state": states[_state(message)],
+        "name": _context(message),
+        "description": _description(message),
+        "url": f"{_origin(target)}/{_quoted(target)}/commits/{_commit(message)}",
+    }
+    headers = {"Authorization": _basic(target.token)} if ":" in target.token else bearer(target)
+    return posted(url, message, content, **headers)
+
+
+def azuredevops(message: Message, target: Target) -> Post:
+    """By a personal access token."""
+    organisation, project, _, repository = (quote(each, safe="") for each in _path(target.address))
+    base = f"{_origin(target)}/{organisation}/{project}/_apis/git/repositories/{repository}"
+    states = {"pending": "pending", "success": "succeeded", "failure": "failed"}
+    content = {
+        "state": states[_state(message)],
+        "description": _description(message),
+        "context": {"genre": "flagstaff", "name": _context(message)},
+    }
+    url = f"{base}/commits/{_commit(message)}/statuses?api-version=7.1"
+    return posted(url, message, content, Authorization=_basic(f":{target.token}"))
+
+
+def _github(target: Target) -> str:
+    return "https://api.github.com" if _host(target) == "github.com" else f"{_origin(target)}/api/v3"
+
+
+def _flat(message: Message, states: dict[str, str]) -> dict[str, Any]:
+    return {
+        "state": states[_state(message)],
+        "context": _context(message),
+        "description": _description(message),
+    }
+
+
+def _state(message: Message) -> str:
+    """A flag set is applied before it is served."""
+    if message.state == "failing":
+        return "failure"
+    return "success" if message.reason == PROPAGATED else "pending"
+
+
+def _context(message: Message) -> str:
+    """What keeps the statuses of a commit apart: those of one object replace each other."""
+    return f"flagstaff/{message.kind}/{message.name}/{message.uid[:8]}"[:255]
+
+
+def _description(message: Message) -> str:
+    text = message.message.replace("\n", " ")
+    return text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}…"
+
+
+def _commit(message: Message) -> str:
+    return commit_of(message) or _NOWHERE
+
+
+def _host(target: Target) -> str:
+    return (urlsplit(target.address).hostname or "").lower()
+
+
+def _origin(target: Target) -> str:
+    parts = urlsplit(target.address)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _path(address: str) -> list[str]:
+    path = urlsplit(address).path.strip("/").removesuffix(".git")
+    return [unquote(each) for each in path.split("/") if unquote(each) not in {"", ".", ".."}]
+
+
+def _quoted(target: Target) -> str:
+    return "/".join(quote(each, safe="") for each in _path(target.address))
+
+
+def _basic(credentials: str) -> str:
+    return f"Basic {b64encode(credentials.encode()).decode()}"

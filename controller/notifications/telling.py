@@ -1,0 +1,191 @@
+"""What one alert tells a provider of one object: once of each incident, again where it asks for that, and of
+its end.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from controller.api.conditions import READY, TRUE, failure, find
+from controller.api.meta import about
+from controller.notifications import commits, messages, over_time, templates
+from controller.notifications.box import Reported, moment, shortened
+from controller.notifications.choosing import Fact, chooses
+from controller.notifications.grouping import waiting
+from controller.runtime.events import Severity, content
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from controller.api.alert import FlagAlertSpec
+    from controller.api.meta import ObjectKey, Resource
+    from controller.api.provider import Message
+    from controller.notifications.box import Box
+    from controller.runtime.cache import Cache
+    from controller.runtime.events import Event
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Teller:
+    """Has messages wait in boxes."""
+
+    objects: Cache
+    now: Callable[[], datetime]
+    wake: Callable[[ObjectKey, float], None]
+    _complaints: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """By an alert's uid: the generation of its spec, and why a condition could not be evaluated."""
+
+    def compare(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
+        """Tell of one object what was not reported."""
+        if box.type in commits.TYPES:
+            self.commit(box, alert, spec, thing)
+            return
+        subject = subject_of(alert, thing.key)
+        reported, (_, digest) = box.of_subject(subject), content(thing.status)
+        failing = failure(thing.status)
+        if failing:
+            self.fails(box, alert, spec, thing)
+        elif reported is not None and reported.failures:
+            if works(thing):
+                self.recovered(box, alert, spec, thing)
+        elif reported is not None and reported.digest and digest and shortened(digest) != reported.digest:
+            message = messages.of_state(thing, alert, spec, digest, self.now())
+            if self._chosen(alert, spec, Fact(message, False, thing)):
+                self._push(box, alert, spec, message)
+            box.remember(subject, Reported((), shortened(digest)))
+        elif reported is None and digest:
+            # Of what was there before the alert there is no news.
+            box.remember(subject, Reported((), shortened(digest)))
+
+    def tell(self, box: Box, alert: Resource, spec: FlagAlertSpec, event: Event) -> None:
+        """Have the Event wait, unless it is another word about an incident that was reported."""
+        subject = subject_of(alert, event.object)
+        reported = box.of_subject(subject) or Reported()
+        message = messages.of_event(event, alert, spec)
+        if event.reason == messages.RECOVERED:
+            # Whoever was notified of the failure is notified of its end, whatever else they want to know.
+            box.due.pop(subject, None)
+            if reported.failures:
+                self._push(box, alert, spec, message.model_copy(update={"state": "recovered"}))
+                box.remember(subject, Reported((), shortened(event.digest) or reported.digest))
+            return
+        warning, failures, told = event.severity is Severity.WARNING, reported.failures, reported.told
+        fact = Fact(message, warning, self.objects.get(event.object), event.flags)
+        if self._chosen(alert, spec, fact):
+            if warning and event.reason == event.failure:
+                if event.failure in failures:
+                    return
+                due = over_time.due(spec, fact.subject, reported, event.time)
+                if due is not None and due.first and due.at > event.time:
+                    box.remember(subject, Reported(failures, shortened(event.digest) or reported.digest))
+                    box.due[subject] = due
+                    return
+                message = message.model_copy(update={"state": "failing"})
+                failures, told = (*failures, event.failure), moment(event.time)
+            self._push(box, alert, spec, message)
+        # What is not wanted now is not wanted by the next leader either.
+        after = Reported(failures, shortened(event.digest) or reported.digest, told)
+        box.remember(subject, after)
+        self._again(box, subject, spec, fact.subject, after)
+
+    def _push(self, box: Box, alert: Resource, spec: FlagAlertSpec, message: Message) -> None:
+        if spec.template is not None:
+            words = templates.filled(spec.template, message, alert.namespace)
+            message = message.model_copy(update={"message": words})
+        box.push(waiting(message, spec, box.type))
+
+    def _chosen(self, alert: Resource, spec: FlagAlertSpec, fact: Fact) -> bool:
+        return chooses(spec, fact, lambda why: self._complain(alert, why))
+
+    def _complain(self, alert: Resource, why: str) -> None:
+        """A condition could not be evaluated: the alert's status says so, until its spec changes."""
+        if self._complaints.get(alert.uid) != (alert.generation, why):
+            self._complaints[alert.uid] = (alert.generation, why)
+            log.warning("a condition of an alert cannot be evaluated: %s", why, extra=about(alert.key))
+            self.wake(alert.key, 0.0)
+
+    def complaint(self, alert: Resource) -> str:
+        """Why a condition of the alert could not be evaluated last; empty where none was."""
+        generation, why = self._complaints.get(alert.uid, (alert.generation, ""))
+        return why if generation == alert.generation else ""
+
+    def fails(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
+        """Tell of an object that fails, if it has done so for long enough, and again if it is time."""
+        subject, reason, now = subject_of(alert, thing.key), failure(thing.status), self.now()
+        reported = box.of_subject(subject) or Reported()
+        again = reason in reported.failures
+        due = over_time.due(spec, thing, reported if again else Reported(), now)
+        if due is not None and due.at > now:
+            box.due[subject] = due
+            return
+        if again and due is None:
+            return
+        state = f"{reason} {over_time.since(thing, now)}" + (f" after {reported.told}" if again else "")
+        message = messages.of_state(thing, alert, spec, state, now)
+        if not self._chosen(alert, spec, Fact(message, True, thing)):
+            box.due.pop(subject, None)
+            return
+        self._push(box, alert, spec, message.model_copy(update={"severity": "error", "state": "failing"}))
+        failures = reported.failures if again else (*reported.failures, reason)
+        after = Reported(failures, reported.digest, moment(now))
+        box.remember(subject, after)
+        self._again(box, subject, spec, thing, after)
+
+    def _again(
+        self, box: Box, subject: str, spec: FlagAlertSpec, thing: Resource | None, now: Reported
+    ) -> None:
+        """Look once more at what is told of again while it fails."""
+        if now.failures:
+            box.due.pop(subject, None)
+            if (due := over_time.due(spec, thing, now, self.now())) is not None:
+                box.due[subject] = due
+
+    def recovered(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
+        """Tell that an object works of which a failure was told."""
+        subject = subject_of(alert, thing.key)
+        box.due.pop(subject, None)
+        reported = box.of_subject(subject) or Reported()
+        message = messages.of_state(thing, alert, spec, f"{thing.resource_version} works", self.now())
+        told = message.model_copy(update={"state": "recovered", "reason": messages.RECOVERED})
+        self._push(box, alert, spec, told)
+        box.remember(subject, Reported((), shortened(content(thing.status)[1]) or reported.digest))
+
+    def gone(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
+        """The object was deleted, which ends what it failed with; `thing` is what is known of it."""
+        subject = subject_of(alert, thing.key)
+        reported = box.of_subject(subject) or Reported()
+        if reported.failures:
+            message = messages.of_state(thing, alert, spec, f"{thing.resource_version} gone", self.now())
+            update = {"state": "recovered", "reason": "Deleted", "message": "it was deleted while it failed"}
+            self._push(box, alert, spec, message.model_copy(update=update))
+        box.remember(subject, None)
+
+    def commit(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> bool:
+        """Tell a commit where the flag set that was made of it stands; whether that is news."""
+        message, subject = commits.status_of(thing, alert, spec, self.now()), subject_of(alert, thing.key)
+        if message is None:
+            return False
+        before = (box.of_subject(subject) or Reported()).digest
+        after = commits.remembered(message, before)
+        if after == before:
+            return False
+        box.remember(subject, Reported((), after))
+        if self._chosen(alert, spec, Fact(message, message.state is not None, thing)):
+            box.push(message)
+        return True
+
+
+def subject_of(alert: Resource, key: ObjectKey) -> str:
+    """As what is reported of an object is remembered."""
+    return f"{alert.name}/{key.kind}/{key.name}"
+
+
+def works(resource: Resource) -> bool:
+    """Whether it is ready."""
+    ready = find(resource.status.get("conditions") or (), READY)
+    return ready is not None and ready.get("status") == TRUE

@@ -1,0 +1,240 @@
+"""Statuses of commits: what a Git server takes, and where a commit stands."""
+
+from __future__ import annotations
+
+import contextlib
+from base64 import b64encode
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import jsonschema_rs
+import pytest
+from aiohttp import web
+
+from controller.api.provider import FlagProviderSpec
+from controller.notifications.commits import TYPES, problem_of_address
+from controller.notifications.payloads import is_known, post_of
+from controller.notifications.posting import Poster
+from controller.notifications.posts import Target
+from tests.unit.controller.notifications.schemas import SCHEMAS
+from tests.unit.controller.notifications.things import (
+    CHAT,
+    NOW,
+    Desk,
+    alert,
+    event,
+    failed,
+    message,
+    status,
+    thing,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from controller.api.provider import Message
+    from controller.notifications.posting import Answer
+
+SHA: Final = "1" * 40
+TOKEN: Final = "a-token"  # noqa: S105
+BASIC: Final = b64encode(b":a-token").decode()
+SERVERS: Final[dict[str, tuple[str, str, str, str]]] = {
+    "github": ("shop/flags", f"/api/v3/repos/shop/flags/statuses/{SHA}", "Authorization", "Bearer a-token"),
+    "githubdispatch": ("shop/flags", "/api/v3/repos/shop/flags/dispatches", "Authorization", "Bearer a-token"),
+    "gitea": ("shop/flags.git", f"/api/v1/repos/shop/flags/statuses/{SHA}", "Authorization", "token a-token"),
+    "gitlab": ("shop/teams/flags", f"/api/v4/projects/shop%2Fteams%2Fflags/statuses/{SHA}", "PRIVATE-TOKEN", TOKEN),
+    "bitbucket": ("shop/flags", f"/2.0/repositories/shop/flags/commit/{SHA}/statuses/build", "Authorization", "Bearer a-token"),
+    "azuredevops": (
+        "org/the%20project/_git/flags",
+        f"/org/the%20project/_apis/git/repositories/flags/commits/{SHA}/statuses?api-version=7.1",
+        "Authorization", f"Basic {BASIC}",
+    ),
+}  # fmt: skip
+"""By type: a repository's path, and what the service documents: the request's path, a header and its value."""
+
+
+@contextlib.asynccontextmanager
+async def server(type_: str) -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
+    """(address, statuses) of a server that takes what the service documents, and nothing else."""
+    _, path, header, value = SERVERS[type_]
+    taken: list[dict[str, Any]] = []
+
+    async def take(request: web.Request) -> web.Response:
+        if request.headers.get(header) != value:
+            return web.json_response({"message": "Bad credentials"}, status=401)
+        if request.method != "POST" or request.raw_path != path:
+            return web.json_response({"message": "Not Found"}, status=404)
+        body = await request.json()
+        if not jsonschema_rs.is_valid(SCHEMAS[type_], body):
+            return web.json_response({"message": "Validation Failed"}, status=422)
+        taken.append(body)
+        return web.json_response({"id": 1}, status=201)
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", take)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", taken
+    finally:
+        await runner.cleanup()
+
+
+async def send(type_: str, address: str, said: Message, token: str = TOKEN) -> Answer:
+    spec = FlagProviderSpec(type=type_)  # type: ignore[arg-type]
+    poster = Poster(lambda: NOW, allow_local=True)
+    try:
+        return await poster.send(post_of(said, Target(spec, address, token, "shop", "controller-0")), 10.0)
+    finally:
+        await poster.close()
+
+
+def said(reason: str, **more: Any) -> Message:
+    return message(reason=reason, metadata={"flagstaff.dev/revision": f"main@sha1:{SHA}"}, **more)
+
+
+@pytest.mark.parametrize("type_", sorted(TYPES))
+async def test_a_server_takes_a_status_from_pending_to_success_or_failure(type_: str) -> None:
+    async with server(type_) as (origin, taken):
+        address = f"{origin}/{SERVERS[type_][0]}"
+        for each in (
+            said("Applied"),
+            said("Propagated"),
+            said("BuildFailed", state="failing", message="x" * 999),
+        ):
+            assert (await send(type_, address, each)).status == 201
+        assert (await send(type_, address, said("Applied"), "another")).status == 401
+    states = [each["state"].lower() for each in taken]
+    assert states[0] in {"pending", "inprogress"}
+    assert states[1] in {"success", "successful", "succeeded"}
+    assert states[2] in {"failure", "failed"}
+    assert len({str(each.get("context") or each.get("key")) for each in taken}) == 1
+
+
+async def test_a_repository_is_dispatched_the_event() -> None:
+    async with server("githubdispatch") as (origin, taken):
+        assert (await send("githubdispatch", f"{origin}/shop/flags", said("Applied"))).status == 201
+    assert taken[0]["event_type"] == "FlagSet/flags.shop"
+    assert taken[0]["client_payload"]["metadata"]["flagstaff.dev/revision"] == f"main@sha1:{SHA}"
+
+
+async def test_an_app_password_of_bitbucket_is_basic() -> None:
+    spec = FlagProviderSpec(type="bitbucket")
+    post = post_of(said("Applied"), Target(spec, "https://bitbucket.org/shop/flags", "ada:secret"))
+    assert post.headers["Authorization"] == f"Basic {b64encode(b'ada:secret').decode()}"
+    assert post.url.startswith("https://api.bitbucket.org/2.0/repositories/shop/flags/commit/")
+
+
+def test_github_itself_has_a_host_for_its_api() -> None:
+    spec = FlagProviderSpec(type="github")
+    post = post_of(said("Applied"), Target(spec, "https://github.com/shop/flags.git", TOKEN))
+    assert post.url == f"https://api.github.com/repos/shop/flags/statuses/{SHA}"
+
+
+@pytest.mark.parametrize(
+    ("type_", "address", "good"),
+    [
+        ("github", "https://github.com/shop/flags", True),
+        ("github", "https://github.com/shop", False),
+        ("github", "https://github.com/shop/flags/tree", False),
+        ("github", "https://github.com/../flags", False),
+        ("gitlab", "https://gitlab.com/a/b/c/d", True),
+        ("gitlab", "https://gitlab.com/", False),
+        ("azuredevops", "https://dev.azure.com/a/b/_git/c", True),
+        ("azuredevops", "https://dev.azure.com/a/b", False),
+    ],
+)
+def test_an_address_is_a_repository(type_: str, address: str, good: bool) -> None:
+    assert (problem_of_address(type_, address) == "") is good
+
+
+def test_a_status_that_gitlab_has_already_is_no_failure() -> None:
+    target = Target(FlagProviderSpec(type="gitlab"), "https://gitlab.com/a/b", TOKEN)
+    assert is_known(target, 'status 400: {"message":"Cannot transition status via :enqueue from :pending"}')
+    assert not is_known(target, 'status 400: {"message":"state is not valid"}')
+
+
+class Repository(Desk):
+    """A desk whose provider keeps statuses of commits."""
+
+    def __init__(self, *alerts: Any) -> None:
+        super().__init__(*alerts)
+        self.provider = replace(self.provider, spec={"type": "github"}, resource_version="5")
+        self.objects.learn(self.provider)
+        self.box = self.outbox.open(CHAT, {})
+
+    def next_leader(self, kept: Mapping[str, Any]) -> Desk:
+        """Another leader over the same objects, with what a status kept."""
+        again = Desk(*(each for each in self.objects if each.key != CHAT))
+        again.objects.learn(self.provider)
+        again.box = again.outbox.open(
+            CHAT, {name: value for name, value in kept.items() if value is not None}
+        )
+        return again
+
+    def stands(self, commit: str, reason: str = "Succeeded", propagated: str = "") -> list[tuple[str, str]]:
+        """(reason, state) of all that waits, once a flag set stands so."""
+        found = status(reason, "sha256:1")
+        found["lastAttemptedRevision"] = f"main@sha1:{commit * 40}"
+        if propagated:
+            found["conditions"].append(
+                {"type": "Propagated", "status": propagated, "message": "2 of 2 evaluators"}
+            )
+        self.version = getattr(self, "version", 10) + 1
+        self.objects.learn(thing("FlagSet", "flags", status=found, resource_version=str(self.version)))
+        return [(each.reason, each.state or "") for each in self.box.pending.values()]
+
+
+def test_a_commit_is_pending_until_it_is_served_and_stays_so() -> None:
+    desk = Repository(alert())
+    assert desk.stands("1") == [("Applied", "")]
+    assert desk.stands("1", propagated="False") == [("Applied", "")]
+    both = [("Applied", ""), ("Propagated", "")]
+    assert desk.stands("1", propagated="True") == both
+    assert desk.stands("1", propagated="False") == both
+    assert desk.stands("2", propagated="True") == [*both, ("Propagated", "")]
+    assert desk.stands("3", propagated="Unknown") == [*both, *[("Propagated", "")] * 2]
+
+
+def test_each_commit_that_fails_is_told_so_with_its_problem() -> None:
+    desk = Repository(alert())
+    assert desk.stands("1", "BuildFailed") == [("BuildFailed", "failing")]
+    assert desk.stands("2", "BuildFailed") == [("BuildFailed", "failing")] * 2
+    assert {each.message for each in desk.box.pending.values()} == {"so: BuildFailed"}
+    assert desk.stands("3", propagated="True")[-1] == ("Propagated", "")
+
+
+def test_a_commit_is_told_nothing_twice_over_a_restart_and_nothing_of_events() -> None:
+    desk = Repository(alert())
+    desk.accept(event("Applied"), failed(), event("DriftCorrected", warning=True))
+    assert desk.waiting() == []
+    desk.stands("1", propagated="True")
+    for key in tuple(desk.box.pending):
+        desk.box.delivered(key, "2026-01-02T03:04:05Z")
+    assert desk.next_leader(desk.box.status()).compare() == []
+
+
+def test_a_status_that_nobody_wrote_before_a_kill_is_told_by_the_next_leader() -> None:
+    desk = Repository(alert())
+    kept = desk.box.status()
+    desk.stands("1", propagated="True")
+    again = desk.next_leader(kept)
+    assert again.compare() == ["Propagated"]
+    assert list(again.box.pending) == list(desk.box.pending)
+
+
+def test_who_wants_errors_alone_is_told_of_commits_that_fail() -> None:
+    desk = Repository(alert(eventSeverity="error"))
+    assert desk.stands("1", propagated="True") == []
+    assert desk.stands("2", "BuildFailed") == [("BuildFailed", "failing")]
+
+
+def test_what_is_of_no_commit_has_no_status() -> None:
+    desk = Repository(alert(kind="FlagSource"), alert("sets"))
+    desk.objects.learn(thing("FlagSource", "flags", status={"artifact": {"revision": f"main@sha1:{SHA}"}}))
+    desk.objects.learn(
+        thing("FlagSet", "image", status={**status(), "lastAttemptedRevision": "v1@sha256:" + "1" * 64})
+    )
+    assert desk.waiting() == []
