@@ -37,7 +37,8 @@ class Changes:
             self._add((*path, 0 if first else "-"), value)
 
     def _add(self, path: Path, value: Any) -> None:
-        self.patch.append({"op": "add", "path": _pointer(path), "value": copy.deepcopy(value)})
+        # Only `after` has copies, and only it is changed any more.
+        self.patch.append({"op": "add", "path": _pointer(path), "value": value})
 
     def _at(self, path: Path) -> Any:
         found: Any = self.after

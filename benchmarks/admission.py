@@ -1,0 +1,207 @@
+"""(l) On Kubernetes: creating pods that ask for an evaluator, 100 a second, beside pods of webhooks that do
+little, on the same API server, and beside pods of none.
+
+    python -m benchmarks.admission
+
+A real API server and `flagstaff controller` as its service account (tests/cluster). Pods are created as dry
+runs, so that nothing but admission differs. The empty webhook is our own listener in a process of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import http.client
+import json
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import trustme
+
+from benchmarks.cluster import plane
+from benchmarks.results import keep, median, percentile
+from evaluator.http.messages import Response
+from evaluator.http.routes import Routes
+from evaluator.http.server.limits import Limits
+from evaluator.http.server.listener import Listener
+from evaluator.http.server.tls import TlsFiles
+from tests.cluster.admission import install_admission
+from tests.cluster.objects import Namespace, configuration, flags
+from tests.cluster.patience import within
+from tests.cluster.plugin import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from evaluator.http.messages import Request
+    from tests.cluster.plane import Plane
+
+RATE = 100
+SECONDS = 10
+ROUNDS = 3
+CALLERS = 32
+ASKS = {"openfeature.dev/enabled": "true", "flagstaff.dev/flagset": "checkout"}
+WAYS = {
+    "no webhook": {},
+    "empty webhook": {"benchmark/empty": "true"},
+    "webhook that adds a label": {"benchmark/empty": "label"},
+    "ours": ASKS,
+}
+LABELS = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]
+ONE_BY_ONE = 200
+
+
+def main() -> None:
+    """Each way in turn, several rounds, so that what else the machine does hits all of them."""
+    with plane() as (cluster, process, folder):
+        space = Namespace(cluster, "shop")
+        space.apply(configuration("checkout", flagSpec=json.loads(flags(banner="on"))))
+        install_admission(cluster, ROOT / "deploy" / "admission.yaml", process.admission)
+        with empty_webhook(cluster, folder):
+            taken: dict[str, list[float]] = {name: [] for name in WAYS}
+            for name, annotations in WAYS.items():
+                within(partial(admitted, cluster, annotations))
+                taken[name] = []
+            keep(
+                f"admission of {ONE_BY_ONE} pods, one by one",
+                rows({name: one_by_one(cluster, annotations) for name, annotations in WAYS.items()}),
+            )
+            for _ in range(ROUNDS):
+                for name, annotations in WAYS.items():
+                    taken[name] += created(cluster, annotations)
+    keep(f"admission of {RATE} pods a second", rows(taken))
+
+
+def rows(taken: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """One of each way, compared with the empty webhook."""
+    base = taken["empty webhook"]
+    return [
+        {
+            "way": name,
+            "pods": len(times),
+            "p50 ms": median(times) * 1e3,
+            "p99 ms": percentile(times, 0.99) * 1e3,
+            "p50 to empty": median(times) / median(base),
+            "p99 to empty": percentile(times, 0.99) / percentile(base, 0.99),
+        }
+        for name, times in taken.items()
+    ]
+
+
+def pod(annotations: dict[str, str]) -> dict[str, Any]:
+    containers = [{"name": "app", "image": "app:1"}]
+    meta = {"name": "app", "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": containers}}
+
+
+class Caller(threading.local):
+    """A connection of each thread's own."""
+
+    def __init__(self, cluster: Plane) -> None:
+        trust = ssl.create_default_context(cafile=str(cluster.authority))
+        trust.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        host, _, port = cluster.url.removeprefix("https://").partition(":")
+        self._connection = http.client.HTTPSConnection(host, int(port), context=trust, timeout=30)
+        self._headers = {"Authorization": f"Bearer {cluster.token}", "Content-Type": "application/json"}
+
+    def create(self, body: bytes) -> bool:
+        """Whether the API server would take this pod."""
+        path = "/api/v1/namespaces/shop/pods?dryRun=All"
+        self._connection.request("POST", path, body, self._headers)
+        answer = self._connection.getresponse()
+        answer.read()
+        return answer.status == 201
+
+
+def admitted(cluster: Plane, annotations: dict[str, str]) -> bool:
+    return Caller(cluster).create(json.dumps(pod(annotations)).encode())
+
+
+def one_by_one(cluster: Plane, annotations: dict[str, str]) -> list[float]:
+    """Seconds of each: what admission takes where nothing waits for anything."""
+    body, caller, taken = json.dumps(pod(annotations)).encode(), Caller(cluster), []
+    for _ in range(ONE_BY_ONE):
+        began = time.perf_counter()
+        assert caller.create(body)
+        taken.append(time.perf_counter() - began)
+    return taken
+
+
+def created(cluster: Plane, annotations: dict[str, str]) -> list[float]:
+    """Seconds of each, counted from the moment at which it was due: who is late is not let off."""
+    body, caller = json.dumps(pod(annotations)).encode(), Caller(cluster)
+    began = time.perf_counter() + 0.1
+
+    def one(number: int) -> float:
+        due = began + number / RATE
+        time.sleep(max(0.0, due - time.perf_counter()))
+        assert caller.create(body)
+        return time.perf_counter() - due
+
+    with ThreadPoolExecutor(CALLERS) as pool:
+        taken = [*pool.map(one, range(RATE * SECONDS))]
+    # The first second opens connections.
+    return taken[RATE:]
+
+
+@contextlib.contextmanager
+def empty_webhook(cluster: Plane, folder: Path) -> Iterator[None]:
+    """One that lets every pod through as it is, asked about those with its annotation."""
+    authority = trustme.CA()
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(folder / "empty.pem")
+    command = [sys.executable, "-m", "benchmarks.admission", str(folder / "empty.pem")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    try:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        webhook = {
+            "name": "empty.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "clientConfig": {
+                "url": f"https://127.0.0.1:{port}/",
+                "caBundle": base64.b64encode(authority.cert_pem.bytes()).decode(),
+            },
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+            "matchConditions": [{
+                "name": "asks", "expression": "has(object.metadata.annotations) && 'benchmark/empty' in object.metadata.annotations",
+            }],
+        }  # fmt: skip
+        configured = {
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "empty"}, "webhooks": [webhook],
+        }  # fmt: skip
+        cluster.kubectl("apply", "-f", "-", given=json.dumps(configured))
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+async def serve(certificate: str) -> None:
+    """Print the port, and answer for ever."""
+
+    def allow(request: Request) -> Response:
+        asked = json.loads(request.body)["request"]
+        response: dict[str, Any] = {"uid": asked["uid"], "allowed": True}
+        if asked["object"]["metadata"]["annotations"]["benchmark/empty"] == "label":
+            patch = base64.b64encode(json.dumps(LABELS).encode()).decode()
+            response |= {"patchType": "JSONPatch", "patch": patch}
+        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+        return Response(200, json.dumps(review).encode(), (("content-type", "application/json"),))
+
+    tls = TlsFiles(Path(certificate), Path(certificate), None)
+    listener = Listener(Routes(http={("POST", "/"): allow}), Limits(), name="empty")
+    print(await listener.start("127.0.0.1", 0, tls=tls), flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    run: Callable[[], None] = partial(asyncio.run, serve(sys.argv[1])) if len(sys.argv) > 1 else main
+    run()
