@@ -38,7 +38,7 @@ OF_BENCHMARKS: Final = {"FLAGD_BINARY", "FLAGD_PROXY_BINARY"}
 OF_APPLICATIONS: Final = {"FLAGD_HOST", "FLAGD_RESOLVER"}
 OF_TESTS: Final = {"FLAGSTAFF_REWRITE"}
 OF_VERBS: Final = {PASSWORD}
-OF_OTHERS: Final = {"--server-side"}
+OF_OTHERS: Final = {"--encrypted-regex", "--server-side", "--unencrypted-regex"}
 """Options of other people's commands that a page names."""
 MOST_LINES: Final = {"README.md": 200, "docs/architecture.md": 120}
 
