@@ -28,7 +28,8 @@ class ServiceAccount:
 
 _OURS: Final = ServiceAccount("flagstaff-system", "flagstaff-controller")
 _IMPERSONATION: Final = "flagstaff-impersonation"
-_REFUSED: Final = " cannot impersonate "
+_REFUSED: Final = " cannot impersonate"
+"""Followed by ` resource`, or by `-on:serviceaccount:get resource`, whichever right was asked for last."""
 
 
 @contextlib.contextmanager

@@ -78,6 +78,10 @@ async def test_what_no_account_can_be_called_is_asked_of_nobody() -> None:
         ("no", None, "flagstaff-secrets -n shop --clusterrole=flagstaff-secrets --serviceaccount=flagstaff-system:flagstaff-controller"),
         ("no", "flags", "flagstaff-secrets-flags -n shop --clusterrole=flagstaff-secrets --serviceaccount=shop:flags"),
         (
+            'User "us" cannot impersonate-on:serviceaccount:get resource "secrets"', "flags",
+            "flagstaff-impersonation -n shop --clusterrole=flagstaff-impersonation --serviceaccount=flagstaff-system:flagstaff-controller",
+        ),
+        (
             'User "us" cannot impersonate resource "serviceaccounts"', "flags",
             "flagstaff-impersonation -n shop --clusterrole=flagstaff-impersonation --serviceaccount=flagstaff-system:flagstaff-controller",
         ),
