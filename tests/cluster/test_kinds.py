@@ -72,7 +72,7 @@ def test_what_is_not_said_is_filled_in(applying: Applying) -> None:
     source, flag_set, hook = (applying.get(each) for each in ("fsrc", "fset", "frcv"))
     assert source["spec"] == {**SOURCE, "suspend": False, "timeout": "60s"}
     assert flag_set["spec"] == {
-        **SET, "bucketing": "v2", "failurePolicy": "PerFlag", "interval": "10m", "paths": ["."], "prune": True,
+        **SET, "bucketing": "v2", "driftPolicy": "Correct", "failurePolicy": "PerFlag", "interval": "10m", "paths": ["."], "prune": True,
         "pruneGuard": True,
         "suspend": False, "target": {"kinds": ["FeatureFlagConfiguration"]}, "validation": "Strict",
     }  # fmt: skip
@@ -207,7 +207,7 @@ def test_kinds_have_short_names_and_a_category(applying: Applying, cluster: Plan
         "flagsources": "fsrc", "flagsets": "fset", "flagreceivers": "frcv", "flagshards": "fshard",
         "flagproviders": "fprov", "flagalerts": "falert", "flaggrants": "fgrant",
         "featureflags": "ff", "featureflagconfigurations": "ffc",
-        "featureflagsources": "ffs",
+        "featureflagsources": "ffs", "inprocessconfigurations": "ipc",
     }  # fmt: skip
     applying.apply(body("FlagSource", SOURCE))
     applying.apply(configured({"flagSpec": FLAGS}))
