@@ -84,7 +84,7 @@ class BucketSpec(Model):
     provider: Literal["generic", "aws", "gcp", "azure"] = "generic"
     bucket_name: _Short
     endpoint: Annotated[str, Field(max_length=2048)] = ""
-    region: Annotated[str, Field(max_length=255)] = ""
+    region: Annotated[str, Field(max_length=255, pattern=r"^[a-z0-9-]*$")] = ""
     prefix: Annotated[str, Field(max_length=1024)] = ""
     insecure: bool = False
     secret_ref: LocalReference | None = None
@@ -104,6 +104,7 @@ class VerifyRule(Model):
 
     paths: Annotated[tuple[_Short, ...], Field(min_length=1, max_length=100)]
     any_of: Annotated[tuple[SignerGroup, ...], Field(min_length=1, max_length=20)]
+    merges_count: bool = False
 
 
 class VerifySpec(Model):
@@ -162,6 +163,7 @@ class FlagSourceStatus(Model):
 
     observed_generation: int = -1
     last_handled_reconcile_at: str | None = None
+    last_handled_accept_revision: str | None = None
     observed_ignore: str | None = None
     observed_layer_selector: LayerSelector | None = None
     observed_lineage: str | None = None

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 TYPES: Final = frozenset({"azuredevops", "bitbucket", "gitea", "github", "gitlab"})
 REPOSITORIES: Final = TYPES | {"githubdispatch"}
 """Types whose address is a repository's."""
+API_HOSTS: Final = {"bitbucket.org": "api.bitbucket.org", "github.com": "api.github.com"}
+"""Where requests go, by the host of the repository's address; elsewhere they go to that host."""
 _GITHUB: Final = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
 _COMMIT: Final = re.compile(r"@sha1:([0-9a-f]{40})$")
 _NOWHERE: Final = "0" * 40
@@ -121,8 +123,8 @@ def gitlab(message: Message, target: Target) -> Post:
 
 def bitbucket(message: Message, target: Target) -> Post:
     """Of Bitbucket Cloud: by an access token, or by `user:password` of an app."""
-    cloud = _host(target) == "bitbucket.org"
-    base = "https://api.bitbucket.org" if cloud else _origin(target)
+    host = API_HOSTS.get(_host(target))
+    base = f"https://{host}" if host else _origin(target)
     url = f"{base}/2.0/repositories/{_quoted(target)}/commit/{_commit(message)}/statuses/build"
     states = {"pending": "INPROGRESS", "success": "SUCCESSFUL", "failure": "FAILED"}
     content = {
@@ -151,7 +153,8 @@ def azuredevops(message: Message, target: Target) -> Post:
 
 
 def _github(target: Target) -> str:
-    return "https://api.github.com" if _host(target) == "github.com" else f"{_origin(target)}/api/v3"
+    host = API_HOSTS.get(_host(target))
+    return f"https://{host}" if host else f"{_origin(target)}/api/v3"
 
 
 def _flat(message: Message, states: dict[str, str]) -> dict[str, Any]:

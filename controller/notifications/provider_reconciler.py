@@ -107,9 +107,10 @@ class FlagProviderReconciler:
                 require_usable(address, allow_local=self.allow_local)
             except AddressRefused as error:
                 raise Stalled("InvalidAddress", f"the address cannot be used: {error}") from error
-        binding.require(urlsplit(address or FORMS[spec.type].server).hostname or "")
         if spec.type in commits.REPOSITORIES and (problem := commits.problem_of_address(spec.type, address)):
             raise Stalled("InvalidAddress", f"the address cannot be used: {problem}")
+        host = urlsplit(address or FORMS[spec.type].server).hostname or ""
+        binding.require(commits.API_HOSTS.get(host, host) if spec.type in commits.REPOSITORIES else host)
         return Target(spec, address, given.get("token", ""), resource.namespace, self.instance)
 
 

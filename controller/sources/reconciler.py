@@ -25,7 +25,7 @@ from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Setback, Stalled
 from controller.sources.freshness import Freshness, LookSchedule
 from controller.sources.ignore import not_ignored, patterns_of, remove_ignored
-from controller.sources.provider import Accepted, Look, Unverified
+from controller.sources.provider import Accepted, Look, Unverified, lets_through
 from controller.sources.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 IN_STORAGE: Final = "ArtifactInStorage"
 VERIFIED: Final = "SourceVerified"
+_HANDLED: Final = "lastHandledAcceptRevision"
 JITTER: Final = 0.05
 """Of the interval, to both sides: sources that were created together are looked at apart."""
 
@@ -205,6 +206,10 @@ class SourceReconciler:
             status["observedLayerSelector"] = spec.selection
         if provider.lineage:
             status["observedLineage"] = provider.lineage
+        named = resource.annotations.get(ACCEPT_REVISION, "")
+        if named and (named == resource.status.get(_HANDLED) or lets_through(named, artifact.revision)):
+            # What came later may not be replaced by it again.
+            status[_HANDLED] = named
         details: tuple[Condition, ...] = (Condition(IN_STORAGE, TRUE, "Succeeded", _in_storage(artifact)),)
         if provider.epoch:
             status["observedVerification"] = provider.epoch
@@ -244,9 +249,10 @@ async def _quarantine(revision: Revision) -> AsyncIterator[Path]:
 def _accepted(resource: Resource, provider: Provider) -> Accepted:
     """What a new revision must follow."""
     same = resource.status.get("observedLineage") == provider.lineage
+    named = resource.annotations.get(ACCEPT_REVISION, "")
     return Accepted(
         str(_promised(resource).get("revision", "")) if same else "",
-        resource.annotations.get(ACCEPT_REVISION, ""),
+        "" if named == resource.status.get(_HANDLED) else named,
     )
 
 

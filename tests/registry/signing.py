@@ -79,15 +79,21 @@ def bundle(digest: str, key: Key, predicate: str = SIGN) -> Artifact:
     }).encode()  # fmt: skip
     kind = b"application/vnd.in-toto+json"
     signed = b" ".join((b"DSSEv1", b"%d" % len(kind), kind, b"%d" % len(statement), statement))
-    content = json.dumps({
-        "mediaType": BUNDLE,
-        "verificationMaterial": {"publicKey": {"hint": "x"}},
-        "dsseEnvelope": {
+    return bundled(
+        {
             "payload": base64.b64encode(statement).decode(),
             "payloadType": kind.decode(),
             "signatures": [{"sig": key.sign(signed)}],
-        },
-    }).encode()  # fmt: skip
+        }
+    )
+
+
+def bundled(envelope: dict[str, Any]) -> Artifact:
+    """A bundle with this DSSE envelope."""
+    material = {"publicKey": {"hint": "x"}}
+    content = json.dumps(
+        {"mediaType": BUNDLE, "verificationMaterial": material, "dsseEnvelope": envelope}
+    ).encode()
     layer = {"mediaType": BUNDLE, "size": len(content), "digest": sha256(content)}
     return _artifact("application/vnd.oci.empty.v1+json", b"{}", [layer], content, artifactType=BUNDLE)
 

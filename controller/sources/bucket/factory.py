@@ -81,17 +81,16 @@ class BucketFactory:
         bucket = bucket_of(spec, secret, client)
         deadline = Deadline(look.timeout, bucket.shown)
         store = urlsplit(bucket.endpoint or _own_host(bucket)).hostname or ""
-        for shown, host in (
-            (secret, store),
-            (authority, store),
-            (proxy, urlsplit(client.get("proxy_url", "")).hostname or ""),
-        ):
+        proxied = urlsplit(client.get("proxy_url", "")).hostname or ""
+        # A proxy reads what is sent in clear.
+        reader = proxied if proxied and bucket.endpoint.startswith("http:") else store
+        for shown, host in ((secret, store), (secret, reader), (authority, store), (proxy, proxied)):
             if shown is not None:
                 shown.require_host(host)
         async with deadline.running():
             await self._judge(bucket.endpoint or _own_host(bucket), client.get("proxy_url"))
-        reader = LimitedReader(self._helpers, self._places, namespace, deadline)
-        return BucketProvider(bucket, reader, advice=ADVICE)
+        limited = LimitedReader(self._helpers, self._places, namespace, deadline)
+        return BucketProvider(bucket, limited, advice=ADVICE)
 
     def forget(self, key: ObjectKey) -> None:
         """Nothing is kept of a source."""

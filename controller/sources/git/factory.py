@@ -12,7 +12,7 @@ import re2
 
 from controller.api.flagsource import DEFAULT_BRANCH
 from controller.runtime.helpers import Helpers
-from controller.runtime.secret_hosts import binding_of
+from controller.runtime.secret_hosts import UNBOUND, binding_of
 from controller.runtime.setbacks import Stalled
 from controller.sources.deadline import Deadline
 from controller.sources.git.git_url import Transport, parse_location
@@ -135,10 +135,11 @@ class GitFactory:
         await asyncio.to_thread(sweep_mirrors, self.mirror_root, used, now.timestamp())
 
     async def _credentials(self, git: GitSpec, look: Look, location: Location) -> Credentials | None:
-        credentials, transport = None, location.transport
+        credentials, binding, transport = None, UNBOUND, location.transport
         if git.secret_ref is not None:
             name, content = await self._secrets.content(git.secret_ref, look, "spec.git.secretRef")
-            binding_of(content).require(location.server[0])
+            binding = binding_of(content)
+            binding.require(location.server[0])
             credentials = credentials_from(name, content, transport)
         elif transport is Transport.SSH:
             message = "ssh needs a Secret with 'identity' and 'known_hosts'; name it in spec.git.secretRef"
@@ -147,7 +148,11 @@ class GitFactory:
             field = "spec.git.proxySecretRef"
             name, content = await self._secrets.content(git.proxy_secret_ref, look, field)
             credentials = with_proxy(credentials, name, content, transport)
-            binding_of(content).require(urlsplit(credentials.proxy).hostname or "")
+            proxy = urlsplit(credentials.proxy).hostname or ""
+            binding_of(content).require(proxy)
+            if transport is Transport.HTTP:
+                # The proxy reads what is sent in clear.
+                binding.require(proxy)
         return credentials
 
     async def _trust(
@@ -184,7 +189,12 @@ class GitFactory:
 def _rules(given: Iterable[VerifyRule]) -> tuple[Rule, ...]:
     """Raises Stalled for a path that is no pattern."""
     rules = tuple(
-        Rule(each.paths, tuple(Group(group.signers, group.count) for group in each.any_of)) for each in given
+        Rule(
+            each.paths,
+            tuple(Group(group.signers, group.count) for group in each.any_of),
+            merges=each.merges_count,
+        )
+        for each in given
     )
     for rule in rules:
         try:

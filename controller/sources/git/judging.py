@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import pygit2
 from pygit2.enums import ObjectType, SortMode
 
 from controller.sources.git.reference import TAGS
@@ -23,8 +24,6 @@ from controller.sources.verification.signer import NotBelievedError
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pygit2
 
     from controller.sources.verification.keys import Keys
     from controller.sources.verification.signer import Signer
@@ -51,6 +50,8 @@ class Question:
     """The full name of the tag that must be signed; empty: none."""
     accepted: str = ""
     """The commit that was accepted last; empty: none was."""
+    let_through: bool = False
+    """Whether a person accepts `commit`, whatever it follows: it alone must be signed."""
     fast_forward: bool = False
     """Whether `commit` must be a descendant of `accepted`."""
     head: bool = False
@@ -80,10 +81,10 @@ class _RefusedError(Exception):
 
 
 def judge(path: Path, question: Question) -> Verdict:
-    """The verdict on the repository at `path`. Raises what libgit2 does for one that is damaged."""
+    """The verdict on the repository at `path`. Raises ValueError where objects are missing."""
     repository = open_repository(path)
     try:
-        if question.fast_forward:
+        if not question.let_through and question.accepted not in {"", question.commit}:
             _follows(repository, question)
         signer = None
         if question.keys is not None and question.tag:
@@ -92,14 +93,18 @@ def judge(path: Path, question: Question) -> Verdict:
             signer = _commit_signers(repository, question, question.keys)
     except _RefusedError as refused:
         return refused.verdict
+    except (pygit2.GitError, KeyError) as error:
+        # Whoever asked is in another process, which libgit2's errors cannot be sent to.
+        raise ValueError(f"its history cannot be read: {error}") from None
     return Verdict(signer)
 
 
 def _follows(repository: pygit2.Repository, question: Question) -> None:
     commit, accepted = question.commit, question.accepted
-    if not accepted or commit == accepted:
-        return
-    if accepted in repository and repository.descendant_of(commit, accepted):
+    if repository.is_shallow and (question.fast_forward or question.every):
+        message = f"commit {commit} cannot be compared with {accepted}: the history of the repository is cut"
+        raise _RefusedError(REWRITTEN, f"{message} (git fetch --unshallow mends that there)")
+    if not question.fast_forward or (accepted in repository and repository.descendant_of(commit, accepted)):
         return
     older = accepted in repository and repository.descendant_of(accepted, commit)
     how = "is older than" if older else "does not descend from"
@@ -125,32 +130,28 @@ def _tag_signer(repository: pygit2.Repository, question: Question, keys: Keys) -
 
 def _commit_signers(repository: pygit2.Repository, question: Question, keys: Keys) -> Signer:
     """Who signed the newest commit."""
-    signed = {commit: _commit_signer(repository, commit, keys) for commit in _to_verify(repository, question)}
-    accepted = question.accepted
-    if question.rules and accepted and accepted != question.commit and accepted in repository:
-        why = not_allowed(repository, question.rules, accepted, signed)
+    since = _since(repository, question)
+    signed = {commit: _commit_signer(repository, commit, keys) for commit in since or [question.commit]}
+    if question.rules and since:
+        why = not_allowed(repository, question.rules, question.accepted, signed)
         if why:
             raise _RefusedError(NOT_ALLOWED, f"commit {question.commit}: {why}")
     return signed[question.commit]
 
 
-def _to_verify(repository: pygit2.Repository, question: Question) -> list[str]:
-    """Ids of commits, the oldest first; the newest is always among them."""
-    if not question.every or not question.accepted or question.accepted == question.commit:
-        return [question.commit]
+def _since(repository: pygit2.Repository, question: Question) -> list[str]:
+    """Ids of the commits since the accepted one, the oldest first; none where they need not be signed."""
+    if not question.every or question.let_through or question.accepted in {"", question.commit}:
+        return []
     walk = repository.walk(question.commit, SortMode.TOPOLOGICAL)
-    if question.accepted in repository:
-        walk.hide(question.accepted)
-    else:
-        # A person let this commit through; what came before it is not known to have been accepted.
-        return [question.commit]
+    walk.hide(question.accepted)
     found = []
     for commit in walk:
         found.append(str(commit.id))
         if len(found) > _MOST_COMMITS:
             message = f"more than {_MOST_COMMITS} commits since {question.accepted} would have to be verified"
             raise _RefusedError(LIMIT, message)
-    return found[::-1] or [question.commit]
+    return found[::-1]
 
 
 def _commit_signer(repository: pygit2.Repository, commit: str, keys: Keys) -> Signer:

@@ -21,6 +21,7 @@ from controller.sources.git.program import BrokenMirrorError, GitProgram
 from controller.sources.git.reference import HEADS, TAGS, Reference
 from controller.sources.git.repository import open_mirror
 from controller.sources.git.tree import DAMAGE, TreeReader, read_in_thread
+from controller.sources.provider import Unverified
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
@@ -94,10 +95,10 @@ class Mirror:
                 await self._fetch(reference, revision)
             if self.complete and (tag := reference.full_name(revision) or "").startswith(TAGS):
                 # It may be another object now, though it marks the same commit.
-                await self.program.fetch(self.path, f"+{tag}:{tag}", depth=None)
+                await self.program.fetch(self.path, f"+{tag}:{tag}", depth=None, whole=True)
             return await self.reader(self.path, revision, into, limits, paths)
         except Stalled as setback:
-            if setback.reason == LIMIT:
+            if setback.reason == LIMIT and not isinstance(setback, Unverified):
                 # What is too large to be read is not kept, or many such sources would fill the disk.
                 await asyncio.to_thread(shutil.rmtree, self.path, ignore_errors=True)
                 self.refused[self.path] = (revision, setback.message)
@@ -116,7 +117,7 @@ class Mirror:
         kept = "refs/kept/" + hashlib.sha256(str(reference).encode()).hexdigest()[:16]
         depth = None if self.complete else 1
         try:
-            await self.program.fetch(self.path, f"+{oid}:{kept}", depth=depth)
+            await self.program.fetch(self.path, f"+{oid}:{kept}", depth=depth, whole=self.complete)
         except Failed as refused:
             if refused.reason != UNADVERTISED:
                 raise
@@ -125,10 +126,10 @@ class Mirror:
         # A server that gives out no bare ids: take what the name points at now, or for a pinned commit, all
         # there is.
         if (name := reference.full_name(revision)) is not None and reference.commit is None:
-            await self.program.fetch(self.path, f"+{name}:{kept}", depth=depth)
+            await self.program.fetch(self.path, f"+{name}:{kept}", depth=depth, whole=self.complete)
         else:
             everything = (f"+{HEADS}*:refs/all/heads/*", f"+{TAGS}*:refs/all/tags/*")
-            await self.program.fetch(self.path, *everything, depth=None)
+            await self.program.fetch(self.path, *everything, depth=None, whole=self.complete)
 
     @contextlib.asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:

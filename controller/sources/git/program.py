@@ -45,15 +45,20 @@ class GitProgram:
         arguments = ("ls-remote", "--symref", *patterns, "--end-of-options", self.location.url)
         return (await self._run(arguments, protocol)).decode("utf-8", "replace")
 
-    async def fetch(self, mirror: Path, *refspecs: str, depth: int | None = 1, protocol: int = 2) -> None:
+    async def fetch(
+        self, mirror: Path, *refspecs: str, depth: int | None = 1, protocol: int = 2, whole: bool = False
+    ) -> None:
         """Fetch into the bare repository `mirror`. Raises `Setback`, or `BrokenMirrorError`.
+
+        `whole`: a server that has but a part of the history may not cut that of the mirror.
 
         Protocol 0 takes two requests, and most servers then send nothing but what a reference points at.
         """
         shallow = () if depth is None else (f"--depth={depth}",)
+        cut = () if whole else ("--update-shallow",)
         arguments = (
             f"--git-dir={mirror}",
-            *("fetch", "--quiet", "--no-tags", "--force", "--update-shallow"),
+            *("fetch", "--quiet", "--no-tags", "--force", *cut),
             *("--no-write-fetch-head", "--no-recurse-submodules", *shallow),
             *("--end-of-options", self.location.url, *refspecs),
         )

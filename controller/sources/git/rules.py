@@ -4,8 +4,9 @@ rule names.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pygit2
 from pathspec import GitIgnoreSpec
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from controller.sources.verification.signer import Signer
+
+
+_FINGERPRINT: Final = re.compile(r"(SSH |PGP )?(SHA256:\S+|[0-9A-F]{40,64})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +30,9 @@ class Group:
     """How many of them must have signed."""
 
     def satisfied(self, found: list[Signer]) -> bool:
-        """Whether enough of `found` belong to it; somebody with two keys counts once."""
-        return sum(any(_is(each, signer) for each in found) for signer in self.signers) >= self.count
+        """Whether enough of `found` belong to it; keys of one name are one person."""
+        people = {each.name or each.key for each in found if any(_is(each, named) for named in self.signers)}
+        return len(people) >= self.count
 
     def __str__(self) -> str:
         return f"{self.count} of {', '.join(self.signers)}"
@@ -41,6 +46,8 @@ class Rule:
     """Patterns as in `.gitignore`."""
     any_of: tuple[Group, ...]
     """One group is enough."""
+    merges: bool = False
+    """Whether who merges signs for all that the merge brings to its first parent."""
 
     @property
     def pattern(self) -> GitIgnoreSpec:
@@ -66,7 +73,7 @@ def not_allowed(
         pattern = rule.pattern
         for path in filter(pattern.match_file, changed):
             wanted = _entry(tip, path)
-            found = [signed[str(each.id)] for each in commits if _brings(each, path, wanted)]
+            found = [signed[str(each.id)] for each in commits if _brings(each, path, wanted, rule.merges)]
             if not any(group.satisfied(found) for group in rule.any_of):
                 who = ", ".join(str(each) for each in found) or "nobody who signed a commit that says so"
                 needed = " or ".join(map(str, rule.any_of))
@@ -74,11 +81,13 @@ def not_allowed(
     return ""
 
 
-def _brings(commit: pygit2.Commit, path: str, wanted: object) -> bool:
-    """Whether a commit makes a path what it is; a merge does so for what it brings to its first parent."""
-    parents = commit.parents
-    before = _entry(parents[0].tree, path) if parents else None
-    return _entry(commit.tree, path) == wanted != before
+def _brings(commit: pygit2.Commit, path: str, wanted: object, merges: bool) -> bool:
+    """Whether a commit makes a path what it is. A merge does so for what none of its parents has, or with
+    `merges` its first one has not.
+    """
+    parents = commit.parents[:1] if merges else commit.parents
+    before = [_entry(each.tree, path) for each in parents] or [None]
+    return _entry(commit.tree, path) == wanted and wanted not in before
 
 
 def _entry(tree: pygit2.Tree, path: str) -> object:
@@ -100,11 +109,10 @@ def _changed(before: pygit2.Tree, after: pygit2.Tree) -> Iterator[str]:
 
 
 def _is(signer: Signer, named: str) -> bool:
-    return (
-        named in {signer.name, signer.key}
-        or signer.name.endswith(f"<{named}>")
-        or signer.key.endswith(f" {named}")
-    )
+    if _FINGERPRINT.fullmatch(named):
+        # Names are chosen by who has the key.
+        return named in {signer.key, signer.key.partition(" ")[2]}
+    return named == signer.name or signer.name.endswith(f"<{named}>")
 
 
 def _plain(text: str) -> str:

@@ -9,7 +9,7 @@ from controller.api.meta import ACCEPT_REVISION
 from controller.runtime.setbacks import Stalled
 from controller.sources.git.judging import LIMIT, NOT_ALLOWED, REWRITTEN, TAG_REFUSED, Question, Verdict
 from controller.sources.git.reference import TAGS
-from controller.sources.provider import Unverified
+from controller.sources.provider import Unverified, lets_through
 from controller.sources.versions import is_older
 
 if TYPE_CHECKING:
@@ -50,11 +50,17 @@ class Trust:
         Raises Unverified, or Stalled (HistoryRewritten).
         """
         question = self._question(reference, revision, accepted)
-        verdict = await self.judge(path, question)
+        try:
+            verdict = await self.judge(path, question)
+        except Stalled as setback:
+            if setback.reason != LIMIT:
+                raise
+            # What is too much for these keys and rules is not too much for others that read the mirror.
+            raise Unverified(LIMIT, setback.message) from setback
         if verdict.reason == REWRITTEN:
             raise self._rewritten(verdict.message, question.commit)
         if verdict.reason == LIMIT:
-            raise Stalled(LIMIT, verdict.message)
+            raise Unverified(LIMIT, verdict.message)
         if verdict.reason:
             raise Unverified(verdict.reason, f"{verdict.message}; {self._advice(verdict.reason)}")
         return verdict.signer
@@ -62,22 +68,21 @@ class Trust:
     def _question(self, reference: Reference, revision: Revision, accepted: Accepted) -> Question:
         commit = revision.digest.removeprefix("sha1:")
         name, _, before = accepted.revision.rpartition("@")
-        follows = bool(accepted.let_through) and accepted.let_through in {
-            commit,
-            revision.digest,
-            str(revision),
-        }
-        if reference.follows_versions and name and name != revision.name and not follows:
-            # Versions are ordered by their numbers: a later one may come from another branch.
+        let_through = lets_through(accepted.let_through, str(revision))
+        anywhere = False
+        if reference.follows_versions and name and name != revision.name and not let_through:
             if is_older(revision.name, name):
                 message = f"version {revision.name} is older than {name}, which was accepted last"
                 raise self._rewritten(message, commit)
-            follows = True
+            # Versions are ordered by their numbers: a later one may come from another branch. But the name of
+            # a tag that is not verified is anybody's who may push.
+            anywhere = self.keys is None or self.mode in TAG_MODES
         return Question(
             commit,
             (reference.full_name(revision) or "") if self.mode in TAG_MODES else "",
             before.removeprefix("sha1:"),
-            fast_forward=not follows,
+            let_through=let_through,
+            fast_forward=not anywhere,
             head=self.mode in _HEADS,
             every=self.mode == "EveryCommit",
             keys=self.keys,

@@ -4,6 +4,7 @@ count. Meant for a process of its own.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import pysequoia
@@ -24,7 +25,7 @@ def verify_pgp(message: bytes, armored: bytes, blocks: Iterable[str]) -> Signer:
     named = f"PGP {str(told).upper()}"
     asked: list[str] = []
     try:
-        certificates = [each for block in blocks for each in pysequoia.Cert.split_bytes(block.encode())]
+        certificates = _merged(pysequoia.Cert.split_bytes(block.encode()) for block in blocks)
     except Exception:  # noqa: BLE001 - as above
         raise NotBelievedError("a trusted PGP key cannot be read: export it again") from None
 
@@ -42,6 +43,15 @@ def verify_pgp(message: bytes, armored: bytes, blocks: Iterable[str]) -> Signer:
             name = next((_plain(str(user)) for user in owner.user_ids), "")
             return Signer(f"PGP {valid.certificate.upper()}", name)
     raise NotBelievedError(_why(named, str(told), certificates))
+
+
+def _merged(blocks: Iterable[list[pysequoia.Cert]]) -> list[pysequoia.Cert]:
+    """One of each key: an older copy of it may not know that it is revoked."""
+    found: dict[str, pysequoia.Cert] = {}
+    for each in itertools.chain.from_iterable(blocks):
+        before = found.get(each.fingerprint)
+        found[each.fingerprint] = each if before is None else before.merge(each)
+    return list(found.values())
 
 
 def _why(named: str, told: str, certificates: list[pysequoia.Cert]) -> str:

@@ -78,7 +78,7 @@ def _lines(text: str) -> list[tuple[int, list[str]]]:
     """(number, words) of each line that is neither empty nor a comment."""
     found = [
         (number, _WORD.findall(line))
-        for number, line in enumerate(text.splitlines(), 1)
+        for number, line in enumerate(text.split("\n"), 1)
         if line.strip() and not line.lstrip().startswith("#")
     ]
     if len(found) > _MOST:
@@ -111,6 +111,8 @@ def _with_options(key: SshKey, options: str, line: int) -> SshKey | None:
         place = found.end()
         option, value = found[1], found[2]
         if option == "namespaces" and value is not None:
+            if set(value) & set("![\\"):
+                raise InvalidKeyError(f"line {line}: namespaces {value!r}: only names, * and ? are supported")
             if not any(fnmatchcase(_NAMESPACE, each) for each in value.split(",")):
                 return None
         elif option == "valid-after" and value is not None:

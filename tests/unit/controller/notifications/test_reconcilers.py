@@ -87,6 +87,7 @@ ROWS: dict[str, tuple[dict[str, Any], Any, type[Setback], str, str]] = {
     "plain http": (spec(address="http://hooks.example.com/secret"), None, Stalled, "InvalidAddress", "the address cannot be used: it must begin with https://"),
     "loopback": (spec("pagerduty", address="https://127.0.0.1/", **SECRET), {"token": b"t"}, Stalled, "InvalidAddress", "the address cannot be used: 127.0.0.1 is not a public address"),
     "a host that is not allowed": (spec(address=ADDRESS, **SECRET), bound(b"t"), Stalled, "SecretHostDenied", "Secret shop/hook may not be used for host hooks.example.com: its annotation flagstaff.dev/allowed-hosts does not name it"),
+    "the API of a repository's server": (spec("github", address="https://github.com/o/r", **SECRET), bound(b"t"), Stalled, "SecretHostDenied", "Secret shop/hook may not be used for host api.github.com: its annotation flagstaff.dev/allowed-hosts does not name it"),
     "another's server": (spec("pagerduty", **SECRET), bound(b"t"), Stalled, "SecretHostDenied", "Secret shop/hook may not be used for host events.pagerduty.com: its annotation flagstaff.dev/allowed-hosts does not name it"),
     "no type": ({"address": ADDRESS}, None, Stalled, "InvalidSpec", "spec.type: Field required"),
     "an API server that is away": (spec(**SECRET), Failed("ApiServerFailed", "away"), Failed, "ApiServerFailed", "away"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trustme
+from pydantic import ValidationError
 
 from controller.api.flagsource import BucketSpec
 from controller.api.meta import ObjectKey
@@ -312,3 +313,22 @@ async def test_a_secret_is_sent_to_no_host_that_its_annotation_does_not_name(bou
         await BucketFactory(read).open(BucketSpec.model_validate(spec), LOOK)
     assert setback.value.reason == "SecretHostDenied"
     assert not store.asked
+
+
+async def test_a_bound_secret_goes_in_clear_through_no_proxy_that_it_does_not_name(store: S3) -> None:
+    contents = {"secretRef": LOGIN, "proxySecretRef": {"address": "http://proxy.example.com"}}
+
+    async def read(namespace: str, name: str, account: str | None) -> SecretContent:
+        content = {key: text.encode() for key, text in contents[name].items()}
+        return SecretContent(
+            content, Binding(namespace, name, ("127.0.0.1",) if name == "secretRef" else None)
+        )
+
+    spec = manifest(store) | {each: {"name": each} for each in contents}
+    with pytest.raises(Stalled, match=r"used for host proxy\.example\.com"):
+        await BucketFactory(read).open(BucketSpec.model_validate(spec), LOOK)
+
+
+def test_a_region_is_no_part_of_another_host() -> None:
+    with pytest.raises(ValidationError, match="region"):
+        BucketSpec.model_validate({"bucketName": "b", "provider": "aws", "region": "evil.test/x?"})

@@ -215,6 +215,14 @@ async def test_a_secret_is_sent_to_no_host_that_its_annotation_does_not_name(
     assert "Secret apps/proxy may not be used for host proxy.example.com" in setback.message
 
 
+async def test_a_bound_secret_goes_in_clear_through_no_proxy_that_it_does_not_name(world: World) -> None:
+    world.secrets["apps", "git"] = SecretContent(BASIC, Binding("apps", "git", ("127.0.0.1",)))
+    world.secrets["apps", "proxy"] = {"address": b"http://proxy.example.com:3128"}
+    setback = await world.fails(secretRef={"name": "git"}, proxySecretRef={"name": "proxy"})
+    assert setback.reason == "SecretHostDenied"
+    assert "host proxy.example.com" in str(setback)
+
+
 async def test_credentials_that_are_revoked_fail_and_new_ones_are_taken_at_once(
     world: World, server: GitServer
 ) -> None:

@@ -26,6 +26,7 @@ class Team:
         rule = {
             "paths": ["production/**"],
             "anyOf": [{"signers": ["ada@x"]}, {"signers": ["bob@x", self.carol.fingerprint], "count": 2}],
+            "mergesCount": True,
         }
         self.source.spec["verify"] = {
             "mode": "EveryCommit", "secretRef": {"name": "trusted"}, "rules": [rule]
@@ -104,6 +105,43 @@ async def test_a_merge_that_brings_back_what_was_before_is_refused(team: Team) -
     team.repository.git("reset", "-q", "--hard", old)
     team.git("eve", "merge", "-q", "-s", "ours", "--no-ff", "-m", "back", new)
     assert "nobody" in await team.refused()
+
+
+async def test_who_pulls_signs_for_nobody_else_unless_merges_count(team: Team) -> None:
+    (rule,) = team.source.spec["verify"]["rules"]
+    team.repository.git("branch", "ada")
+    team.commit("eve", production__a_json="evil")
+    team.repository.git("checkout", "-q", "ada")
+    team.commit("ada", flags_json="1")
+    team.git("ada", "merge", "-q", "-m", "pull", "main")
+    team.repository.git("checkout", "-q", "-B", "main")
+    rule["mergesCount"] = False
+    assert "changed by eve@x" in await team.refused()
+    # A merge that makes it something else is a change by who merges.
+    team.repository.write("production/a.json", "good")
+    team.repository.git("add", "-A")
+    team.git("ada", "commit", "-q", "--amend", "--no-edit")
+    assert await team.source.look() == "Succeeded"
+
+
+async def test_a_name_is_no_fingerprint_and_two_keys_of_a_name_are_one_person(
+    team: Team, tmp_path: Path
+) -> None:
+    (rule,) = team.source.spec["verify"]["rules"]
+    wanted = team.pairs["ada"].fingerprint
+    rule["anyOf"] = [{"signers": [wanted]}]
+    fake = team.pairs["eve"].public.split()[:2]
+    team.source.trusted = {**team.source.trusted, "eve.sshpub": " ".join((*fake, wanted)).encode()}
+    team.commit("eve", production__a_json="1")
+    await team.refused()
+    (tmp_path / "second").mkdir()
+    team.pairs["ada2"] = second = ssh_pair(tmp_path / "second", name="ada@x")
+    team.source.trusted = {**team.source.trusted, "ada2.sshpub": second.public.encode()}
+    for named in (["ada@x", wanted], [wanted, second.fingerprint]):
+        rule["anyOf"] = [{"signers": named, "count": 2}]
+        team.commit("ada", production__a_json="2")
+        team.commit("ada2", production__a_json=f"{named}")
+        await team.refused()
 
 
 @pytest.mark.parametrize(

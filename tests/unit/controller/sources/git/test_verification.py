@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 from typing import TYPE_CHECKING
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from controller.api.provenance import VERIFIED_BY
+from controller.sources.git.judging import Verdict
+from controller.sources.git.limited import LimitedReader
 from tests.git_http import git_server
 from tests.repositories import Repository
 from tests.signing import EXPIRED_AT, Pgp, SshPair, pgp, ssh_pair
@@ -170,10 +173,12 @@ async def test_a_pgp_key_that_was_revoked_or_had_expired_does_not_count(
     source.trusted = {"a.asc": ring.public(revoked)}
     source.verify()
     assert await source.look() == "Succeeded"
+    older = ring.public(revoked)
     ring.revoke(revoked)
-    source.trusted = {"a.asc": ring.public(revoked)}
-    assert (await source.look(), source.stored) == ("InvalidCommitSignature", "1")
-    assert f"PGP {revoked}, which is revoked" in source.condition("SourceVerified")[2]
+    for trusted in ([ring.public(revoked)], [older, ring.public(revoked)], [ring.public(revoked), older]):
+        source.trusted = {f"{number}.asc": each for number, each in enumerate(trusted)}
+        assert (await source.look(), source.stored) == ("InvalidCommitSignature", "1")
+        assert f"PGP {revoked}, which is revoked" in source.condition("SourceVerified")[2]
     source.trusted = {"a.asc": ring.public(expired)}
     # Its key is renewed, and used when it had expired: the key that is trusted does not say so.
     ring.gpg("--quick-set-expire", expired, "20y", at="20200701T000000!")
@@ -194,6 +199,7 @@ async def test_an_ssh_key_counts_while_allowed_signers_says_so(
         ('valid-before="20200101"', "InvalidCommitSignature"),
         ('valid-after="29990101Z"', "InvalidCommitSignature"),
         ('namespaces="file"', "InvalidSecret"),
+        ('namespaces="*,!git"', "InvalidSecret"),
         ('namespaces="file,git",valid-after="20200101Z"', "Succeeded"),
     ):
         source.trusted = {"allowed_signers": f"# ours\nada@x,al@x {options} {key}\n".encode()}
@@ -325,6 +331,12 @@ async def test_a_rewritten_history_is_refused_until_a_person_accepts_it(
     assert (await source.look(), source.stored) == ("Succeeded", "3")
     repository.git("reset", "-q", "--hard", second)
     assert await source.look() == "HistoryRewritten"
+    repository.git("reset", "-q", "--hard", other)
+    repository.commit("and on", flags__json="4")
+    assert (await source.look(), source.stored) == ("Succeeded", "4")
+    # It was let through once.
+    repository.git("reset", "-q", "--hard", other)
+    assert (await source.look(), source.stored) == ("HistoryRewritten", "4")
 
 
 async def test_without_verification_a_force_push_is_followed(
@@ -361,6 +373,65 @@ async def test_a_lower_version_is_older_and_a_higher_one_may_be_elsewhere(
     assert (await source.look(), source.stored) == ("HistoryRewritten", "2")
     repository.git("tag", "v1.2.0", "v1.0.0")
     assert (await source.look(), source.stored) == ("Succeeded", "1")
+
+
+@pytest.mark.parametrize("mode", ["HEAD", "EveryCommit"])
+async def test_a_tag_that_is_not_verified_brings_back_no_older_commit(
+    source: Verified, repository: Repository, ada: SshPair, mode: str
+) -> None:
+    ada.use(repository)
+    old = signed(repository, "1")
+    signed(repository, "2")
+    repository.git("tag", "v1.5.0")
+    trust(source, ada)
+    source.verify(mode, ref={"semver": ">=1"})
+    assert (await source.look(), source.stored) == ("Succeeded", "2")
+    # Whoever may push needs no key to make a tag.
+    repository.git("tag", "v99.0.0", old)
+    assert (await source.look(), source.stored) == ("HistoryRewritten", "2")
+    repository.git("tag", "-d", "v99.0.0")
+    signed(repository, "3")
+    repository.git("tag", "v1.6.0")
+    assert (await source.look(), source.stored) == ("Succeeded", "3")
+
+
+async def test_a_history_that_the_server_cuts_is_not_judged_as_whole(
+    tmp_path: Path, repository: Repository, ada: SshPair
+) -> None:
+    ada.use(repository)
+    signed(repository, "1")
+    with git_server(tmp_path) as server:
+        source = Verified(tmp_path, f"{server.url}/repository/.git")
+        trust(source, ada)
+        source.verify("EveryCommit")
+        assert await source.look() == "Succeeded"
+        repository.commit("smuggled", flags__json="2")
+        cut = signed(repository, "3")
+        (repository.path / ".git" / "shallow").write_text(f"{cut}\n")
+        signed(repository, "4")
+        assert await source.look() != "Succeeded"
+        assert source.stored == "1"
+        await source.close()
+
+
+async def test_what_is_too_much_for_one_policy_is_not_for_the_next(
+    tmp_path: Path, repository: Repository, ada: SshPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ada.use(repository)
+    signed(repository, "1")
+    with git_server(tmp_path) as server:
+        source = Verified(tmp_path, f"{server.url}/repository/.git")
+        trust(source, ada)
+        source.verify("EveryCommit")
+        await source.look()
+        signed(repository, "2")
+        too_much = Verdict(None, "LimitExceeded", "more than 10000 commits")
+        with monkeypatch.context() as patched:
+            patched.setattr(LimitedReader, "judge", lambda *_: asyncio.sleep(0, too_much))
+            assert (await source.look(), source.stored) == ("LimitExceeded", "1")
+        source.verify("HEAD")
+        assert (await source.look(), source.stored) == ("Succeeded", "2")
+        await source.close()
 
 
 async def test_a_remote_is_verified_with_its_history_and_its_tags(

@@ -11,7 +11,7 @@ from controller.runtime.setbacks import Setback, Stalled
 from controller.sources.provider import Unverified
 from tests.registry.artifacts import flux
 from tests.registry.front import Answer
-from tests.registry.signing import INDEX, Key, bundle, referrers, signature_tag, simple
+from tests.registry.signing import INDEX, Key, bundle, bundled, referrers, signature_tag, simple
 from tests.unit.controller.sources.oci.opening import opener
 
 if TYPE_CHECKING:
@@ -101,6 +101,18 @@ async def test_a_signature_of_something_else_is_refused(shelf: Shelf, tmp_path: 
     shelf.front.instead = lambda asked, _: listed if "/referrers/" in asked else None
     shelf.pusher.push(shelf.repository, tag, flux({}))
     assert "says something else of it" in (await refused(shelf, tmp_path, ci=key.public)).message
+
+
+async def test_a_good_signature_counts_beside_what_cannot_be_read(
+    shelf: Shelf, tmp_path: Path, digest: str
+) -> None:
+    key = Key()
+    broken = bundled({"payloadType": "\ud800", "payload": "", "signatures": [{"sig": ""}]})
+    shelf.pusher.push(shelf.repository, "broken", broken)
+    shelf.pusher.push(shelf.repository, signature_tag(digest), simple(digest, key))
+    listed = Answer(200, {"Content-Type": INDEX}, referrers(broken))
+    shelf.front.instead = lambda asked, _: listed if "/referrers/" in asked else None
+    assert VERIFIED_BY in (await pulled(shelf, tmp_path, ci=key.public)).metadata
 
 
 async def test_keys_that_cannot_be_meant_are_refused(shelf: Shelf, tmp_path: Path, digest: str) -> None:
