@@ -86,7 +86,8 @@ class Collector:
     async def compare(self) -> None:
         """Wait until it is time, then forget what is gone."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stale.wait(), COMPARE)
+            async with asyncio.timeout(COMPARE):
+                await self._stale.wait()
         self._stale.clear()
         failed: dict[str, str] = {}
         for type_ in self._types:

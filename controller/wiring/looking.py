@@ -54,8 +54,10 @@ class View:
 
     async def wait(self, seconds: float) -> None:
         """Until something changed, or so many seconds are over."""
+        # `asyncio.wait_for` of Python 3.11 loses a Ctrl-C that comes together with a change.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.changed.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self.changed.wait()
         self.changed.clear()
 
     def knows(self, *kinds: str) -> bool:

@@ -17,7 +17,11 @@ def source_quotas(settings: ControllerSettings, objects: Cache) -> tuple[Quota, 
     """How many FlagSources, and how many bytes of artifacts."""
     return (
         Quota(
-            "FlagSources", settings.quota_sources, used=lambda _: 1, objects=objects, option="--quota-sources"
+            "FlagSources",
+            settings.quota_sources,
+            used=lambda each: int("artifact" in each.status),
+            objects=objects,
+            option="--quota-sources",
         ),
         Quota(
             "bytes of artifacts",
@@ -35,7 +39,7 @@ def flag_set_quotas(settings: ControllerSettings, objects: Cache) -> tuple[Quota
         Quota(
             "FlagSets",
             settings.quota_flag_sets,
-            used=lambda _: 1,
+            used=lambda each: int("flags" in each.status),
             objects=objects,
             option="--quota-flag-sets",
         ),

@@ -159,7 +159,10 @@ def test_events_are_shown_and_followed(spine: Spine) -> None:
             event = next(each for each in found if each["reason"] == "Applied" and commit in each["message"])
         finally:
             process.send_signal(signal.SIGINT)
-            process.communicate()
+            try:
+                process.communicate(timeout=60)
+            finally:
+                process.kill()
     assert event["metadata"]["flagstaff.dev/revision"] == f"main@sha1:{commit}"
     assert process.returncode == 0
 
