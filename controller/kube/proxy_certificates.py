@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api.kinds import CONFIG_MAP
 from controller.api.meta import ObjectKey
 from controller.kube.certificates import CertificateSecret
-from controller.runtime.setbacks import Setback, Stalled
+from controller.runtime.setbacks import Failed, Setback, Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ class ProxyCertificates(CertificateSecret):
             "metadata": {"annotations": {WRITTEN: digest}},
             "data": {"ca.crt": authorities.decode("ascii")},
         }
-        last: Setback | None = None
+        last: Failed | None = None
         for meta in (each["metadata"] for each in found):
             if (meta.get("annotations") or {}).get(WRITTEN) == digest:
                 continue
@@ -68,6 +68,6 @@ class ProxyCertificates(CertificateSecret):
             try:
                 await self._cluster.merge(CONFIG_MAP, key, patch)
             except Setback as setback:
-                last = setback
+                last = Failed(setback.reason, f"namespace {key.namespace}: {setback.message}")
         if last is not None:
             raise last

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from controller.kube.client import Cluster
 from controller.kube.proxy_certificates import WRITTEN, ProxyCertificates
-from controller.runtime.setbacks import Stalled
+from controller.runtime.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -123,7 +123,7 @@ async def test_one_that_cannot_be_changed_keeps_no_other_from_it(cluster: Cluste
     for each in ("a", "b", "c"):
         server.add(each)
     server.refusing = "b"
-    with pytest.raises(Stalled, match="is immutable"):
+    with pytest.raises(Failed, match=r"namespace b: .*is immutable"):
         await store(cluster).trust(b"one")
     assert server.known() == {"a": "one", "b": "", "c": "one"}
 
