@@ -138,6 +138,11 @@ class ControllerSettings(BaseSettings):
         description="ConfigMap in a pod's namespace whose ca.crt signed the proxy's certificate "
         "(default: plain text)",
     )
+    proxy_certificates: bool = Field(
+        default=False,
+        description="make and renew the proxy's certificate, in the Secret flagstaff-proxy-tls; its "
+        "authority is written into each ConfigMap that --proxy-ca names",
+    )
     leader_election: bool = Field(
         default=True, description="work without a Lease; only where there is one replica"
     )

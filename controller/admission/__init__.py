@@ -1,1 +1,1 @@
-"""What pods become as they enter the cluster: the webhook that injects evaluators, and its certificates."""
+"""What pods become as they enter the cluster: the webhook that injects evaluators."""

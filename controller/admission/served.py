@@ -10,7 +10,7 @@ from evaluator.http.server.tls import TlsFiles
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from controller.admission.certificates import Certificates
+    from controller.certificates.renewal import Certificates
 
 
 class ServedCertificate:

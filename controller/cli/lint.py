@@ -21,6 +21,7 @@ from controller.cli.problems import as_json, as_sarif, failures, summary
 from controller.cli.revisions import announce
 from controller.flagsets.inputs import steps as steps_of
 from controller.flagsets.layers import PathRefused, fixed_prefix, select
+from controller.flagsets.look_alikes import look_alikes
 from controller.flagsets.patches import patched
 from controller.flagsets.preparation import Preparation
 from controller.flagsets.skipped_files import unread
@@ -28,7 +29,7 @@ from controller.runtime.setbacks import Setback
 from controller.wiring.commits import read_commit
 from controller.wiring.options import LocalOptions
 from controller.wiring.worktree import read_working_tree
-from evaluator.flags import merge, parse, read_layer
+from evaluator.flags import merge, read_layer
 
 if TYPE_CHECKING:
     import argparse
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from controller.flagsets.patches import Patch
     from controller.flagsets.preparation import Step
-    from evaluator.flags import Parsed, Problem
+    from evaluator.flags import Layer, Parsed, Problem
 
 STDIN = "-"
 
@@ -132,9 +133,10 @@ def lint_documents(files: Files, paths: Sequence[str], steps: Sequence[Step] = (
         problems += unreadable
         for file, content in found:
             preparation = Preparation(steps)
-            parsed = parse(content, file=file, prepare=preparation.document)
+            layer = read_layer([(file, content)], prepare=preparation.document)
+            parsed = merge([layer], document=True)
             flags += len(parsed.flag_set.flags)
-            problems += preparation.told(_by_place(parsed))
+            problems += preparation.told(_by_place(parsed, [layer]))
     return Linted(flags, tuple(problems))
 
 
@@ -151,12 +153,13 @@ def lint_layers(
     layers, moved = patched(layers, patches)
     preparation.moved(moved)
     parsed = merge(layers)
-    return Linted(len(parsed.flag_set.flags), (*problems, *preparation.told(_by_place(parsed))))
+    return Linted(len(parsed.flag_set.flags), (*problems, *preparation.told(_by_place(parsed, layers))))
 
 
-def _by_place(parsed: Parsed) -> list[Problem]:
+def _by_place(parsed: Parsed, layers: Sequence[Layer]) -> list[Problem]:
     """Problems and notes."""
-    return sorted((*parsed.problems, *parsed.notes), key=lambda each: (each.file, each.line, each.column))
+    found = (*parsed.problems, *parsed.notes, *look_alikes(layers, parsed.flag_set.flags))
+    return sorted(found, key=lambda each: (each.file, each.line, each.column))
 
 
 class OnDisk:

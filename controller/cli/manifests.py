@@ -30,6 +30,12 @@ class Manifest:
     node: Any
     """PyYAML's."""
 
+    @property
+    def is_object(self) -> bool:
+        """Whether the API server could hold it: a patch or a Kustomization beside manifests has no name."""
+        meta = self.body.get("metadata") if isinstance(self.body, dict) else None
+        return isinstance(meta, dict) and {"apiVersion", "kind"} <= self.body.keys() and "name" in meta
+
     def line(self, path: FieldPath) -> int | None:
         """The line of the field, or of the nearest around it; None for a live object."""
         node = self.node

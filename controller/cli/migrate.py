@@ -194,6 +194,9 @@ def _apply(arguments: argparse.Namespace) -> int:
         refused = 0
         async with opened(arguments.kubeconfig) as cluster:
             for each in manifests:
+                if not each.is_object:
+                    print(f"skip {each.file}: no object")
+                    continue
                 meta = each.body["metadata"]
                 told = await applied(cluster, each.body)
                 refused += told.startswith("refused")

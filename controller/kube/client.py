@@ -121,17 +121,24 @@ class Cluster:
         return str(expected(answer, kind, name)["metadata"]["uid"])
 
     async def everywhere(
-        self, api_version: str, plural: str, namespaces: Sequence[str], *, content: bool = True
+        self,
+        api_version: str,
+        plural: str,
+        namespaces: Sequence[str],
+        *,
+        content: bool = True,
+        name: str = "",
     ) -> list[dict[str, Any]]:
         """All objects of one kind, in `namespaces` or in all there are; none of a kind that is not installed.
         Raises Failed.
 
-        Without `content` their metadata alone is asked for.
+        Without `content` their metadata alone is asked for; with `name` those of that name, which needs no
+        right to others.
         """
         accept = JSON if content else _METADATA
         bodies: list[dict[str, Any]] = []
         for path in paths_of_all(api_version, plural, namespaces):
-            async for page in self._server.pages(path, api_version, plural, accept):
+            async for page in self._server.pages(path, api_version, plural, accept, name):
                 bodies += page.get("items") or ()
         return bodies
 
@@ -173,9 +180,16 @@ class Cluster:
         """Set annotations and labels of an object, or remove those that are None; others stay. Raises a
         setback.
         """
-        body = {"metadata": {"annotations": dict(annotations), "labels": dict(labels)}}
+        await self.merge(
+            type_, key, {"metadata": {"annotations": dict(annotations), "labels": dict(labels)}}, "metadata"
+        )
+
+    async def merge(
+        self, type_: ResourceType, key: ObjectKey, body: Mapping[str, Any], verb: str = "patch"
+    ) -> None:
+        """Change an object as a merge patch (RFC 7386) says; `verb` is what is counted. Raises a setback."""
         path = path_of(type_.api_version, key.kind, key.namespace, key.name)
-        self._wrote("metadata", key.kind)
+        self._wrote(verb, key.kind)
         query = {"fieldManager": COMPONENT}
         answer = await self._server.ask("PATCH", path, query, body, _MERGE, _METADATA_OF_ONE)
         expected(answer, key.kind, key.name)

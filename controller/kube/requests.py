@@ -106,10 +106,15 @@ class Requests:
         return Answer(response.status, body_read, retry_after(response.headers))
 
     async def pages(
-        self, path: str, api_version: str, plural: str, accept: str
+        self, path: str, api_version: str, plural: str, accept: str, name: str = ""
     ) -> AsyncIterator[dict[str, Any]]:
-        """A list in parts; none of a kind that is not installed. Raises Failed."""
+        """A list in parts, of all objects or those of one name; none of a kind that is not installed. Raises
+        Failed.
+        """
         query = {"limit": str(PAGE)}
+        if name:
+            # By this the API server asks for the right to objects of that name alone.
+            query["fieldSelector"] = f"metadata.name={name}"
         while True:
             answer = await self.ask("GET", path, query, accept=accept)
             if answer.status == HTTPStatus.NOT_FOUND and not await is_installed(self, api_version, plural):

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from controller.admission.certificates import renewed
-from controller.admission.keeper import SERVING, STARTING, Keeper
 from controller.admission.known import KnownObjects
 from controller.admission.served import ServedCertificate
 from controller.admission.server import LIMITS, Injector
+from controller.certificates.keeper import SERVING, STARTING, Keeper
+from controller.certificates.renewal import renewed
 from controller.injection.options import Options
 from controller.kube.admission import AdmissionObjects
 from controller.runtime.clock import now
@@ -76,7 +76,7 @@ async def open_admission(
             # One that nobody trusts yet: the port is open before the cluster is asked.
             served = ServedCertificate(Path(folder), renewed(None, names, now()), callers)
             store = AdmissionObjects(cluster, settings.namespace)
-            keeper = Keeper(store, served.replace, names, lambda: role.leading, now)
+            keeper = Keeper("admission", store, names, lambda: role.leading, now, served.replace)
             files = served.tls
         listener = Listener(webhook.routes(), LIMITS, name="admission")
         port = await listener.start(settings.host, settings.admission_port, tls=files)

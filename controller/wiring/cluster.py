@@ -60,6 +60,7 @@ from controller.sources.stage import BY_SECRET as SOURCE_BY_SECRET
 from controller.wiring.admission import injector, open_admission
 from controller.wiring.notifying import open_notifying
 from controller.wiring.providers import providers_of
+from controller.wiring.proxy_certificates import keeper_of
 from controller.wiring.quotas import flag_set_quotas, source_quotas
 from controller.wiring.replica import LEADER_LABEL, STAGES, Controller, Ports, readiness
 from controller.wiring.tokens import TokenFile
@@ -172,9 +173,14 @@ async def open_controller(
             leading=lambda: role.leading,
             received=metrics.received,
         )
-        injecting = injector(settings, objects, lambda: collector.synced, metrics.reviewed)
+        proxy, injecting = (
+            keeper_of(settings, cluster, role),
+            injector(settings, objects, lambda: collector.synced, metrics.reviewed),
+        )
         admission = await stack.enter_async_context(open_admission(settings, cluster, role, injecting))
-        managed = management.routes(lambda: readiness(collector, role, health, admission), metrics.text)
+        managed = management.routes(
+            lambda: readiness(collector, role, health, admission, proxy), metrics.text
+        )
         served = ArtifactServer(storages, lambda: tokens.tokens).routes()
         ports = await _listen(stack, settings, managed, bound, served, webhooks.routes())
         yield Controller(
@@ -187,6 +193,7 @@ async def open_controller(
             proxies,
             *referred,
             admission,
+            proxy,
             notifying.deliverer,
         )
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.api.kinds import ResourceType
+    from controller.certificates.keeper import Keeper
     from controller.configurations.dead_proxies import ProxyFollower
     from controller.kube.secret_watches import SecretWatches
     from controller.notifications.deliverer import Deliverer
@@ -65,14 +66,14 @@ class Controller:
     secrets: SecretWatches
     config_maps: SecretWatches
     admission: Admission
+    proxy_certificates: Keeper | None
     deliverer: Deliverer
 
     async def work(self) -> None:
         """Learn what is there, then lead whenever the election says so, until cancelled."""
         await self.collector.fill()
         beside = [self.collector.compare, self.secrets.run, self.config_maps.run]
-        if self.admission.keeper is not None:
-            beside.append(self.admission.keeper.look)
+        beside += [each.look for each in (self.admission.keeper, self.proxy_certificates) if each is not None]
         tasks = [asyncio.create_task(forever(each)) for each in beside]
         try:
             await self.leadership.run(self._lead)
@@ -99,7 +100,9 @@ class Controller:
         self.collector.relisted()
 
 
-def readiness(collector: Collector, role: Role, health: WatchHealth, admission: Admission) -> dict[str, Any]:
+def readiness(
+    collector: Collector, role: Role, health: WatchHealth, admission: Admission, proxy: Keeper | None
+) -> dict[str, Any]:
     """Ready once everything is known; a standby is ready, too. With the API server down it stays so, and says
     how old its view is.
     """
@@ -109,6 +112,7 @@ def readiness(collector: Collector, role: Role, health: WatchHealth, admission: 
         "ready": collector.synced and admission.settled,
         "leader": role.leading,
         "admission": admission.state,
+        **({} if proxy is None else {"proxyCertificates": proxy.state}),
         "ageSeconds": round(max(ages), 1) if ages else None,
         "stale": [each.kind for each in reports if each.stale],
         "watches": [each.page() for each in reports],

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from controller.kube.client import Cluster
 from controller.runtime.setbacks import Failed
@@ -105,3 +106,18 @@ def test_a_proxy_changes_no_lease_but_its_own(cluster: Plane, namespace: str, po
     delete = ("delete", "lease", own, "-n", namespace)
     assert "may change only" in cluster.kubectl(*delete, *proxy, check=False)
     assert "deleted" in cluster.kubectl(*delete, *proxy, *pod, check=False)
+
+
+def test_the_overlay_of_shared_clusters_is_taken_by_the_api_server(cluster: Plane) -> None:
+    overlay = ROOT / "deploy" / "multi-tenant"
+    built = cluster.kubectl("kustomize", "--load-restrictor", "LoadRestrictionsNone", str(overlay))
+    told = cluster.kubectl(
+        "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", given=built
+    )
+    assert told.count("serverside-applied") == built.count("\nkind: ")
+    proxy = next(each for each in yaml.safe_load_all(built) if each["metadata"]["name"] == "flagstaff-proxy"
+                 and each["kind"] == "Deployment")  # fmt: skip
+    [container] = proxy["spec"]["template"]["spec"]["containers"]
+    given = {each["name"]: each.get("value") for each in container["env"]}
+    # The patch goes over the manifest, whose variables stay.
+    assert (given["FLAGSTAFF_AUTH"], "POD_NAME" in given) == ("enforce", True)

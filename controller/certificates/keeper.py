@@ -1,5 +1,5 @@
-"""Keeps the webhook's certificates current: in the Secret that replicas share, on the port, and, by the
-leader, in what the API server trusts.
+"""Keeps the certificates of one server current: in the Secret that replicas share, on our port where it is
+ours, and, by the leader, in what its clients trust.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
-from controller.admission.certificates import Certificates, certificates_of, renewed
+from controller.certificates.renewal import Certificates, certificates_of, renewed
 from controller.runtime.setbacks import Setback
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ LOOK: Final = 5.0
 """Seconds from one look to the next: two small reads."""
 STARTING: Final = "starting"
 SERVING: Final = "serving"
+KEPT: Final = "kept"
+"""Current, and served by somebody else."""
 ABSENT: Final = "not installed"
 
 
@@ -35,33 +37,39 @@ class Store(Protocol):
         """Replace what `read` saw last; False where somebody else was faster. Raises Setback."""
 
     async def trust(self, authorities: bytes) -> None:
-        """Have the API server trust these and no others. Raises Setback."""
+        """Have clients trust these and no others. Raises Setback."""
 
 
 @dataclass(slots=True)
 class Keeper:
     """One replica's part. `look` is for `forever`."""
 
+    what: str
+    """Whose certificates they are, for the log."""
     store: Store
-    serve: Callable[[Certificates], None]
-    """Have the port serve these from now on. Called in a thread."""
     names: Sequence[str]
     leading: Callable[[], bool]
     now: Callable[[], datetime]
+    serve: Callable[[Certificates], None] | None = None
+    """Have our port serve these from now on. Called in a thread. None: somebody else serves them."""
     state: str = STARTING
-    """For /readyz: starting, serving, not installed, or why nothing can be read."""
+    """For /readyz: starting, serving or kept, not installed, or why nothing can be read."""
     _served: Certificates | None = field(default=None)
+    _complaint: str = field(default="")
 
     async def look(self) -> None:
         """Compare what is kept, served and trusted, once."""
         try:
-            state = await self._settle()
+            state, complaint = await self._settle(), ""
         except Setback as setback:
+            complaint = setback.message
             # What was served before stays so.
-            state = setback.message if self.state in {STARTING, ABSENT} else self.state
-            log.warning("the webhook's certificates cannot be kept: %s", setback.message)
+            state = self.state if self.state in {SERVING, KEPT} else complaint
+        if complaint not in {"", self._complaint}:
+            log.warning("certificates of %s cannot be kept: %s", self.what, complaint)
+        self._complaint = complaint
         if state != self.state:
-            log.info("admission: %s", state)
+            log.info("%s: %s", self.what, state)
             self.state = state
         await asyncio.sleep(LOOK)
 
@@ -76,6 +84,8 @@ class Keeper:
             return self.state
         if self.leading():
             await self.store.trust(wanted.authorities)
+        if self.serve is None:
+            return KEPT
         if wanted != self._served:
             await asyncio.to_thread(self.serve, wanted)
             self._served = wanted

@@ -1,8 +1,8 @@
-"""The certificates that the API server knows the webhook by: made, renewed and replaced without a moment in
-which it trusts none that is in use.
+"""The certificate that a server of ours is known by, and the authority that signs it: made, renewed and
+replaced without a moment in which its clients trust none that is in use.
 
 The authority's key lies beside the server's: whoever has one of them could answer for us anyway, and nobody
-else trusts this authority. A new authority is trusted for an hour before it signs.
+but those clients trusts this authority. A new authority is trusted for an hour before it signs.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LIFE: Final = timedelta(days=90)
 LEFT: Final = timedelta(days=30)
 """A certificate with less to live is renewed."""
 TRUSTED_FOR: Final = timedelta(hours=1)
-"""How long an authority is told of before it signs: every API server trusts it by then."""
+"""How long an authority is told of before it signs: every client trusts it by then."""
 _SKEW: Final = timedelta(minutes=5)
-"""By how much clocks of replicas and API servers may differ."""
+"""By how much clocks of replicas and clients may differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def certificates_of(data: Mapping[str, bytes]) -> Certificates | None:
 def renewed(found: Certificates | None, names: Sequence[str], now: datetime) -> Certificates:
     """`found`, or what takes its place at `now`, for a server of these names and addresses."""
     if found is None:
-        authority, key = _authority(now)
+        authority, key = _authority(names[0], now)
         return _signed(_pem(authority), _pem_of_key(key), names, now)
     trusted = [
         each
@@ -75,7 +75,7 @@ def renewed(found: Certificates | None, names: Sequence[str], now: datetime) -> 
         if each.not_valid_after_utc > now or each.public_key() == _loaded(found.authority_key).public_key()
     ]
     if trusted[-1].not_valid_after_utc - now < AUTHORITY_LEFT:
-        authority, key = _authority(now)
+        authority, key = _authority(names[0], now)
         bundle = b"".join(map(_pem, (*trusted, authority)))
         return Certificates(found.certificate, found.key, bundle, _pem_of_key(key))
     leaf = x509.load_pem_x509_certificate(found.certificate)
@@ -86,9 +86,9 @@ def renewed(found: Certificates | None, names: Sequence[str], now: datetime) -> 
     return found
 
 
-def _authority(now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+def _authority(server: str, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _name(f"flagstaff-admission {now:%Y-%m-%d}")
+    name = _name(f"{server} {now:%Y-%m-%d}")
     made = (
         _builder(name, name, key.public_key(), now, AUTHORITY_LIFE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.admission import keeper as module
-from controller.admission.certificates import LEFT, LIFE, certificates_of, renewed
-from controller.admission.keeper import ABSENT, SERVING, STARTING, Keeper
 from controller.admission.served import ServedCertificate
+from controller.certificates import keeper as module
+from controller.certificates.keeper import ABSENT, KEPT, SERVING, STARTING, Keeper
+from controller.certificates.renewal import LEFT, LIFE, certificates_of, renewed
 from controller.runtime.setbacks import Failed
 
 if TYPE_CHECKING:
@@ -56,7 +56,9 @@ class Replica:
         self.now = NOW
         self.file = folder / "server.pem"
         self.served = ServedCertificate(folder, renewed(None, NAMES, NOW))
-        self.keeper = Keeper(secret, self.served.replace, NAMES, lambda: leading, lambda: self.now)
+        self.keeper = Keeper(
+            "admission", secret, NAMES, lambda: leading, lambda: self.now, self.served.replace
+        )
 
     async def look(self) -> str:
         await self.keeper.look()
@@ -142,3 +144,28 @@ async def test_what_was_served_stays_so_while_nothing_can_be_read(secret: Secret
     assert await replica.look() == SERVING
     secret.failing = "the API server is gone"
     assert await replica.look() == SERVING
+
+
+async def test_certificates_that_somebody_else_serves_are_kept_renewed_and_trusted(secret: Secret) -> None:
+    at = [NOW]
+    keeper = Keeper("the proxy", secret, NAMES, lambda: True, lambda: at[0])
+    await keeper.look()
+    first = certificates_of(secret.data or {})
+    assert first is not None
+    assert (keeper.state, secret.trusted) == (KEPT, [first.authorities])
+    at[0] += LIFE - LEFT + timedelta(minutes=1)
+    await keeper.look()
+    renewal = certificates_of(secret.data or {})
+    assert renewal is not None
+    assert (renewal.authorities, secret.writes) == (first.authorities, 2)
+    assert renewal.certificate != first.certificate
+
+
+async def test_what_cannot_be_kept_is_told_once_and_again_after_it_could(
+    secret: Secret, caplog: pytest.LogCaptureFixture
+) -> None:
+    keeper = Keeper("the proxy", secret, NAMES, lambda: True, lambda: NOW)
+    for failing in ("forbidden", "forbidden", "", "forbidden"):
+        secret.failing = failing
+        await keeper.look()
+    assert caplog.text.count("certificates of the proxy cannot be kept: forbidden") == 2

@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
-from controller.admission.certificates import (
+from controller.certificates.renewal import (
     LEFT,
     LIFE,
     TRUSTED_FOR,

@@ -1,0 +1,110 @@
+"""The overlay of shared clusters, against the programs that read what it sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from controller.cli.manifests import read_manifests
+from controller.kube.proxy_certificates import SECRET
+from controller.settings import AuthMode, ControllerSettings, ProxySettings, settings_of
+
+DEPLOY: Final = Path(__file__).parents[2] / "deploy"
+OVERLAY: Final = DEPLOY / "multi-tenant"
+LEFT_OUT: Final = {"proxy-enforce.yaml", "secrets-everywhere.yaml"}
+"""Of deploy/: the overlay has the first as a patch of its own, and the second is what it is there to avoid."""
+
+
+def overlay() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((OVERLAY / "kustomization.yaml").read_text())
+    return found
+
+
+def patched(name: str) -> dict[str, Any]:
+    """What a Deployment's pods get beside what their manifest has."""
+    patches = [yaml.safe_load(each["patch"]) for each in overlay()["patches"]]
+    [found] = [each for each in patches if each["metadata"]["name"] == name]
+    spec: dict[str, Any] = found["spec"]["template"]["spec"]
+    return spec
+
+
+def environment(name: str) -> dict[str, str]:
+    [container] = patched(name)["containers"]
+    return {each["name"]: each["value"] for each in container["env"]}
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    return [*yaml.safe_load_all((DEPLOY / name).read_text())]
+
+
+def test_it_has_every_manifest_but_those_that_are_left_out() -> None:
+    named = {(OVERLAY / each).resolve() for each in overlay()["resources"]}
+    assert named == {each for each in DEPLOY.glob("*.yaml") if each.name not in LEFT_OUT}
+
+
+@pytest.mark.parametrize("name", ["controller", "proxy"])
+def test_each_patch_meets_a_container(name: str) -> None:
+    [deployment] = [each for each in documents(f"{name}.yaml") if each["kind"] == "Deployment"]
+    assert deployment["metadata"]["name"] == f"flagstaff-{name}"
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    patches = patched(f"flagstaff-{name}")["containers"]
+    assert [each["name"] for each in patches] == [each["name"] for each in containers]
+
+
+def test_the_controller_takes_what_it_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = environment("flagstaff-controller")
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    settings = settings_of(ControllerSettings)
+    assert {
+        name.removeprefix("FLAGSTAFF_").lower() for name in given
+    } <= ControllerSettings.model_fields.keys()
+    assert settings.proxy_certificates
+    assert settings.require_secret_hosts
+    assert settings.default_service_account
+    quotas = {name: getattr(settings, name) for name in ControllerSettings.model_fields if "quota" in name}
+    assert min(quotas.values()) > 0
+
+
+def test_the_proxy_enforces_with_the_certificate_that_the_controller_makes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in environment("flagstaff-proxy").items():
+        monkeypatch.setenv(name, value)
+    settings = settings_of(ProxySettings)
+    assert settings.auth is AuthMode.ENFORCE
+    spec = patched("flagstaff-proxy")
+    [mount] = spec["containers"][0]["volumeMounts"]
+    [volume] = spec["volumes"]
+    assert (mount["name"], volume["secret"]["secretName"]) == (volume["name"], SECRET)
+    files = {f"{mount['mountPath']}/{each['path']}": each["key"] for each in volume["secret"]["items"]}
+    assert files == {settings.tls_cert: "tls.crt", settings.tls_key: "tls.key"}
+
+
+def test_the_patch_by_hand_is_the_same() -> None:
+    [by_hand] = documents("proxy-enforce.yaml")
+    assert by_hand["spec"]["template"]["spec"] == patched("flagstaff-proxy")
+
+
+def test_the_controller_has_rights_to_the_names_that_it_uses_and_to_no_others() -> None:
+    authority = environment("flagstaff-controller")["FLAGSTAFF_PROXY_CA"]
+    granted = {
+        (resource, verb, *rule["resourceNames"])
+        for each in documents("proxy-certificates.yaml")
+        for rule in each.get("rules", ())
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert granted == {
+        ("secrets", "get", SECRET), ("secrets", "update", SECRET),
+        ("configmaps", "list", authority), ("configmaps", "patch", authority),
+    }  # fmt: skip
+
+
+def test_what_is_no_object_is_told_from_manifests() -> None:
+    found = read_manifests([str(DEPLOY)])
+    skipped = {Path(each.file).relative_to(DEPLOY).as_posix() for each in found if not each.is_object}
+    assert skipped == {"proxy-enforce.yaml", "multi-tenant/kustomization.yaml"}
