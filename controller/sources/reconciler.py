@@ -14,7 +14,7 @@ from controller.api.conditions import FALSE, TRUE, Condition
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.meta import ACCEPT_REVISION
-from controller.api.provenance import VERIFIED_BY
+from controller.api.provenance import SIGNED_AT, VERIFIED_BY
 from controller.api.receipt import OBSERVED_AT
 from controller.artifacts.archive import pack
 from controller.artifacts.durable import as_failed
@@ -249,10 +249,12 @@ async def _quarantine(revision: Revision) -> AsyncIterator[Path]:
 def _accepted(resource: Resource, provider: Provider) -> Accepted:
     """What a new revision must follow."""
     same = resource.status.get("observedLineage") == provider.lineage
+    before = _promised(resource) if same else {}
     named = resource.annotations.get(ACCEPT_REVISION, "")
     return Accepted(
-        str(_promised(resource).get("revision", "")) if same else "",
+        str(before.get("revision", "")),
         "" if named == resource.status.get(_HANDLED) else named,
+        str((before.get("metadata") or {}).get(SIGNED_AT, "")),
     )
 
 
