@@ -134,6 +134,7 @@ class FlagSourceSpec(Model):
     oci: OciSpec | None = None
     bucket: BucketSpec | None = None
     verify: VerifySpec | None = None
+    export: bool = False
 
     @model_validator(mode="after")
     def _has_one_provider(self) -> Self:
