@@ -134,13 +134,14 @@ class FlagSourceSpec(Model):
     oci: OciSpec | None = None
     bucket: BucketSpec | None = None
     verify: VerifySpec | None = None
+    export: bool = False
 
     @model_validator(mode="after")
     def _has_one_provider(self) -> Self:
         if len([name for name in PROVIDERS if getattr(self, name) is not None]) != 1:
             raise ValueError(f"set exactly one of {', '.join(PROVIDERS)}")
-        if self.verify is not None and self.bucket is not None:
-            raise ValueError("verify is there for git and oci only")
+        if self.verify is not None and self.bucket is not None and not f"/{self.bucket.prefix}".endswith("/"):
+            raise ValueError("verify needs a bucket.prefix that ends in /: a folder is signed")
         if self.verify is not None and self.verify.mode is not None and self.git is None:
             raise ValueError("verify.mode is there for git only")
         return self

@@ -22,6 +22,7 @@ VERBS: Final = {
     "eval": "evaluate one flag of a folder or repository, and say why",
     "push": "push a folder of definitions to a container registry",
     "pull": "write the files of an artifact in a container registry",
+    "sign": "sign a folder of definitions that is put into a bucket",
     "evaluator": "serve flags from files, HTTP, gRPC or object stores; takes flagd's options",
     "controller": "run the Kubernetes controller",
     "proxy": "serve a cluster's flag sets to evaluators; takes the place of flagd-proxy",

@@ -45,6 +45,8 @@ class Accepted:
     """The last one that was stored of the same lineage; empty: there is none."""
     let_through: str = ""
     """The revision, or the commit in it, that a person lets through though it is no descendant."""
+    signed_at: str = ""
+    """When `revision` was signed, as its metadata tells it; empty: they do not."""
 
 
 NOTHING_ACCEPTED: Final = Accepted()

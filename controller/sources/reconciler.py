@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -14,7 +14,7 @@ from controller.api.conditions import FALSE, TRUE, Condition
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.meta import ACCEPT_REVISION
-from controller.api.provenance import VERIFIED_BY
+from controller.api.provenance import SIGNED_AT, VERIFIED_BY
 from controller.api.receipt import OBSERVED_AT
 from controller.artifacts.archive import pack
 from controller.artifacts.durable import as_failed
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from controller.api.meta import ObjectKey, Resource
     from controller.artifacts.artifact import Artifact
     from controller.artifacts.storage import Storage
+    from controller.sources.export import Exporter
     from controller.sources.pending import PendingPushes
     from controller.sources.provider import Fetched, Provider, ProviderFactory, Revision
 
@@ -82,11 +83,32 @@ class SourceReconciler:
     """Of FlagSources."""
     stored: Quota = UNLIMITED
     """Of bytes of artifacts."""
+    exporter: Exporter | None = None
+    """None: nobody else is there to read artifacts."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Resolve, fetch what is new, verify and store it. After a setback the result tells what is in
-        storage.
+        """Resolve, fetch what is new, verify, store and export it. After a setback the result tells what is
+        in storage.
         """
+        result = await self._look(resource, now)
+        try:
+            await self._export(resource, result, now)
+        except Setback as setback:
+            if isinstance(result.outcome, Done):
+                return replace(result, outcome=setback)
+        return result
+
+    async def _export(self, resource: Resource, result: Result, now: datetime) -> None:
+        if self.exporter is None:
+            return
+        spec = _read(resource)
+        if not spec.export:
+            await self.exporter.remove(resource, spec.service_account_name)
+        elif isinstance(result.outcome, Done):
+            artifact = result.status["artifact"]
+            await self.exporter.publish(resource, artifact, spec.service_account_name, now)
+
+    async def _look(self, resource: Resource, now: datetime) -> Result:
         kept: Artifact | None = None
         again: float | None = None
         try:
@@ -249,10 +271,12 @@ async def _quarantine(revision: Revision) -> AsyncIterator[Path]:
 def _accepted(resource: Resource, provider: Provider) -> Accepted:
     """What a new revision must follow."""
     same = resource.status.get("observedLineage") == provider.lineage
+    before = _promised(resource) if same else {}
     named = resource.annotations.get(ACCEPT_REVISION, "")
     return Accepted(
-        str(_promised(resource).get("revision", "")) if same else "",
+        str(before.get("revision", "")),
         "" if named == resource.status.get(_HANDLED) else named,
+        str((before.get("metadata") or {}).get(SIGNED_AT, "")),
     )
 
 

@@ -52,6 +52,7 @@ from controller.runtime.metrics import Metrics
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.watch_health import WatchHealth
 from controller.runtime.watches import indexes_of
+from controller.sources.export import Exporter
 from controller.sources.freshness import LookSchedule
 from controller.sources.leftovers import Leftovers
 from controller.sources.pending import PendingPushes
@@ -127,6 +128,7 @@ async def open_controller(
                 random.random,
                 LookSchedule(),
                 *source_quotas(settings, objects),
+                Exporter(objects, accounts.client),
             ),
             flagset.KIND: FlagSetReconciler(
                 objects,

@@ -32,4 +32,4 @@ def providers_of(settings: ControllerSettings, secret: ReadSecret) -> dict[str, 
         hosts=hosts,
     )
     oci = OciFactory(secret, authors=authors, hosts=hosts)
-    return {"git": git, "oci": oci, "bucket": BucketFactory(secret, hosts)}
+    return {"git": git, "oci": oci, "bucket": BucketFactory(secret, hosts, authors=authors)}

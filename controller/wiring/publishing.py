@@ -17,14 +17,15 @@ from controller.sources.oci.address import DEFAULT_TAG, parse_target
 from controller.sources.oci.manifest import AUTHORS, CREATED, REVISION, SOURCE
 from controller.sources.oci.package import package
 from controller.sources.oci.provider import OciProvider
-from controller.sources.oci.signing import read_private_key, sign
+from controller.sources.oci.signing import sign
+from controller.sources.verification.private_key import read_private_key
 from controller.wiring.registries import TIMEOUT, registry_of
 
 if TYPE_CHECKING:
     from controller.sources.oci.credentials import Login
     from controller.sources.oci.package import Package
-    from controller.sources.oci.signing import PrivateKey
     from controller.sources.provider import Fetched
+    from controller.sources.verification.private_key import PrivateKey
 
 PUSH_TIMEOUT: Final = 600.0
 """Seconds for an upload."""
@@ -59,7 +60,7 @@ class Pushed:
 
 
 class FolderRefusedError(ValueError):
-    """The folder cannot be pushed, or pulled into, as it is."""
+    """The folder, or the key, cannot be used as it is."""
 
 
 async def push(options: PushOptions) -> Pushed:
@@ -70,7 +71,7 @@ async def push(options: PushOptions) -> Pushed:
             "InvalidReference", "an artifact is pushed to a tag; its digest follows from its content"
         )
     tag = target.tag or DEFAULT_TAG
-    key = None if options.key is None else await asyncio.to_thread(_key, options.key)
+    key = None if options.key is None else await asyncio.to_thread(key_at, options.key)
     made, changed = await asyncio.to_thread(_packaged, options)
     async with (
         registry_of(address, actions="pull,push", login=options.login) as registry,
@@ -85,7 +86,8 @@ async def push(options: PushOptions) -> Pushed:
     return Pushed(f"{address}:{tag}@{made.digest}", changed)
 
 
-def _key(path: Path) -> PrivateKey:
+def key_at(path: Path) -> PrivateKey:
+    """The private key in a file. Raises FolderRefusedError."""
     try:
         return read_private_key(path.read_bytes())
     except OSError as error:

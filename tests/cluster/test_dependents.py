@@ -15,7 +15,8 @@ import pytest
 
 from controller.artifacts.archive import pack
 from tests.cluster.api import MERGE, path_of
-from tests.cluster.objects import condition, configuration, current, flag_set, flags
+from tests.cluster.flux import FLUX, install
+from tests.cluster.objects import condition, configuration, current, flag_set, flag_source, flags
 from tests.cluster.patience import within
 
 if TYPE_CHECKING:
@@ -24,42 +25,6 @@ if TYPE_CHECKING:
 
     from tests.cluster.objects import Namespace
     from tests.cluster.spines import Spine
-
-FLUX = {
-    "GitRepository": "gitrepositories",
-    "OCIRepository": "ocirepositories",
-    "Bucket": "buckets",
-    "ExternalArtifact": "externalartifacts",
-}
-
-
-def definition(kind: str) -> dict[str, Any]:
-    """As much of Flux's definition as `status.artifact` needs."""
-    names = {
-        "kind": kind,
-        "listKind": f"{kind}List",
-        "plural": FLUX[kind],
-        "singular": kind.lower(),
-    }
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}},
-        "schema": {"openAPIV3Schema": schema},
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{FLUX[kind]}.source.toolkit.fluxcd.io"},
-        "spec": {
-            "group": "source.toolkit.fluxcd.io",
-            "scope": "Namespaced",
-            "names": names,
-            "versions": [version],
-        },
-    }
 
 
 @pytest.fixture
@@ -94,9 +59,7 @@ def test_a_source_of_flux_whose_kind_comes_later_is_read(
     space.apply(flag_set() | {"spec": reference})
     waiting = space.wait_reason("flagset", "ArtifactFailed")
     assert condition(waiting, "Reconciling")["status"] == "True"
-    installed = definition(kind)
-    space.kubectl("apply", "--server-side", "-f", "-", given=json.dumps(installed))
-    space.kubectl("wait", "--for=condition=Established", f"crd/{installed['metadata']['name']}")
+    install(space, kind)
     made = {"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": kind}
     space.apply({**made, "metadata": {"name": "flags"}, "spec": {}})
     artifact = {"path": "a", "url": url, "revision": "main@sha1:" + "a" * 40, "digest": digest}
@@ -106,6 +69,25 @@ def test_a_source_of_flux_whose_kind_comes_later_is_read(
     found = space.wait_ready("flagset")
     assert found["status"]["lastAppliedRevision"] == artifact["revision"]
     assert space.served() == {"banner": "on"}
+
+
+def test_an_exported_source_is_read_as_one_of_flux_until_it_is_exported_no_more(spine: Spine) -> None:
+    install(spine, "ExternalArtifact")
+    source = flag_source(spine.url, export=True)
+    spine.apply(source, flag_set(sourceRef={"kind": "ExternalArtifact", "name": "flags"}))
+    exported = spine.wait("externalartifact", lambda it: condition(it, "Ready").get("status") == "True")
+    found = spine.wait_ready("flagsource")
+    assert exported["status"]["artifact"] == found["status"]["artifact"]
+    assert exported["spec"]["sourceRef"]["name"] == "flags"
+    assert exported["metadata"]["ownerReferences"][0]["uid"] == found["metadata"]["uid"]
+    spine.wait("flagset", lambda each: each["status"].get("lastAppliedRevision"))
+    commit = spine.push(flags__json=flags(banner="off"))
+    spine.wait_applied(commit)
+    told = spine.get("externalartifact")["status"]["artifact"]
+    assert told == spine.get("flagsource")["status"]["artifact"]
+    spine.apply(source | {"spec": {**source["spec"], "export": False}})
+    spine.wait_gone("externalartifact")
+    spine.wait_ready("flagsource")
 
 
 def test_what_depends_on_another_set_waits_for_it(spine: Spine) -> None:

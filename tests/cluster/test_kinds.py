@@ -91,7 +91,7 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
     "hours to wait": ("FlagSource", {**SOURCE, "timeout": "1h"}, r"spec\.timeout.*should match"),
     "no provider": ("FlagSource", {"interval": "1m"}, r"spec: .*set exactly one of"),
     "two providers": ("FlagSource", {**SOURCE, "bucket": BUCKET}, r"spec: .*set exactly one of"),
-    "signatures of a bucket": ("FlagSource", {"interval": "1m", "bucket": BUCKET, "verify": SIGNED}, r"verify is there for git and oci only"),
+    "signatures of no folder": ("FlagSource", {"interval": "1m", "bucket": {**BUCKET, "prefix": "x"}, "verify": SIGNED}, r"verify needs a bucket\.prefix that ends in /"),
     "a mode for an image": ("FlagSource", {"interval": "1m", "oci": {"url": "oci://h/x"}, "verify": {**SIGNED, "mode": "Tag"}}, r"verify\.mode is there for git only"),
     "rules for the newest": ("FlagSource", {**SOURCE, "verify": {**SIGNED, "rules": [{"paths": ["x"], "anyOf": [{"signers": ["a"]}]}]}}, r"rules need mode EveryCommit"),
     "no store": ("FlagSource", {"interval": "1m", "bucket": {"bucketName": "x"}}, r"endpoint is required"),

@@ -9,8 +9,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from controller.runtime.setbacks import Stalled
+from controller.sources.bucket.manifest import read_manifest
 from controller.sources.git.signed_objects import UnreadableObjectError, read_commit, read_tag
-from controller.sources.verification.cosign import read_cosign_keys, verify_bundle, verify_payload
+from controller.sources.verification.cosign import (
+    read_cosign_keys,
+    verify_bundle,
+    verify_content,
+    verify_payload,
+)
 from controller.sources.verification.keys import Keys, read_keys
 from controller.sources.verification.signed import verify
 from controller.sources.verification.signer import NotBelievedError
@@ -38,6 +44,9 @@ KEY_WORDS: Final = (
 BUNDLE_WORDS: Final = (
     '{"dsseEnvelope":{"payload":"', '","payloadType":"application/vnd.in-toto+json","signatures":[{"sig":"', '"}]}}', '{"critical":{"image":',
     '"docker-manifest-digest"', "[[[[",
+)  # fmt: skip
+MANIFEST_WORDS: Final = (
+    '{"type":"flagstaff.dev/manifest/v1","signedAt":"2026-01-02T03:04:05.678Z","files":{"', '":"sha256:', "0" * 64, '"}}', "[[[[", "\\ud800",
 )  # fmt: skip
 
 
@@ -80,6 +89,16 @@ def attachment(content: bytes) -> None:
     _refused(lambda: verify_bundle(content, digest, COSIGN))
 
 
+def manifest(content: bytes) -> None:
+    """A bucket's manifest: nobody's signature is of it, and whoever signed it, it reads as it would be written."""
+    _refused(lambda: verify_content(content, content.decode("latin-1"), COSIGN))
+    try:
+        found = read_manifest(content)
+    except NotBelievedError:
+        return
+    same(read_manifest(found.content()), found, "written and read")
+
+
 def _refused(judged: Callable[[], object]) -> None:
     try:
         found = judged()
@@ -95,4 +114,5 @@ TARGETS = {
     "signature": Target(signature, WORDS),
     "trusted_keys": Target(trusted_keys, KEY_WORDS),
     "attachment": Target(attachment, BUNDLE_WORDS),
+    "manifest": Target(manifest, MANIFEST_WORDS),
 }

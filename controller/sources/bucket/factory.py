@@ -12,10 +12,13 @@ from controller.runtime.setbacks import Stalled
 from controller.sources.bucket.place import Bucket, Store, is_endpoint
 from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.reading import CLIENT, LimitedReader
+from controller.sources.bucket.trust import ManifestTrust
 from controller.sources.deadline import Deadline
 from controller.sources.places import Places
 from controller.sources.secret_texts import SecretTexts, proxy_url
 from controller.sources.secrets import Secrets
+from controller.sources.verification.cosign import read_cosign_keys
+from controller.sources.verification.keys import epoch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,9 +66,12 @@ class BucketFactory:
         self,
         secret: ReadSecret,
         hosts: Hosts | None = None,
+        *,
+        authors: bool = True,
     ) -> None:
-        """`hosts`: where stores may be; None: anywhere."""
+        """`hosts`: where stores may be; None: anywhere. `authors`: whether status and Events name signers."""
         self._hosts = hosts
+        self._authors = authors
         self._secrets = Secrets(secret)
         self._helpers = Helpers(2 * HELPERS, (CLIENT,))
         self._places = Places(HELPERS, HELPERS)
@@ -90,7 +96,8 @@ class BucketFactory:
         async with deadline.running():
             await self._judge(bucket.endpoint or _own_host(bucket), client.get("proxy_url"))
         limited = LimitedReader(self._helpers, self._places, namespace, deadline)
-        return BucketProvider(bucket, limited, advice=ADVICE)
+        trust = await self._trust(look)
+        return BucketProvider(bucket, limited, advice=ADVICE, authors=self._authors, trust=trust)
 
     def forget(self, key: ObjectKey) -> None:
         """Nothing is kept of a source."""
@@ -112,6 +119,13 @@ class BucketFactory:
             asked = urlsplit(proxy)
         if asked.hostname:
             await self._hosts.addresses(asked.hostname, asked.port or 443)
+
+    async def _trust(self, look: Look) -> ManifestTrust | None:
+        if look.verify is None:
+            return None
+        name, content = await self._secrets.content(look.verify.secret_ref, look, "spec.verify.secretRef")
+        keys = read_cosign_keys(name, content)
+        return ManifestTrust(look.key, keys, name, epoch({"provider": "bucket"}, content))
 
     async def _texts(self, look: Look, reference: LocalReference | None, field: str) -> SecretTexts | None:
         if reference is None:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import asyncio
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from controller.api.provenance import SIGNED_AT
 from controller.artifacts.durable import as_failed
 from controller.runtime.setbacks import Failed, Waiting, advised
 from controller.sources.bucket.listing import index_of, revision_of, wanted
+from controller.sources.bucket.manifest import PROOF
 from controller.sources.bucket.reading import OwnReader, Reader
+from controller.sources.bucket.trust import Question
 from controller.sources.limits import TreeLimits
 from controller.sources.polled import polled
 from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched
+from controller.sources.signer import with_signer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from pathlib import Path
 
     from controller.sources.bucket.listing import Listed
     from controller.sources.bucket.place import Bucket
+    from controller.sources.bucket.trust import ManifestTrust
     from controller.sources.provider import LineAuthor, Revision
 
 
@@ -36,6 +42,10 @@ class BucketProvider:
     """What to do, by the reason of a failure."""
     spec: Mapping[str, Any] = field(default_factory=dict)
     """The part of a FlagSource that stands for it, in local mode."""
+    authors: bool = True
+    """Whether what is fetched names its signer."""
+    trust: ManifestTrust | None = None
+    """Who must have signed what is fetched; None: nobody."""
     _last: list[list[Listed]] = field(default_factory=list, init=False, compare=False)
     """The newest listing, if there was one."""
 
@@ -46,13 +56,13 @@ class BucketProvider:
 
     @property
     def epoch(self) -> str:
-        """Nothing is verified."""
-        return ""
+        """Of the keys; empty: nothing need be signed."""
+        return "" if self.trust is None else self.trust.epoch
 
     @property
     def lineage(self) -> str:
-        """A revision need not follow from the one before."""
-        return ""
+        """The bucket, of which an older signature is refused; empty: nothing need be signed."""
+        return "" if self.trust is None else self.address
 
     async def resolve(self) -> Revision:
         """List the bucket: one request for each thousand objects. Raises Setback."""
@@ -63,18 +73,20 @@ class BucketProvider:
 
     async def fetch(self, revision: Revision, into: Path, accepted: Accepted = NOTHING_ACCEPTED) -> Fetched:
         """Write the objects below the empty folder `into`, each under its whole key. Raises Setback."""
-        del accepted
         listing = self._last[0] if self._last else await self._listing()
         index = index_of(listing)
         if revision_of(index) != revision:
             raise Failed("RevisionGone", f"{self.bucket.shown}: {revision} is not what it holds any more")
         chosen, skipped = wanted(listing, self.limits)
+        fetched = Fetched(revision, skipped=tuple(skipped))
         with advised(self.advice):
             try:
+                if self.trust is not None:
+                    return await self._signed(self.trust, chosen, into, fetched, accepted)
                 await self.reader.fetch(self.bucket, chosen, into)
             except OSError as error:
                 raise as_failed(error, f"the objects of {self.bucket.shown}") from error
-        return Fetched(revision, skipped=tuple(skipped))
+        return fetched
 
     @property
     def address(self) -> str:
@@ -103,6 +115,21 @@ class BucketProvider:
         """Nobody: a bucket has no authors."""
         del revision, file, line
         return None
+
+    async def _signed(
+        self, trust: ManifestTrust, chosen: Sequence[Listed], into: Path, fetched: Fetched, accepted: Accepted
+    ) -> Fetched:
+        """The manifest first: of a bucket that is not signed nothing else is fetched."""
+        prefix = self.bucket.prefix
+        folder = into.joinpath(*prefix.split("/"))
+        names = {each.key.removeprefix(prefix): each for each in chosen}
+        await self.reader.fetch(self.bucket, [names[name] for name in PROOF if name in names], into)
+        question = Question(self.bucket.shown, folder, names.keys() - PROOF, fetched, accepted)
+        manifest, signer = await asyncio.to_thread(trust.judge, question)
+        await self.reader.fetch(self.bucket, [names[name] for name in names if name not in PROOF], into)
+        await asyncio.to_thread(trust.compare, question, manifest)
+        told = replace(fetched, metadata={SIGNED_AT: manifest.signed_at})
+        return with_signer(told, signer, named=self.authors)
 
     async def _listing(self) -> list[Listed]:
         with advised(self.advice):

@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import TYPE_CHECKING, Any, Final
-
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from controller.sources.oci.package import Package, configuration, described
 from controller.sources.oci.registry import MANIFEST, Gone, sha256
 from controller.sources.verification.cosign import PAYLOAD, SIGNATURE, CosignKey, payload_of, verify_payload
+from controller.sources.verification.private_key import signature_of
 from controller.sources.verification.signer import NotBelievedError
 
 if TYPE_CHECKING:
     from controller.sources.oci.registry import Registry
+    from controller.sources.verification.private_key import PrivateKey
 
 _CONFIG: Final = "application/vnd.oci.image.config.v1+json"
-
-PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
-
-
-def read_private_key(pem: bytes) -> PrivateKey:
-    """Raises ValueError, whose text says what is wrong and holds nothing of the key."""
-    try:
-        key = load_pem_private_key(pem, None)
-    except TypeError:
-        raise ValueError(
-            "the key is encrypted; give one that is not, by a file that nobody else can read"
-        ) from None
-    except (ValueError, UnsupportedAlgorithm):
-        message = "no private key in PEM (cosign's own are encrypted: make one with openssl genpkey)"
-        raise ValueError(message) from None
-    if not isinstance(key, (ec.EllipticCurvePrivateKey, rsa.RSAPrivateKey, ed25519.Ed25519PrivateKey)):
-        raise ValueError("the key is neither an ECDSA, an RSA nor an Ed25519 key")  # noqa: TRY004 - of its content
-    return key
 
 
 async def sign(registry: Registry, digest: str, key: PrivateKey) -> None:
@@ -49,7 +27,7 @@ async def sign(registry: Registry, digest: str, key: PrivateKey) -> None:
     layers = await _layers(registry, tag)
     if any(_is_ours(layer, payload, digest, key) for layer in layers):
         return
-    made = _package(payload, _signature(payload, key), layers)
+    made = _package(payload, signature_of(payload, key), layers)
     for blob in (made.config, made.layer):
         await registry.push_blob(blob)
     await registry.push_manifest(tag, made.manifest)
@@ -73,16 +51,6 @@ def _is_ours(layer: dict[str, Any], payload: bytes, digest: str, key: PrivateKey
     except NotBelievedError:
         return False
     return layer.get("digest") == sha256(payload)
-
-
-def _signature(payload: bytes, key: PrivateKey) -> str:
-    if isinstance(key, ec.EllipticCurvePrivateKey):
-        made = key.sign(payload, ec.ECDSA(hashes.SHA256()))
-    elif isinstance(key, rsa.RSAPrivateKey):
-        made = key.sign(payload, padding.PKCS1v15(), hashes.SHA256())
-    else:
-        made = key.sign(payload)
-    return base64.b64encode(made).decode()
 
 
 def _package(payload: bytes, signature: str, others: list[dict[str, Any]]) -> Package:

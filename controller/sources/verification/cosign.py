@@ -1,5 +1,5 @@
-"""Signatures that cosign makes with a key, of a manifest's digest: cosign 2's payloads (simple signing) and
-cosign 3's bundles (an in-toto statement in a DSSE envelope). Pure.
+"""Signatures with keys such as cosign's, of any content, or of a manifest's digest: cosign 2's payloads
+(simple signing) and cosign 3's bundles (an in-toto statement in a DSSE envelope). Pure.
 """
 
 from __future__ import annotations
@@ -92,6 +92,11 @@ def payload_of(digest: str, reference: str) -> bytes:
         "type": _TYPE,
     }
     return json.dumps({"critical": critical, "optional": None}, separators=(",", ":")).encode()
+
+
+def verify_content(content: bytes, signature: str, keys: Sequence[CosignKey]) -> Signer:
+    """Who signed `content`, by a signature in Base64. Raises NotBelievedError."""
+    return _signer(content, _decoded(signature.strip()), keys)
 
 
 def verify_payload(payload: bytes, signature: str, digest: str, keys: Sequence[CosignKey]) -> Signer:

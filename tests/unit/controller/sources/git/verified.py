@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from controller.sources.provider import ProviderFactory
+
 KEY = ObjectKey("FlagSource", "apps", "flags")
 
 
@@ -32,15 +34,19 @@ class Verified:
         self.status: dict[str, Any] = {"observedGeneration": -1}
         self.events: list[tuple[str, str]] = []
         self.now = datetime(2026, 1, 2, tzinfo=UTC)
-        self.opened: list[GitFactory] = []
+        self.opened: list[ProviderFactory[Any]] = []
         self.restart()
 
     def restart(self) -> None:
         """Another process over the same disk and object."""
         self.storages = Storages(self.root / "artifacts", "http://artifacts")
-        self.factory = GitFactory(self.secret, self.root / "mirrors", allow_local=True)
-        self.opened.append(self.factory)
-        self.reconciler = SourceReconciler({"git": self.factory}, self.storages, PendingPushes(), lambda: 0.5)
+        name, factory = self.provider()
+        self.opened.append(factory)
+        self.reconciler = SourceReconciler({name: factory}, self.storages, PendingPushes(), lambda: 0.5)
+
+    def provider(self) -> tuple[str, ProviderFactory[Any]]:
+        """Its field of the spec, and what opens it."""
+        return "git", GitFactory(self.secret, self.root / "mirrors", allow_local=True)
 
     async def close(self) -> None:
         for each in self.opened:

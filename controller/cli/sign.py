@@ -1,0 +1,36 @@
+"""`flagstaff sign`: a manifest of a folder's files and a signature of it, for a bucket."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controller.runtime.clock import now
+from controller.sources.bucket.manifest import MANIFEST, SIGNATURE
+from controller.wiring.publishing import FolderRefusedError
+from controller.wiring.signing import sign_folder
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder that is put into the bucket")
+    parser.add_argument(
+        "--key", type=Path, required=True, metavar="KEY", help="a private key in PEM that is not encrypted"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the two files and name them; exit 0, 2 for a folder or a key that cannot be used."""
+    folder = arguments.folder
+    try:
+        signed = sign_folder(folder, arguments.key, now())
+    except FolderRefusedError as error:
+        print(f"flagstaff sign: {error}", file=sys.stderr)
+        return 2
+    print(f"{folder / MANIFEST} and {folder / SIGNATURE} sign {signed} file{'' if signed == 1 else 's'}")
+    return 0

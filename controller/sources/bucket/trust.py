@@ -1,0 +1,117 @@
+"""What a FlagSource asks of a bucket before its objects are believed: a signed manifest, no older than the
+accepted one, of just the objects that are there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from controller.api.meta import ACCEPT_REVISION
+from controller.runtime.setbacks import Stalled
+from controller.sources.bucket.manifest import MANIFEST, PROOF, SIGNATURE, SIGNATURE_BYTES, read_manifest
+from controller.sources.provider import Unverified, lets_through
+from controller.sources.verification.cosign import verify_content
+from controller.sources.verification.signer import NotBelievedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Set
+    from pathlib import Path
+
+    from controller.api.meta import ObjectKey
+    from controller.sources.bucket.manifest import Manifest
+    from controller.sources.provider import Accepted, Fetched
+    from controller.sources.verification.cosign import CosignKey
+    from controller.sources.verification.signer import Signer
+
+REFUSED: Final = "InvalidBucketSignature"
+REWRITTEN: Final = "HistoryRewritten"
+_TOLD: Final = 3
+"""Names in one message."""
+_AGAIN: Final = "sign the folder (flagstaff sign DIR --key KEY) and put all of it there, the manifest last"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Whether a bucket is to be believed."""
+
+    shown: str
+    """The bucket."""
+    folder: Path
+    """Where its objects are written."""
+    names: Set[str]
+    """Of the objects below it, but manifest and signature."""
+    fetched: Fetched
+    """As far as it is known: its revision, and what is not fetched."""
+    accepted: Accepted
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestTrust:
+    """Of one look at one source."""
+
+    key: ObjectKey
+    """The FlagSource."""
+    keys: tuple[CosignKey, ...]
+    secret: str
+    """`namespace/name` of the Secret with the keys."""
+    epoch: str
+
+    def judge(self, question: Question) -> tuple[Manifest, Signer]:
+        """The manifest in the folder, which names what is there, and who signed it. Blocks.
+
+        Raises Unverified, Stalled (HistoryRewritten), OSError.
+        """
+        try:
+            manifest, signer = self._read(question.folder)
+        except NotBelievedError as error:
+            keys = ", ".join(each.name for each in self.keys)
+            known = f"or add the key to Secret {self.secret} (it has {keys})"
+            raise Unverified(REFUSED, f"{question.shown}: {error}; {_AGAIN}, {known}") from None
+        self._require_newer(question, manifest)
+        if missing := manifest.files.keys() - question.names:
+            raise _different(question, missing, "in its manifest, and not there")
+        if extra := (question.names - manifest.files.keys()) | set(question.fetched.skipped):
+            raise _different(question, extra, "there, and not in its manifest")
+        return manifest, signer
+
+    def compare(self, question: Question, manifest: Manifest) -> None:
+        """Raises Unverified where a file of the folder is not what the manifest has, and OSError. Blocks."""
+        changed = []
+        for name, digest in manifest.files.items():
+            with question.folder.joinpath(*name.split("/")).open("rb") as file:
+                if f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}" != digest:
+                    changed.append(name)
+        if changed:
+            raise _different(question, changed, "other than what was signed")
+
+    def _read(self, folder: Path) -> tuple[Manifest, Signer]:
+        for name in sorted(PROOF):
+            if not (folder / name).is_file():
+                raise NotBelievedError(f"it is not signed: it has no {name}")
+        with (folder / SIGNATURE).open("rb") as file:
+            signature = file.read(SIGNATURE_BYTES).decode("latin-1")
+        content = (folder / MANIFEST).read_bytes()
+        signer = verify_content(content, signature, self.keys)
+        return read_manifest(content), signer
+
+    def _require_newer(self, question: Question, manifest: Manifest) -> None:
+        before, revision = question.accepted, question.fetched.revision
+        if manifest.signed_at >= before.signed_at or lets_through(before.let_through, str(revision)):
+            return
+        annotate = f"kubectl -n {self.key.namespace} annotate --overwrite flagsource/{self.key.name}"
+        raise Stalled(
+            REWRITTEN,
+            f"{question.shown}: {revision} was signed at {manifest.signed_at}, and {before.revision}, which "
+            f"was accepted last, at {before.signed_at}; sign it anew, or accept it: "
+            f"{annotate} {ACCEPT_REVISION}={revision.digest}",
+        )
+
+
+def _different(question: Question, names: Iterable[str], what: str) -> Unverified:
+    found = sorted(names)
+    told = ", ".join(found[:_TOLD]) + (f" and {len(found) - _TOLD} more" if len(found) > _TOLD else "")
+    return Unverified(
+        REFUSED, f"{question.shown}: {what}: {told}; unless files are still being put there, {_AGAIN}"
+    )

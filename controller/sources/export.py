@@ -1,0 +1,117 @@
+"""A FlagSource's artifact as Flux's ExternalArtifact, for Flux's own tools to read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from controller.api.flagsource import KIND
+from controller.api.kinds import FLUX
+from controller.api.meta import API_VERSION, ObjectKey, Resource
+from controller.runtime.applier import Applier
+from controller.runtime.setbacks import Failed, Stalled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from controller.runtime.cache import Cache
+
+EXPORTED: Final = "ExternalArtifact"
+LABEL: Final = "flagstaff.dev/flagsource"
+_MANAGER: Final = "flagstaff-export"
+
+
+class Writer(Applier, Protocol):
+    """Who writes objects, and the status of one."""
+
+    async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
+        """Make `status` the object's, and return it as it is now; None if it is gone. Raises Setback."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exporter:
+    """Keeps an ExternalArtifact of the FlagSource's name beside it, written only where it differs."""
+
+    objects: Cache
+    writer: Callable[[str, str | None], Writer]
+    """By namespace and service account: with whose rights it is written."""
+
+    async def publish(
+        self, source: Resource, artifact: Mapping[str, Any], account: str | None, now: datetime
+    ) -> None:
+        """Have it tell `artifact`, in the shape of `status.artifact`. Raises Setback."""
+        if source.deleting:
+            return
+        there = self._there(source)
+        if there is not None and not _is_of(there, source):
+            raise Stalled(
+                "OwnershipConflict",
+                f"{EXPORTED} {source.name} belongs to another; remove it, or rename the FlagSource",
+            )
+        manifest = _manifest(source)
+        writer = self.writer(source.namespace, account)
+        if there is None or there.spec != manifest["spec"]:
+            try:
+                body, _ = await writer.apply(manifest, manager=_MANAGER)
+            except Failed as failed:
+                if failed.reason != "ApiServerFailed" or there is not None:
+                    raise
+                message = f"{failed.message} (spec.export needs the kind {EXPORTED}, of Flux 2.7 or later)"
+                raise Failed(failed.reason, message) from failed
+            there = Resource.of(body)
+            self.objects.learn(there)
+        if there.status.get("artifact") == artifact and there.status.get("conditions"):
+            return
+        written = await writer.write_status(there, _status(there, artifact, now))
+        if written is None:
+            raise Failed("ApiServerFailed", f"{EXPORTED} {source.name} was removed meanwhile")
+        self.objects.learn(written)
+
+    async def remove(self, source: Resource, account: str | None) -> None:
+        """Remove it where it is this source's. Raises Setback."""
+        there = self._there(source)
+        if there is None or there.deleting or not _is_of(there, source):
+            return
+        writer = self.writer(source.namespace, account)
+        await writer.delete(FLUX, EXPORTED, source.namespace, source.name, uid=there.uid)
+
+    def _there(self, source: Resource) -> Resource | None:
+        return self.objects.get(ObjectKey(EXPORTED, source.namespace, source.name))
+
+
+def _is_of(there: Resource, source: Resource) -> bool:
+    return any(each.get("uid") == source.uid for each in there.owners)
+
+
+def _manifest(source: Resource) -> dict[str, Any]:
+    named = {"apiVersion": API_VERSION, "kind": KIND, "name": source.name}
+    # As with what a FlagSet makes: whoever writes the FlagSource needs no right to finalizers.
+    owner = {**named, "uid": source.uid, "controller": True, "blockOwnerDeletion": False}
+    return {
+        "apiVersion": FLUX,
+        "kind": EXPORTED,
+        "metadata": {
+            "name": source.name,
+            "namespace": source.namespace,
+            "labels": {LABEL: source.name},
+            "ownerReferences": [owner],
+        },
+        "spec": {"sourceRef": {**named, "namespace": source.namespace}},
+    }
+
+
+def _status(there: Resource, artifact: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """It is ready from its first artifact on: a later one that cannot be had is told of the FlagSource."""
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Succeeded",
+        "message": f"stored artifact for revision {artifact['revision']}",
+        "observedGeneration": there.generation,
+        "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    for each in there.status.get("conditions") or ():
+        if each.get("type") == "Ready" and each.get("status") == "True":
+            ready["lastTransitionTime"] = each.get("lastTransitionTime", ready["lastTransitionTime"])
+    return {**there.status, "artifact": dict(artifact), "conditions": [ready]}

@@ -1,0 +1,155 @@
+"""`spec.export`: an ExternalArtifact beside the FlagSource, as long as it is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.api.meta import ObjectKey, Resource
+from controller.runtime.cache import Cache
+from controller.runtime.memory import MemoryCluster
+from controller.runtime.setbacks import Failed
+from controller.sources.export import Exporter
+from tests.unit.controller.sources.test_reconciler import KEY, Life
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+EXPORTED = ObjectKey("ExternalArtifact", "apps", "flags")
+SECOND = "b" * 40
+
+
+class Writer(MemoryCluster):
+    """Counts what it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(Cache())
+        self.asked: list[str] = []
+        self.account: str | None = None
+        self.refusal: Failed | None = None
+
+    def of(self, namespace: str, account: str | None) -> Writer:
+        assert namespace == "apps"
+        self.account = account
+        return self
+
+    async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
+        self.asked.append("apply")
+        if self.refusal is not None:
+            raise self.refusal
+        return await super().apply(manifest, manager=manager)
+
+    async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
+        self.asked.append("status")
+        return await super().write_status(resource, status)
+
+    async def delete(self, api_version: str, kind: str, namespace: str, name: str, *, uid: str = "") -> None:
+        self.asked.append("delete")
+        await super().delete(api_version, kind, namespace, name, uid=uid)
+
+    @property
+    def exported(self) -> Resource | None:
+        return self.objects.get(EXPORTED)
+
+    @property
+    def artifact(self) -> dict[str, Any]:
+        assert self.exported is not None
+        return dict(self.exported.status["artifact"])
+
+
+@pytest.fixture
+def writer() -> Writer:
+    return Writer()
+
+
+@pytest.fixture
+def life(tmp_path: Path, writer: Writer) -> Life:
+    made = Life(tmp_path)
+    made.spec = {**made.spec, "export": True, "serviceAccountName": "publisher"}
+    made.reconciler = replace(made.reconciler, exporter=Exporter(writer.objects, writer.of))
+    return made
+
+
+async def test_the_artifact_is_told_and_told_again_only_when_it_is_another(
+    life: Life, writer: Writer
+) -> None:
+    await life.look()
+    assert writer.exported is not None
+    assert writer.artifact == life.status["artifact"]
+    (owner,) = writer.exported.owners
+    assert (owner["kind"], owner["uid"], owner["controller"]) == ("FlagSource", "uid", True)
+    (ready,) = writer.exported.status["conditions"]
+    assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "True", "Succeeded")
+    assert writer.account == "publisher"
+    await life.look()
+    assert writer.asked == ["apply", "status"]
+    life.source.commit, life.source.files = SECOND, {"flags.json": "[]"}
+    await life.look()
+    assert writer.artifact == life.status["artifact"]
+    assert writer.artifact["revision"] == f"main@sha1:{SECOND}"
+    assert writer.exported.status["conditions"][0]["lastTransitionTime"] == ready["lastTransitionTime"]
+    assert writer.asked == ["apply", "status", "status"]
+
+
+async def test_a_source_that_fails_leaves_what_was_told(life: Life, writer: Writer) -> None:
+    await life.look()
+    life.source.resolving = Failed("Timeout", "no answer")
+    await life.look()
+    assert life.condition("Ready") == ("False", "Timeout")
+    assert writer.artifact == life.status["artifact"]
+
+
+async def test_it_goes_when_it_is_asked_for_no_more_though_the_source_fails(
+    life: Life, writer: Writer
+) -> None:
+    await life.look()
+    life.source.resolving = Failed("Timeout", "no answer")
+    life.spec = {**life.spec, "export": False}
+    await life.look()
+    assert writer.exported is None
+    await life.look()
+    assert writer.asked.count("delete") == 1
+
+
+async def test_it_is_made_again_when_somebody_removed_it(life: Life, writer: Writer) -> None:
+    await life.look()
+    writer.objects.forget(EXPORTED)
+    await life.look()
+    assert writer.artifact == life.status["artifact"]
+
+
+@pytest.mark.parametrize("export", [True, False])
+async def test_what_somebody_else_made_is_left_alone(life: Life, writer: Writer, export: bool) -> None:
+    body = {"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "ExternalArtifact"}
+    before = writer.put({**body, "metadata": {"name": "flags", "namespace": "apps"}})
+    life.spec = {**life.spec, "export": export}
+    await life.look()
+    assert writer.exported == before
+    assert not writer.asked
+    assert life.condition("Ready") == (("False", "OwnershipConflict") if export else ("True", "Succeeded"))
+    assert life.stored() == {"flags.json": b"{}"}
+
+
+async def test_a_refusal_is_told_and_the_artifact_is_there_all_the_same(life: Life, writer: Writer) -> None:
+    writer.refusal = Failed("AccessDenied", "forbidden")
+    after = await life.look()
+    assert life.condition("Ready") == ("False", "AccessDenied")
+    assert life.condition("ArtifactInStorage") == ("True", "Succeeded")
+    assert life.stored() == {"flags.json": b"{}"}
+    assert after.retry
+    writer.refusal = Failed("ApiServerFailed", "could not find the requested resource")
+    after = await life.look()
+    assert "Flux 2.7 or later" in after.status["conditions"][0]["message"]
+    writer.refusal = None
+    await life.look()
+    assert life.condition("Ready") == ("True", "Succeeded")
+    assert writer.artifact == life.status["artifact"]
+
+
+async def test_a_source_that_is_being_deleted_makes_nothing(life: Life, writer: Writer) -> None:
+    resource = Resource(KEY, "uid", 1, "1", spec=life.spec, status=life.status, deleting=True)
+    await life.reconciler.reconcile(resource, life.now)
+    assert writer.exported is None
