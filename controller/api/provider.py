@@ -32,6 +32,9 @@ ProviderType = Literal[
     "gitea",
     "bitbucket",
     "azuredevops",
+    "githubpullrequestcomment",
+    "gitlabmergerequestcomment",
+    "giteapullrequestcomment",
 ]
 
 

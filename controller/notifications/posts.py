@@ -34,6 +34,7 @@ class Post:
     url: str
     body: bytes
     headers: dict[str, str]
+    method: str = "POST"
 
 
 def posted(url: str, message: Message, content: Any, **headers: str) -> Post:

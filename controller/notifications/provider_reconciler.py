@@ -11,7 +11,7 @@ from controller.api.conditions import find
 from controller.api.fields import InvalidSpecError, read
 from controller.api.meta import TEST_ALERT
 from controller.api.provider import FlagProviderSpec
-from controller.notifications import commits, messages
+from controller.notifications import messages, repositories
 from controller.notifications.addresses import AddressRefused, require_usable
 from controller.notifications.deliverer import DELIVERED
 from controller.notifications.payloads import FORMS
@@ -107,10 +107,13 @@ class FlagProviderReconciler:
                 require_usable(address, allow_local=self.allow_local)
             except AddressRefused as error:
                 raise Stalled("InvalidAddress", f"the address cannot be used: {error}") from error
-        if spec.type in commits.REPOSITORIES and (problem := commits.problem_of_address(spec.type, address)):
+        problem = repositories.problem_of_address(spec.type, address)
+        if spec.type in repositories.TYPES and problem:
             raise Stalled("InvalidAddress", f"the address cannot be used: {problem}")
         host = urlsplit(address or FORMS[spec.type].server).hostname or ""
-        binding.require(commits.API_HOSTS.get(host, host) if spec.type in commits.REPOSITORIES else host)
+        if spec.type in repositories.TYPES:
+            host = repositories.API_HOSTS.get(host, host)
+        binding.require(host)
         return Target(spec, address, given.get("token", ""), resource.namespace, self.instance)
 
 
