@@ -208,7 +208,7 @@ class Deliverer:
 
     async def _send(self, message: Message, target: Target) -> Answer:
         if target.spec.type not in comments.TYPES:
-            return await self.sender.send(post_of(message, target), target.spec.timeout)
+            return await self.sender.send(post_of(message, target), target.spec.timeout, target.way)
         thing = self.objects.get(ObjectKey(message.kind, target.namespace, message.name))
         base = None if thing is None else comments.base_of(self.objects, thing)
         if thing is not None and base is not None:

@@ -15,12 +15,15 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from controller.delivery.problems import one_line
-from controller.notifications.addresses import AddressRefused, require_public, require_usable
+from controller.notifications.addresses import AddressRefused, require_proxy, require_public, require_usable
+from controller.notifications.posts import DIRECT
+from controller.runtime.client_tls import context_of
+from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.notifications.posts import Post
+    from controller.notifications.posts import Post, Way
 
 _MOST_ANSWER: Final = 4_096
 """Bytes that are read of an answer."""
@@ -104,16 +107,24 @@ class Poster:
         """Close the connections."""
         await self._session.close()
 
-    async def send(self, post: Post, timeout: float) -> Answer:  # noqa: ASYNC109 - of one request
+    async def send(
+        self,
+        post: Post,
+        timeout: float,  # noqa: ASYNC109 - of one request
+        way: Way = DIRECT,
+    ) -> Answer:
         """Ask once, within `timeout` seconds."""
         try:
             require_usable(post.url, allow_local=self._allow_local)
+            require_proxy(way.proxy, allow_local=self._allow_local)
             async with self._session.request(
                 post.method,
                 post.url,
                 data=post.body or None,
                 headers=post.headers,
                 allow_redirects=False,
+                ssl=context_of(way.tls) if any(way.tls) else True,
+                proxy=way.proxy or None,
                 timeout=aiohttp.ClientTimeout(total=timeout),
             ) as answer:
                 if whole := post.method == "GET":
@@ -126,6 +137,8 @@ class Poster:
                 return Answer(answer.status, summary, pause, content if whole else b"")
         except AddressRefused as error:
             return Answer(0, f"the address cannot be used: {error}")
+        except Stalled as error:
+            return Answer(0, error.message)
         except _TooLong:
             return Answer(0, f"the answer has more than {_MOST_CONTENT} bytes")
         except TimeoutError:
@@ -163,6 +176,8 @@ def _why(error: Exception) -> str:
         refused = isinstance(cause, ConnectionRefusedError)
         said = "connection refused" if refused else (getattr(cause, "strerror", None) or str(cause))
         return one_line(f"{error.host}: {said}", _SHOWN)
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"the proxy answered with status {error.status}"
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "the connection ended without an answer"
     return f"{type(error).__name__}"

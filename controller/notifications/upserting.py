@@ -10,7 +10,7 @@ from controller.notifications.posting import Answer
 
 if TYPE_CHECKING:
     from controller.api.provider import Message
-    from controller.notifications.posts import Post, Target
+    from controller.notifications.posts import Post, Target, Way
 
 _REFUSED = 422
 """The status of what is not tried again."""
@@ -19,7 +19,7 @@ _REFUSED = 422
 class Sender(Protocol):
     """Sends requests to other people's servers."""
 
-    async def send(self, post: Post, timeout: float) -> Answer:  # noqa: ASYNC109 - of one request
+    async def send(self, post: Post, timeout: float, way: Way) -> Answer:  # noqa: ASYNC109 - of one request
         """Ask once; never raises."""
 
 
@@ -27,7 +27,7 @@ async def upsert(sender: Sender, message: Message, target: Target) -> Answer:
     """What came of it: of the last request that was needed."""
     thread, timeout = comments.thread_of(message, target), target.spec.timeout
     for page in range(1, comments.MOST_PAGES + 1):
-        answer = await sender.send(thread.listed(page), timeout)
+        answer = await sender.send(thread.listed(page), timeout, target.way)
         if answer.status == 404:
             return await _missing(sender, message, target, answer)
         if not 200 <= answer.status < 300:
@@ -38,16 +38,16 @@ async def upsert(sender: Sender, message: Message, target: Target) -> Answer:
             return Answer(0, "the list of comments cannot be read")
         for number, text in found:
             if text.startswith(comments.marker(message)):
-                return await sender.send(comments.edited(message, target, number), timeout)
+                return await sender.send(comments.edited(message, target, number), timeout, target.way)
         if not thread.paged or len(found) < comments.PAGE:
-            return await sender.send(comments.created(message, target), timeout)
+            return await sender.send(comments.created(message, target), timeout, target.way)
     most = comments.PAGE * comments.MOST_PAGES
     return Answer(_REFUSED, f"the pull request has more than {most} comments")
 
 
 async def _missing(sender: Sender, message: Message, target: Target, answer: Answer) -> Answer:
     """There is no such pull request, or whoever has the token may not see it: the repository tells."""
-    asked = await sender.send(comments.thread_of(message, target).exists(), target.spec.timeout)
+    asked = await sender.send(comments.thread_of(message, target).exists(), target.spec.timeout, target.way)
     if not 200 <= asked.status < 300:
         return answer
     if comments.CHANGE_REQUEST not in message.metadata:
