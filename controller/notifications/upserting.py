@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from controller.notifications import comments
 from controller.notifications.posting import Answer
+from controller.notifications.posts import DIRECT
 
 if TYPE_CHECKING:
     from controller.api.provider import Message
@@ -19,7 +20,12 @@ _REFUSED = 422
 class Sender(Protocol):
     """Sends requests to other people's servers."""
 
-    async def send(self, post: Post, timeout: float, way: Way) -> Answer:  # noqa: ASYNC109 - of one request
+    async def send(
+        self,
+        post: Post,
+        timeout: float,  # noqa: ASYNC109 - of one request
+        way: Way = DIRECT,
+    ) -> Answer:
         """Ask once; never raises."""
 
 

@@ -219,6 +219,23 @@ def test_a_provider_that_hangs_holds_up_neither_flags_nor_another_provider(
         assert hanging.reasons() == listener.reasons() == ["Applied", "Applied"]
 
 
+def test_every_event_is_posted_to_the_address_that_flux_gets_its_events_at(
+    spare: Plane, spare_namespace: str, listener: Listener, tmp_path: Path
+) -> None:
+    with (
+        controller(spare, tmp_path / "controller", "--events-addr", listener.url),
+        spine_in(spare, spare_namespace, tmp_path) as spine,
+    ):
+        listener.status = 503
+        spine.wait_ready("flagset")
+        listener.status = 200
+        stored = listener.wait(lambda event: event["reason"] == "NewArtifact").event
+        applied = listener.wait(lambda event: event["reason"] == "Applied").event
+    assert stored["involvedObject"]["kind"] == "FlagSource"
+    assert applied["metadata"]["flagstaff.dev/object"] == f"FlagSet/{spare_namespace}/flags"
+    assert applied["metadata"]["flagstaff.dev/changes"]
+
+
 # -- an outage -----------------------------------------------------------------------------------------------------------
 
 

@@ -30,7 +30,7 @@ class Server:
     posts: list[Post] = field(default_factory=list)
     hold: asyncio.Event | None = None
 
-    async def send(self, post: Post, timeout: float, way: Way) -> Answer:  # noqa: ASYNC109
+    async def send(self, post: Post, timeout: float, way: Way = DIRECT) -> Answer:  # noqa: ASYNC109
         assert (timeout, way) == (15.0, DIRECT)
         self.posts.append(post)
         if self.hold is not None:
