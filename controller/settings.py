@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from controller.flagsets.provenance import ProvenanceDetail
 from controller.injection.options import AUDIENCE, IMAGE
+from controller.notifications.addresses import AddressRefused, require_usable
 from controller.sources.hosts import DENIED, require_entries
 
 NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -61,12 +62,22 @@ def _own_namespace(value: Any = None) -> Any:
         return DEFAULT_NAMESPACE
 
 
+def _events_address(value: str) -> str:
+    try:
+        if value:
+            require_usable(value, allow_local=True)
+    except AddressRefused as error:
+        raise ValueError(str(error).replace("it must", "must", 1)) from error
+    return value
+
+
 def _pod() -> str:
     return os.environ.get("POD_NAME", "")
 
 
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_names)]
 Hosts = Annotated[Names, AfterValidator(require_entries)]
+EventsAddress = Annotated[str, AfterValidator(_events_address)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Count = Annotated[int, Field(ge=0, le=10_000_000)]
 Quota = Annotated[int, Field(ge=0)]
@@ -198,6 +209,11 @@ class ControllerSettings(BaseSettings):
         default=False,
         description="allow FlagProviders plain http, and addresses of this machine and of private networks; "
         "unsafe where tenants share a cluster",
+    )
+    events_addr: EventsAddress = Field(
+        default="",
+        description="URL of Flux's notification-controller, to which every Event is posted "
+        "(default: to none), such as http://notification-controller.flux-system.svc.cluster.local./",
     )
     pod: str = Field(default_factory=_pod)
     """The Pod that we run in: the leader's gets a label. Empty outside of one."""

@@ -25,6 +25,8 @@ revision, or the commit or digest in it.
 """
 TEST_ALERT: Final = "flagstaff.dev/test-alert"
 """The annotation by which a person asks a FlagProvider for a test message: a new value asks for another."""
+COMPARED_WITH: Final = "flagstaff.dev/compared-with"
+"""The annotation of a FlagSet that names the one beside it with which a comment compares it."""
 REQUESTS: Final = (REQUESTED_AT, ACCEPT_REVISION, TEST_ALERT)
 """Annotations whose change asks for a reconcile."""
 

@@ -32,6 +32,9 @@ ProviderType = Literal[
     "gitea",
     "bitbucket",
     "azuredevops",
+    "githubpullrequestcomment",
+    "gitlabmergerequestcomment",
+    "giteapullrequestcomment",
 ]
 
 
@@ -41,6 +44,8 @@ class FlagProviderSpec(Model):
     type: ProviderType
     address: Annotated[str, Field(max_length=2048)] | None = None
     secret_ref: LocalReference | None = None
+    cert_secret_ref: LocalReference | None = None
+    proxy_secret_ref: LocalReference | None = None
     channel: Annotated[str, Field(max_length=2048)] | None = None
     username: Annotated[str, Field(max_length=2048)] | None = None
     timeout: Timeout = 15.0

@@ -11,7 +11,7 @@ from controller.api.flagset import KIND, Validation
 from controller.api.meta import ACCEPT_REVISION, API_VERSION
 from controller.artifacts.archive import unpack
 from controller.artifacts.skipped import take_skipped
-from controller.flagsets.changed_flags import changed_flags
+from controller.delivery.changed_flags import changed_flags
 from controller.flagsets.compose import Composition, FailurePolicy, Provenance, compose
 from controller.flagsets.patches import Patch
 from controller.flagsets.prune_guard import bulk_removal, held

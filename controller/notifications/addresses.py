@@ -35,6 +35,12 @@ def require_usable(address: str, *, allow_local: bool) -> None:
         require_public(literal, allow_local=allow_local)
 
 
+def require_proxy(address: str, *, allow_local: bool) -> None:
+    """Raises AddressRefused for a proxy's URL with an IP address that providers may not have."""
+    if (literal := _literal(urlsplit(address).hostname or "")) is not None:
+        require_public(literal, allow_local=allow_local)
+
+
 def require_public(address: str, *, allow_local: bool) -> None:
     """Raises AddressRefused for an IP address that providers may not have.
 

@@ -14,12 +14,22 @@ import hashlib
 import re
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 from controller.api import flagset
 from controller.api.conditions import PROPAGATED, READY, TRUE, UNKNOWN, failure, find
 from controller.notifications import messages
 from controller.notifications.posts import bearer, posted, title
+from controller.notifications.repositories import (
+    API_HOSTS,
+    GITHUB,
+    github_api,
+    gitlab_project,
+    host,
+    origin,
+    parts_of,
+    quoted,
+)
 from controller.runtime.events import content
 from evaluator.flags.model import REVISION_KEY
 
@@ -32,19 +42,12 @@ if TYPE_CHECKING:
     from controller.notifications.posts import Post, Target
 
 TYPES: Final = frozenset({"azuredevops", "bitbucket", "gitea", "github", "gitlab"})
-REPOSITORIES: Final = TYPES | {"githubdispatch"}
-"""Types whose address is a repository's."""
-API_HOSTS: Final = {"bitbucket.org": "api.bitbucket.org", "github.com": "api.github.com"}
-"""Where requests go, by the host of the repository's address; elsewhere they go to that host."""
-_GITHUB: Final = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28"}
 _COMMIT: Final = re.compile(r"@sha1:([0-9a-f]{40})$")
 _NOWHERE: Final = "0" * 40
 """What a test is posted of: a server that says that there is no such commit took address and token."""
 _LONG: Final = 2_000
 _TEXT: Final = 140
 """Characters of a description: GitHub takes no more."""
-_PARTS: Final = {"azuredevops": 4, "bitbucket": 2, "gitea": 2, "github": 2, "githubdispatch": 2}
-"""Of a repository's path; GitLab's groups may be in each other."""
 
 
 def commit_of(message: Message) -> str:
@@ -53,8 +56,12 @@ def commit_of(message: Message) -> str:
     return found[1] if found else ""
 
 
-def status_of(thing: Resource, alert: Resource, spec: FlagAlertSpec, now: datetime) -> Message | None:
-    """What the commit is told that a flag set was made of last; None: there is no commit."""
+def standing_of(
+    thing: Resource, before: str, alert: Resource, spec: FlagAlertSpec, now: datetime
+) -> tuple[Message, str] | None:
+    """What the commit is told that a flag set was made of last, and what is kept of that; None: there is no
+    commit. `before`: what is kept of what was told last.
+    """
     if thing.key.kind != flagset.KIND:
         return None
     listed = thing.status.get("conditions") or ()
@@ -69,10 +76,10 @@ def status_of(thing: Resource, alert: Resource, spec: FlagAlertSpec, now: dateti
     severity = "error" if state else "info"
     given = {"reason": reason, "message": words[:_LONG], "state": state, "severity": severity}
     message = message.model_copy(update=given)
-    return message if commit_of(message) else None
+    return (message, _remembered(message, before)) if commit_of(message) else None
 
 
-def remembered(message: Message, before: str) -> str:
+def _remembered(message: Message, before: str) -> str:
     """What is kept of a status that was told; `before` stays where the commit is told nothing new by it: what
     was served by all stays so while others subscribe.
     """
@@ -81,58 +88,47 @@ def remembered(message: Message, before: str) -> str:
     return before if before == f"{commit} success" and now == f"{commit} pending" else now
 
 
-def problem_of_address(type_: str, address: str) -> str:
-    """Why an address is not that of a repository; empty where it is one."""
-    parts = _path(address)
-    if type_ == "azuredevops" and (len(parts) != 4 or parts[2] != "_git"):
-        return "it must be a repository's, such as https://dev.azure.com/ORGANISATION/PROJECT/_git/REPOSITORY"
-    if len(parts) < 2 or len(parts) > _PARTS.get(type_, 20):
-        return "it must be a repository's, such as https://HOST/OWNER/REPOSITORY"
-    return ""
-
-
 def github(message: Message, target: Target) -> Post:
     """Of github.com, or of a server of one's own."""
     states = {"pending": "pending", "success": "success", "failure": "failure"}
-    url = f"{_github(target)}/repos/{_quoted(target)}/statuses/{_commit(message)}"
-    return posted(url, message, _flat(message, states), **bearer(target), **_GITHUB)
+    url = f"{github_api(target)}/repos/{quoted(target)}/statuses/{_commit(message)}"
+    return posted(url, message, _flat(message, states), **bearer(target), **GITHUB)
 
 
 def githubdispatch(message: Message, target: Target) -> Post:
     """A repository_dispatch event, named as Flux names it, which starts workflows; not a status."""
     event = messages.event_json(message, target.namespace, target.instance)
     content = {"event_type": title(message, target)[:100], "client_payload": event}
-    url = f"{_github(target)}/repos/{_quoted(target)}/dispatches"
-    return posted(url, message, content, **bearer(target), **_GITHUB)
+    url = f"{github_api(target)}/repos/{quoted(target)}/dispatches"
+    return posted(url, message, content, **bearer(target), **GITHUB)
 
 
 def gitea(message: Message, target: Target) -> Post:
     """Of Gitea and Forgejo."""
-    url = f"{_origin(target)}/api/v1/repos/{_quoted(target)}/statuses/{_commit(message)}"
+    url = f"{origin(target)}/api/v1/repos/{quoted(target)}/statuses/{_commit(message)}"
     states = {"pending": "pending", "success": "success", "failure": "failure"}
     return posted(url, message, _flat(message, states), Authorization=f"token {target.token}")
 
 
 def gitlab(message: Message, target: Target) -> Post:
     """Of gitlab.com, or of a server of one's own; a project is named by its whole path."""
-    project = quote("/".join(_path(target.address)), safe="")
-    url = f"{_origin(target)}/api/v4/projects/{project}/statuses/{_commit(message)}"
+    url = f"{gitlab_project(target)}/statuses/{_commit(message)}"
     states = {"pending": "pending", "success": "success", "failure": "failed"}
     return posted(url, message, _flat(message, states), **{"PRIVATE-TOKEN": target.token})
 
 
 def bitbucket(message: Message, target: Target) -> Post:
     """Of Bitbucket Cloud: by an access token, or by `user:password` of an app."""
-    host = API_HOSTS.get(_host(target))
-    base = f"https://{host}" if host else _origin(target)
-    url = f"{base}/2.0/repositories/{_quoted(target)}/commit/{_commit(message)}/statuses/build"
+    api = API_HOSTS.get(host(target))
+    base = f"https://{api}" if api else origin(target)
+    url = f"{base}/2.0/repositories/{quoted(target)}/commit/{_commit(message)}/statuses/build"
     states = {"pending": "INPROGRESS", "success": "SUCCESSFUL", "failure": "FAILED"}
     content = {
         "key": hashlib.sha256(_context(message).encode()).hexdigest()[:40],
         "state": states[_state(message)],
         "name": _context(message),
         "description": _description(message),
-        "url": f"{_origin(target)}/{_quoted(target)}/commits/{_commit(message)}",
+        "url": f"{origin(target)}/{quoted(target)}/commits/{_commit(message)}",
     }
     headers = {"Authorization": _basic(target.token)} if ":" in target.token else bearer(target)
     return posted(url, message, content, **headers)
@@ -140,8 +136,8 @@ def bitbucket(message: Message, target: Target) -> Post:
 
 def azuredevops(message: Message, target: Target) -> Post:
     """By a personal access token."""
-    organisation, project, _, repository = (quote(each, safe="") for each in _path(target.address))
-    base = f"{_origin(target)}/{organisation}/{project}/_apis/git/repositories/{repository}"
+    organisation, project, _, repository = (quote(each, safe="") for each in parts_of(target.address))
+    base = f"{origin(target)}/{organisation}/{project}/_apis/git/repositories/{repository}"
     states = {"pending": "pending", "success": "succeeded", "failure": "failed"}
     content = {
         "state": states[_state(message)],
@@ -150,11 +146,6 @@ def azuredevops(message: Message, target: Target) -> Post:
     }
     url = f"{base}/commits/{_commit(message)}/statuses?api-version=7.1"
     return posted(url, message, content, Authorization=_basic(f":{target.token}"))
-
-
-def _github(target: Target) -> str:
-    host = API_HOSTS.get(_host(target))
-    return f"https://{host}" if host else f"{_origin(target)}/api/v3"
 
 
 def _flat(message: Message, states: dict[str, str]) -> dict[str, Any]:
@@ -184,24 +175,6 @@ def _description(message: Message) -> str:
 
 def _commit(message: Message) -> str:
     return commit_of(message) or _NOWHERE
-
-
-def _host(target: Target) -> str:
-    return (urlsplit(target.address).hostname or "").lower()
-
-
-def _origin(target: Target) -> str:
-    parts = urlsplit(target.address)
-    return f"{parts.scheme}://{parts.netloc}"
-
-
-def _path(address: str) -> list[str]:
-    path = urlsplit(address).path.strip("/").removesuffix(".git")
-    return [unquote(each) for each in path.split("/") if unquote(each) not in {"", ".", ".."}]
-
-
-def _quoted(target: Target) -> str:
-    return "/".join(quote(each, safe="") for each in _path(target.address))
 
 
 def _basic(credentials: str) -> str:

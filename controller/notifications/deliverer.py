@@ -6,25 +6,29 @@ import asyncio
 import contextlib
 import logging
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from controller.api import provider
 from controller.api.conditions import FALSE, TRUE, Condition
-from controller.api.meta import about
+from controller.api.meta import COMPARED_WITH, ObjectKey, about
+from controller.api.provenance import CHANGES
+from controller.notifications import comments
+from controller.notifications.differences import difference
 from controller.notifications.payloads import is_known, is_refusal, post_of
 from controller.notifications.retries import Again, Dead, Pace, verdict
+from controller.notifications.upserting import upsert
 from controller.runtime.setbacks import Setback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from controller.api.meta import ObjectKey
     from controller.api.provider import Message
     from controller.notifications.box import Box
     from controller.notifications.outbox import Outbox
     from controller.notifications.posting import Answer
-    from controller.notifications.posts import Post, Target
+    from controller.notifications.posts import Target
+    from controller.notifications.upserting import Sender
     from controller.runtime.cache import Cache
     from controller.runtime.loop import Writer
 
@@ -41,13 +45,6 @@ WRITE_LATER: Final = 1.0
 GRACE: Final = 1.0
 """Seconds at the end of our lead for what is under way, and as many to write what arrived: the next
 leader waits for it."""
-
-
-class Sender(Protocol):
-    """Posts to other people's servers."""
-
-    async def send(self, post: Post, timeout: float) -> Answer:  # noqa: ASYNC109 - of one request
-        """Post once; never raises."""
 
 
 @dataclass(slots=True)
@@ -182,7 +179,7 @@ class Deliverer:
 
     async def _try(self, key: ObjectKey, route: _Route, box: Box, message: Message) -> float:
         """Send once; the seconds until the next try."""
-        answer = await self.sender.send(post_of(message, route.target), route.target.spec.timeout)
+        answer = await self._send(message, route.target)
         if is_refusal(route.target, answer.text):
             answer = replace(answer, status=502)
         elif is_known(route.target, answer.text):
@@ -208,6 +205,17 @@ class Deliverer:
         route.failures = 0
         self.outbox.wake(key, WRITE_LATER if next(box.sendable(now), None) is not None else 0.0)
         return 0.0
+
+    async def _send(self, message: Message, target: Target) -> Answer:
+        if target.spec.type not in comments.TYPES:
+            return await self.sender.send(post_of(message, target), target.spec.timeout, target.way)
+        thing = self.objects.get(ObjectKey(message.kind, target.namespace, message.name))
+        base = None if thing is None else comments.base_of(self.objects, thing)
+        if thing is not None and base is not None:
+            found = await asyncio.to_thread(difference, self.objects, base, thing)
+            more = {COMPARED_WITH: base.name, CHANGES: found}
+            message = message.model_copy(update={"metadata": message.metadata | more})
+        return await upsert(self.sender, message, target)
 
     def _note(self, key: ObjectKey, route: _Route, condition: Condition) -> None:
         if route.last != condition:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api import flagset, provider
 from controller.api.conditions import failure
 from controller.api.meta import ObjectKey, Resource, about
-from controller.notifications import commits
+from controller.notifications import comments
 from controller.notifications.box import Box
 from controller.notifications.matching import alerts_of, concerns, providers_of
 from controller.notifications.telling import Teller, subject_of, works
@@ -169,19 +169,20 @@ class Outbox:
         if change.latest.key.kind == provider.KIND:
             self._written(change)
         elif after is not None and after.key.kind == flagset.KIND:
-            self._commits(after)
+            self._standing(after)
         if before is not None and (after is None or (works(after) and not works(before))):
             self._works_again(before, after)
         return ()
 
-    def _commits(self, thing: Resource) -> None:
-        """Tell commits where a flag set stands now."""
+    def _standing(self, thing: Resource) -> None:
+        """Tell commits and pull requests where a flag set stands now."""
         for key, box in self.boxes().items():
-            if key.namespace == thing.namespace and box.type in commits.TYPES:
-                for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
-                    if concerns(spec, thing.key, thing.labels) and self._teller.commit(
-                        box, each, spec, thing
-                    ):
+            if key.namespace != thing.namespace or box.type not in comments.STANDING:
+                continue
+            others = comments.compared_with(self._objects, thing) if box.type in comments.TYPES else ()
+            for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
+                for told in (thing, *others):
+                    if concerns(spec, told.key, told.labels) and self._teller.standing(box, each, spec, told):
                         self.wake(key, 0.0)
 
     def _written(self, change: Change) -> None:
@@ -217,8 +218,8 @@ class Outbox:
         return {} if found is None else found.labels
 
     def _take(self, key: ObjectKey, box: Box, event: Event) -> None:
-        if box.type in commits.TYPES:
-            # A commit is told where it stands, by what the object's status says.
+        if box.type in comments.STANDING:
+            # Commits and pull requests are told where they stand, by what the object's status says.
             return
         labels = self._labels(event.object)
         for each, spec in alerts_of(self._objects, key.namespace, key.name).values():

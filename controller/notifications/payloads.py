@@ -7,7 +7,7 @@ import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.notifications import chats, cloudevents, commits, incidents
+from controller.notifications import chats, cloudevents, comments, commits, incidents
 from controller.notifications.messages import event_json
 from controller.notifications.posts import Post, posted
 
@@ -83,5 +83,9 @@ FORMS: Final[dict[str, Form]] = {
     "gitea": Form(commits.gitea, ("address", "token")),
     "bitbucket": Form(commits.bitbucket, ("address", "token")),
     "azuredevops": Form(commits.azuredevops, ("address", "token")),
+    # Where the comment is there already it is edited instead: see upserting.py.
+    "githubpullrequestcomment": Form(comments.created, ("address", "token")),
+    "gitlabmergerequestcomment": Form(comments.created, ("address", "token")),
+    "giteapullrequestcomment": Form(comments.created, ("address", "token")),
 }
 """By type."""

@@ -1,5 +1,5 @@
-"""Posts to addresses that users name: only to those that they may, never further, and hardly listening to the
-answer.
+"""Requests to addresses that users name: only to those that they may, never further, and hardly listening to
+the answer.
 """
 
 from __future__ import annotations
@@ -15,15 +15,20 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from controller.delivery.problems import one_line
-from controller.notifications.addresses import AddressRefused, require_public, require_usable
+from controller.notifications.addresses import AddressRefused, require_proxy, require_public, require_usable
+from controller.notifications.posts import DIRECT
+from controller.runtime.client_tls import context_of
+from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.notifications.posts import Post
+    from controller.notifications.posts import Post, Way
 
 _MOST_ANSWER: Final = 4_096
 """Bytes that are read of an answer."""
+_MOST_CONTENT: Final = 1 << 20
+"""Bytes that are read of an answer to GET."""
 _SHOWN: Final = 200
 _AT_ONCE: Final = 256
 _NUMERIC: Final = socket.AI_NUMERICHOST
@@ -41,6 +46,12 @@ class Answer:
     """One clean line, for people."""
     retry_after: float = 0.0
     """Seconds."""
+    content: bytes = b""
+    """Of an answer to GET."""
+
+
+class _TooLong(Exception):
+    """There is more of an answer than is read."""
 
 
 class _PublicResolver(AbstractResolver):
@@ -96,23 +107,40 @@ class Poster:
         """Close the connections."""
         await self._session.close()
 
-    async def send(self, post: Post, timeout: float) -> Answer:  # noqa: ASYNC109 - of one request
-        """Post once, within `timeout` seconds."""
+    async def send(
+        self,
+        post: Post,
+        timeout: float,  # noqa: ASYNC109 - of one request
+        way: Way = DIRECT,
+    ) -> Answer:
+        """Ask once, within `timeout` seconds."""
         try:
             require_usable(post.url, allow_local=self._allow_local)
-            async with self._session.post(
+            require_proxy(way.proxy, allow_local=self._allow_local)
+            async with self._session.request(
+                post.method,
                 post.url,
-                data=post.body,
+                data=post.body or None,
                 headers=post.headers,
                 allow_redirects=False,
+                ssl=context_of(way.tls) if any(way.tls) else True,
+                proxy=way.proxy or None,
                 timeout=aiohttp.ClientTimeout(total=timeout),
             ) as answer:
-                content = await answer.content.read(_MOST_ANSWER)
-                text = one_line(content.decode(errors="replace").strip(), _SHOWN)
+                if whole := post.method == "GET":
+                    content = await _content(answer)
+                else:
+                    content = await answer.content.read(_MOST_ANSWER)
+                text = one_line(content[:_MOST_ANSWER].decode(errors="replace").strip(), _SHOWN)
                 summary = f"status {answer.status}" + (f": {text}" if text else "")
-                return Answer(answer.status, summary, self._pause(answer.headers.get("Retry-After", "")))
+                pause = self._pause(answer.headers.get("Retry-After", ""))
+                return Answer(answer.status, summary, pause, content if whole else b"")
         except AddressRefused as error:
             return Answer(0, f"the address cannot be used: {error}")
+        except Stalled as error:
+            return Answer(0, error.message)
+        except _TooLong:
+            return Answer(0, f"the answer has more than {_MOST_CONTENT} bytes")
         except TimeoutError:
             return Answer(0, f"no answer within {timeout:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -131,6 +159,16 @@ class Poster:
         return max(0.0, min(MOST_RETRY_AFTER, (moment - self._now()).total_seconds()))
 
 
+async def _content(answer: aiohttp.ClientResponse) -> bytes:
+    """All of it. Raises _TooLong."""
+    content = bytearray()
+    async for part in answer.content.iter_any():
+        content += part
+        if len(content) > _MOST_CONTENT:
+            raise _TooLong
+    return bytes(content)
+
+
 def _why(error: Exception) -> str:
     """Why there is no answer: without the URL, which may be a secret."""
     if isinstance(error, aiohttp.ClientConnectorError):
@@ -138,6 +176,8 @@ def _why(error: Exception) -> str:
         refused = isinstance(cause, ConnectionRefusedError)
         said = "connection refused" if refused else (getattr(cause, "strerror", None) or str(cause))
         return one_line(f"{error.host}: {said}", _SHOWN)
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"the proxy answered with status {error.status}"
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "the connection ended without an answer"
     return f"{type(error).__name__}"

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.meta import GROUP
 from controller.api.provenance import AUTHOR, CHANGES, SUBJECT, VERIFIED_BY
 from controller.notifications.messages import SUMMARY
+from controller.runtime.secret_texts import Tls
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
     from controller.api.provider import FlagProviderSpec, Message
+
+
+_NO_CERTIFICATES: Final = Tls()
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a server is reached."""
+
+    tls: Tls = _NO_CERTIFICATES
+    proxy: str = ""
+    """A URL, with user and password; empty: directly."""
+
+
+DIRECT: Final = Way()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +41,7 @@ class Target:
     namespace: str = ""
     instance: str = ""
     """Of the controller that sends."""
+    way: Way = DIRECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +51,7 @@ class Post:
     url: str
     body: bytes
     headers: dict[str, str]
+    method: str = "POST"
 
 
 def posted(url: str, message: Message, content: Any, **headers: str) -> Post:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -11,13 +12,15 @@ from controller.api.conditions import find
 from controller.api.fields import InvalidSpecError, read
 from controller.api.meta import TEST_ALERT
 from controller.api.provider import FlagProviderSpec
-from controller.notifications import commits, messages
-from controller.notifications.addresses import AddressRefused, require_usable
+from controller.notifications import messages, repositories
+from controller.notifications.addresses import AddressRefused, require_proxy, require_usable
 from controller.notifications.deliverer import DELIVERED
 from controller.notifications.payloads import FORMS
-from controller.notifications.posts import Target
+from controller.notifications.posts import Target, Way
+from controller.runtime.client_tls import context_of
 from controller.runtime.result import Done, Result
 from controller.runtime.secret_hosts import UNBOUND, binding_of
+from controller.runtime.secret_texts import SecretTexts, Tls, proxy_url
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from controller.api.conditions import Condition
+    from controller.api.fields import LocalReference
     from controller.api.meta import ObjectKey, Resource
     from controller.notifications.box import Box
     from controller.notifications.deliverer import Deliverer
@@ -103,15 +107,56 @@ class FlagProviderReconciler:
                 raise Stalled(*_missing(spec, key))
         address = given.get("address", "")
         if "address" in needs or address:
-            try:
-                require_usable(address, allow_local=self.allow_local)
-            except AddressRefused as error:
-                raise Stalled("InvalidAddress", f"the address cannot be used: {error}") from error
-        if spec.type in commits.REPOSITORIES and (problem := commits.problem_of_address(spec.type, address)):
-            raise Stalled("InvalidAddress", f"the address cannot be used: {problem}")
+            self._judge(spec, address)
         host = urlsplit(address or FORMS[spec.type].server).hostname or ""
-        binding.require(commits.API_HOSTS.get(host, host) if spec.type in commits.REPOSITORIES else host)
-        return Target(spec, address, given.get("token", ""), resource.namespace, self.instance)
+        if spec.type in repositories.TYPES:
+            host = repositories.API_HOSTS.get(host, host)
+        binding.require(host)
+        way = await self._way(resource.namespace, spec, host)
+        if way.proxy and urlsplit(address).scheme == "http":
+            # A proxy reads what is sent in clear.
+            binding.require(urlsplit(way.proxy).hostname or "")
+        return Target(spec, address, given.get("token", ""), resource.namespace, self.instance, way)
+
+    def _judge(self, spec: FlagProviderSpec, address: str) -> None:
+        """Raises Stalled for an address that cannot be used."""
+        try:
+            require_usable(address, allow_local=self.allow_local)
+        except AddressRefused as error:
+            raise Stalled("InvalidAddress", f"the address cannot be used: {error}") from error
+        problem = repositories.problem_of_address(spec.type, address)
+        if spec.type in repositories.TYPES and problem:
+            raise Stalled("InvalidAddress", f"the address cannot be used: {problem}")
+
+    async def _way(self, namespace: str, spec: FlagProviderSpec, host: str) -> Way:
+        """How the host of the address is reached. Raises Setback."""
+        tls, proxy, shown_to = Tls(), "", [host]
+        if (texts := await self._texts(namespace, spec.proxy_secret_ref)) is not None:
+            proxy = proxy_url(texts, ("http", "https"))
+            parts = urlsplit(proxy)
+            texts.require_host(parts.hostname or "")
+            try:
+                require_proxy(proxy, allow_local=self.allow_local)
+            except AddressRefused as error:
+                raise Stalled("InvalidAddress", f"the proxy cannot be used: {error}") from error
+            if parts.scheme == "https":
+                shown_to.append(parts.hostname or "")
+        if (texts := await self._texts(namespace, spec.cert_secret_ref)) is not None:
+            for each in shown_to:
+                texts.require_host(each)
+            tls = texts.tls()
+            if not any(tls):
+                raise texts.invalid("has neither 'ca.crt' nor 'tls.crt' with 'tls.key'")
+            await asyncio.to_thread(context_of, tls)
+        return Way(tls, proxy)
+
+    async def _texts(self, namespace: str, reference: LocalReference | None) -> SecretTexts | None:
+        if reference is None:
+            return None
+        content = await self.secret(namespace, reference.name)
+        if content is None:
+            raise Waiting("SecretNotFound", f'Secret "{reference.name}" not found')
+        return SecretTexts(reference.name, content)
 
 
 def _texts(name: str, secret: Mapping[str, bytes] | None) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from controller.api.conditions import READY, TRUE, failure, find
 from controller.api.meta import about
-from controller.notifications import commits, messages, over_time, templates
+from controller.notifications import comments, commits, messages, over_time, templates
 from controller.notifications.box import Reported, moment, shortened
 from controller.notifications.choosing import Fact, chooses
 from controller.notifications.grouping import waiting
@@ -42,8 +42,8 @@ class Teller:
 
     def compare(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
         """Tell of one object what was not reported."""
-        if box.type in commits.TYPES:
-            self.commit(box, alert, spec, thing)
+        if box.type in comments.STANDING:
+            self.standing(box, alert, spec, thing)
             return
         subject = subject_of(alert, thing.key)
         reported, (_, digest) = box.of_subject(subject), content(thing.status)
@@ -165,15 +165,20 @@ class Teller:
             self._push(box, alert, spec, message.model_copy(update=update))
         box.remember(subject, None)
 
-    def commit(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> bool:
-        """Tell a commit where the flag set that was made of it stands; whether that is news."""
-        message, subject = commits.status_of(thing, alert, spec, self.now()), subject_of(alert, thing.key)
-        if message is None:
-            return False
+    def standing(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> bool:
+        """Tell a commit, or its pull request, where the flag set that was made of it stands; whether that is
+        news.
+        """
+        subject = subject_of(alert, thing.key)
         before = (box.of_subject(subject) or Reported()).digest
-        after = commits.remembered(message, before)
-        if after == before:
+        if box.type in comments.TYPES:
+            base = comments.base_of(self.objects, thing)
+            told = comments.standing_of(thing, base, alert, spec, self.now())
+        else:
+            told = commits.standing_of(thing, before, alert, spec, self.now())
+        if told is None or told[1] == before:
             return False
+        message, after = told
         box.remember(subject, Reported((), after))
         if self._chosen(alert, spec, Fact(message, message.state is not None, thing)):
             box.push(message)

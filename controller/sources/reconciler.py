@@ -23,10 +23,10 @@ from controller.runtime.events import Occurrence
 from controller.runtime.quotas import UNLIMITED, Quota
 from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Setback, Stalled
+from controller.runtime.temporary import TemporaryFolder
 from controller.sources.freshness import Freshness, LookSchedule
 from controller.sources.ignore import not_ignored, patterns_of, remove_ignored
 from controller.sources.provider import Accepted, Look, Unverified, lets_through
-from controller.sources.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

@@ -151,7 +151,7 @@ async def open_controller(
             kind: Loop(
                 reconcilers[kind],
                 objects,
-                Outputs(cluster, metrics, (events, notifying.outbox)),
+                Outputs(cluster, metrics, (events, *notifying.sinks)),
                 now=now,
                 queue=queues[kind],
             )

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from controller.artifacts.archive import pack, unpack
 from controller.artifacts.durable import as_failed
 from controller.runtime.setbacks import Stalled
+from controller.runtime.temporary import TemporaryFolder
 from controller.sources import ignore
 from controller.sources.bucket.place import is_bucket
 from controller.sources.git.provider import open_source
 from controller.sources.oci import SCHEME
-from controller.sources.temporary import TemporaryFolder
 from controller.wiring.state import Identity, state_folder
 
 if TYPE_CHECKING:

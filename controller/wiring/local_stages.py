@@ -27,11 +27,11 @@ from controller.runtime.loop import Loop, Outputs
 from controller.runtime.memory import MemoryCluster, manifest_of
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.setbacks import Failed, Setback, Waiting
+from controller.runtime.temporary import sweep_temporary
 from controller.runtime.watches import indexes_of, woken
 from controller.sources.pending import PendingPushes
 from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import FLAG_SOURCES
-from controller.sources.temporary import sweep_temporary
 from controller.wiring.commits import opened
 from controller.wiring.local_events import Looked, RevisionBuilt, explained
 from controller.wiring.local_objects import FLAG_SET, SOURCE, flag_set, flag_source

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from controller.api.kinds import FLAG_PROVIDER
 from controller.notifications.deliverer import Deliverer
+from controller.notifications.flux_events import FluxEvents
 from controller.notifications.outbox import Outbox
 from controller.notifications.posting import Poster
 from controller.notifications.provider_reconciler import FlagProviderReconciler
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from controller.api.meta import ObjectKey
     from controller.kube.accounts import Accounts
     from controller.runtime.cache import Cache
+    from controller.runtime.events import EventSink
     from controller.runtime.metrics import Metrics
     from controller.settings import ControllerSettings
 
@@ -30,6 +32,8 @@ class Notifying:
     """The parts that others need."""
 
     outbox: Outbox
+    sinks: tuple[EventSink, ...]
+    """What takes Events in: the outbox, and what posts to Flux where it is asked for."""
     deliverer: Deliverer
     providers: FlagProviderReconciler
 
@@ -65,4 +69,12 @@ async def open_notifying(
     providers = FlagProviderReconciler(
         accounts.secret, newest, outbox, deliverer, settings.identity, settings.allow_local_providers
     )
-    return Notifying(outbox, deliverer, providers)
+    sinks: tuple[EventSink, ...] = (outbox,)
+    if settings.events_addr:
+        # Whoever runs the controller names this one.
+        sender = Poster(now, allow_local=True)
+        stack.push_async_callback(sender.close)
+        flux = FluxEvents(settings.events_addr, sender, objects, settings.identity, metrics.registry)
+        await stack.enter_async_context(flux.posting())
+        sinks = (outbox, flux)
+    return Notifying(outbox, sinks, deliverer, providers)

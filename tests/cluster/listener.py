@@ -88,6 +88,18 @@ def listening() -> Iterator[Listener]:
             self.end_headers()
             self.wfile.write(b"ok")
 
+        def do_PATCH(self) -> None:
+            self.do_POST()
+
+        def do_GET(self) -> None:
+            """What was posted, as comments."""
+            found = [{"id": number, **each.event} for number, each in enumerate(listener.received)]
+            body = json.dumps(found).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 

@@ -16,7 +16,7 @@ import yaml
 
 from tests.cluster.controllers import FLAGSTAFF, controller
 from tests.cluster.listener import Listener, listening
-from tests.cluster.objects import condition, flags, manifest, secret
+from tests.cluster.objects import condition, flag_set, flags, manifest, secret
 from tests.cluster.patience import within
 from tests.cluster.spines import spine_in
 
@@ -96,6 +96,31 @@ def test_a_commit_is_told_where_its_flags_stand(spine: Spine, listener: Listener
     assert pending.event["context"] == failure.event["context"]
     assert pending.headers["authorization"] == "Bearer a-token"
     assert pending.path == f"/api/v3/repos/shop/flags/statuses/{good}"
+
+
+def test_a_pull_request_has_one_comment_with_what_it_changes(spine: Spine, listener: Listener) -> None:
+    address = f"{listener.url.rstrip('/')}/shop/flags"
+    spec = {"type": "githubpullrequestcomment", "address": address, "secretRef": {"name": "comment"}}
+    sources = [{"kind": "FlagSet", "name": "*"}]
+    patch = '[{"op": "replace", "path": "/flags/banner/defaultVariant", "value": "off"}]'
+    preview = flag_set(name="preview", flagSetId="preview", patches=[{"patch": patch}])
+    preview["metadata"]["annotations"] = {
+        "event.toolkit.fluxcd.io/change_request": "7",
+        "flagstaff.dev/compared-with": "flags",
+    }
+    spine.wait_ready("flagset")
+    spine.apply(
+        secret("comment", token="a-token"),
+        manifest("FlagProvider", "comment", spec),
+        manifest("FlagAlert", "comment", {"providerRef": {"name": "comment"}, "eventSources": sources}),
+        preview,
+    )
+    listener.wait(lambda comment: "~ banner: default on → off" in comment["body"])
+    spine.push("off for all", flags__json=flags(banner="off"))
+    listener.wait(lambda comment: "no flag differs" in comment["body"])
+    created, *edited = [each.path for each in listener.received]
+    assert created == "/api/v3/repos/shop/flags/issues/7/comments"
+    assert set(edited) == {"/api/v3/repos/shop/flags/issues/comments/0"}
 
 
 def test_a_signed_post_needs_a_token_and_says_which_key_is_missing(
@@ -195,6 +220,23 @@ def test_a_provider_that_hangs_holds_up_neither_flags_nor_another_provider(
         hanging.answering.set()
         hanging.wait(changes_to("on"))
         assert hanging.reasons() == listener.reasons() == ["Applied", "Applied"]
+
+
+def test_every_event_is_posted_to_the_address_that_flux_gets_its_events_at(
+    spare: Plane, spare_namespace: str, listener: Listener, tmp_path: Path
+) -> None:
+    with (
+        controller(spare, tmp_path / "controller", "--events-addr", listener.url),
+        spine_in(spare, spare_namespace, tmp_path) as spine,
+    ):
+        listener.status = 503
+        spine.wait_ready("flagset")
+        listener.status = 200
+        stored = listener.wait(lambda event: event["reason"] == "NewArtifact").event
+        applied = listener.wait(lambda event: event["reason"] == "Applied").event
+    assert stored["involvedObject"]["kind"] == "FlagSource"
+    assert applied["metadata"]["flagstaff.dev/object"] == f"FlagSet/{spare_namespace}/flags"
+    assert applied["metadata"]["flagstaff.dev/changes"]
 
 
 # -- an outage -----------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from controller.api.flagsource import DEFAULT_BRANCH
 from controller.runtime.helpers import Helpers
 from controller.runtime.secret_hosts import UNBOUND, binding_of
 from controller.runtime.setbacks import Stalled
+from controller.runtime.temporary import sweep_temporary
 from controller.sources.deadline import Deadline
 from controller.sources.git.git_url import Transport, parse_location
 from controller.sources.git.http_listing import HttpListing
@@ -27,7 +28,6 @@ from controller.sources.git.secrets import credentials_from, with_proxy
 from controller.sources.git.trust import TAG_MODES, Trust, is_tag
 from controller.sources.places import Places
 from controller.sources.secrets import Secrets
-from controller.sources.temporary import sweep_temporary
 from controller.sources.verification.keys import epoch, read_keys
 
 if TYPE_CHECKING:

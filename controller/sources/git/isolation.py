@@ -8,8 +8,8 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
+from controller.runtime.temporary import TemporaryFolder
 from controller.sources.git.git_url import Credentials, Location, Transport
-from controller.sources.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping

@@ -11,8 +11,8 @@ import binascii
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from controller.runtime.secret_texts import PEM, SecretTexts, proxy_url
 from controller.sources.git.git_url import Credentials, Transport
-from controller.sources.secret_texts import PEM, SecretTexts, proxy_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -13,9 +11,10 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from cachetools import TLRUCache
 
+from controller.runtime.client_tls import context_of
+from controller.runtime.secret_texts import Tls
 from controller.runtime.setbacks import Stalled
 from controller.sources.resolver import JudgedResolver
-from controller.sources.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -82,8 +81,8 @@ class Connections:
                 timeout=aiohttp.ClientTimeout(None),
                 auto_decompress=False,
             )
-        tls = (access.authority, access.certificate, access.certificate_key)
-        context = _context(*tls) if any(tls) else True
+        tls = Tls(access.authority, access.certificate, access.certificate_key)
+        context = context_of(tls) if any(tls) else True
         headers = {"User-Agent": _AGENT, "Accept-Encoding": "identity", **headers}
         async with self._session.request(
             method, url, headers=headers, ssl=context, proxy=proxy, allow_redirects=False, **more
@@ -108,31 +107,3 @@ class Connections:
         """Close the connections."""
         if self._session is not None:
             await self._session.close()
-
-
-@lru_cache(maxsize=64)
-def _context(authority: str, certificate: str, key: str) -> ssl.SSLContext:
-    """The system's authorities and `authority`, and our own certificate; PEM, or empty."""
-    try:
-        context = ssl.create_default_context()
-        if authority:
-            context.load_verify_locations(cadata=authority)
-        if certificate:
-            _load_certificate(context, certificate, key)
-    except (ssl.SSLError, OSError) as error:
-        reason = getattr(error, "reason", None) or "they do not fit together"
-        message = f"the certificates of certSecretRef cannot be used: {reason}"
-        raise Stalled("InvalidSecret", message) from error
-    return context
-
-
-def _load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    # The ssl module takes a client's certificate from files alone.
-    folder = TemporaryFolder.make()
-    try:
-        own, private = folder.path / "tls.crt", folder.path / "tls.key"
-        own.write_text(certificate, encoding="utf-8")
-        private.write_text(key, encoding="utf-8")
-        context.load_cert_chain(own, private)
-    finally:
-        folder.remove()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from controller.runtime.secret_hosts import binding_of
+from controller.runtime.secret_texts import SecretTexts, Tls
 from controller.sources.deadline import Deadline
 from controller.sources.oci.address import parse_address
 from controller.sources.oci.connections import Connections
@@ -16,7 +17,6 @@ from controller.sources.oci.provider import OciProvider
 from controller.sources.oci.registry import Registry
 from controller.sources.oci.signatures import CosignTrust
 from controller.sources.places import Places
-from controller.sources.secret_texts import SecretTexts, Tls
 from controller.sources.secrets import Secrets
 from controller.sources.verification.cosign import read_cosign_keys
 from controller.sources.verification.keys import epoch

@@ -13,6 +13,7 @@ from controller.api.provenance import AUTHOR
 from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused
 from controller.artifacts.durable import as_failed
 from controller.runtime.setbacks import Failed, Stalled, Waiting
+from controller.runtime.temporary import TemporaryFolder
 from controller.sources.deadline import Deadline
 from controller.sources.limits import TreeLimits
 from controller.sources.listed import listed, near
@@ -23,7 +24,6 @@ from controller.sources.oci.registry import Gone
 from controller.sources.polled import polled
 from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Revision
 from controller.sources.signer import with_signer
-from controller.sources.temporary import TemporaryFolder
 from controller.sources.versions import highest, parse_range
 
 if TYPE_CHECKING:

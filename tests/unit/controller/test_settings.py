@@ -30,6 +30,7 @@ TEXTS: dict[str, tuple[str, str, Any]] = {
     "the log's form": ("log_format", "json", LogFormat.JSON),
     "what is told of commits": ("provenance", "commit", ProvenanceDetail.COMMIT),
     "a text": ("host", "::1", "::1"),
+    "a URL": ("events_addr", "http://flux.svc.cluster.local./", "http://flux.svc.cluster.local./"),
 }
 
 
@@ -50,6 +51,7 @@ WRONG = {
     "an unknown word": (ProxySettings, "auth", "maybe", "'off', 'warn' or 'enforce'"),
     "an unknown form": (ControllerSettings, "log_format", "xml", "'console' or 'json'"),
     "no object": (ProxySettings, "context", "[1]", "a JSON object"),
+    "no URL": (ControllerSettings, "events_addr", "flux:80", "a URL such as"),
     "not even JSON": (ProxySettings, "context", "[" * 100_000, "a JSON object"),
 }
 

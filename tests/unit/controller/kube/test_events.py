@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from controller.api.meta import ObjectKey, Resource
 from controller.kube import events, requests
 from controller.kube.events import ApiServerEvents
+from controller.runtime import event_queue
 from controller.runtime.events import Event, Occurrence, event_of
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
@@ -155,7 +156,7 @@ async def test_one_that_is_refused_for_good_is_logged_and_the_next_is_posted(
 async def test_beyond_the_bound_the_oldest_are_dropped_and_counted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(events, "MOST_WAITING", 2)
+    monkeypatch.setattr(event_queue, "MOST_WAITING", 2)
     server = Server()
     async with serving(server) as sink:
         for message in ("one", "two", "three", "four"):
@@ -168,7 +169,7 @@ async def test_beyond_the_bound_the_oldest_are_dropped_and_counted(
 
 
 async def test_a_stop_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "_DRAIN", 0.05)
+    monkeypatch.setattr(event_queue, "_DRAIN", 0.05)
     server = Server()
     server.always = 503
     async with serving(server) as sink, sink.posting():

@@ -146,6 +146,13 @@ COMMITS: Final[dict[str, Any]] = {
 }  # fmt: skip
 """Of statuses of commits: see the links in commits.py."""
 SCHEMAS.update(COMMITS)
+COMMENT: Final = record("body", body=text(65_536))
+"""See the links in comments.py."""
+SCHEMAS.update(
+    dict.fromkeys(
+        ("githubpullrequestcomment", "gitlabmergerequestcomment", "giteapullrequestcomment"), COMMENT
+    )
+)
 SCHEMAS["cloudevents-binary"] = SCHEMAS["generic"]
 SCHEMAS["cloudevents"] = record(
     "id source specversion type",

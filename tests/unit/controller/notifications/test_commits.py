@@ -12,10 +12,11 @@ import pytest
 from aiohttp import web
 
 from controller.api.provider import FlagProviderSpec
-from controller.notifications.commits import TYPES, problem_of_address
+from controller.notifications.commits import TYPES
 from controller.notifications.payloads import is_known, post_of
 from controller.notifications.posting import Poster
 from controller.notifications.posts import Target
+from controller.notifications.repositories import problem_of_address
 from tests.unit.controller.notifications.schemas import SCHEMAS
 from tests.unit.controller.notifications.things import (
     CHAT,

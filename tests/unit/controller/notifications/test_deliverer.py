@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from controller.api.provider import FlagProviderSpec
 from controller.notifications.deliverer import Deliverer
 from controller.notifications.posting import Answer
-from controller.notifications.posts import Target
+from controller.notifications.posts import DIRECT, Target
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, event, failed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from controller.api.meta import Resource
-    from controller.notifications.posts import Post
+    from controller.notifications.posts import Post, Way
 
 TARGET = Target(FlagProviderSpec(type="generic", address="https://x.example.com/"), "https://x.example.com/")
 
@@ -30,8 +30,8 @@ class Server:
     posts: list[Post] = field(default_factory=list)
     hold: asyncio.Event | None = None
 
-    async def send(self, post: Post, timeout: float) -> Answer:  # noqa: ASYNC109
-        assert timeout == 15.0
+    async def send(self, post: Post, timeout: float, way: Way = DIRECT) -> Answer:  # noqa: ASYNC109
+        assert (timeout, way) == (15.0, DIRECT)
         self.posts.append(post)
         if self.hold is not None:
             await self.hold.wait()

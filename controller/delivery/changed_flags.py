@@ -22,13 +22,15 @@ _DIGEST: Final = 19
 """Characters of a digest."""
 
 
-def changed_flags(old: FlagSet | None, new: FlagSet, changed: Diff) -> tuple[str, ...]:
-    """`+ added: on`, `- removed`, `~ changed: default off → on, targeting`: a line a flag, sorted by key, the
-    rest counted in a last line.
+def changed_flags(
+    old: FlagSet | None, new: FlagSet, changed: Diff, most: int = MOST_LINES
+) -> tuple[str, ...]:
+    """`+ added: on`, `- removed`, `~ changed: default off → on, targeting`: a line a flag, sorted by key, at
+    `most`, with the rest counted in the last one.
     """
     keys = changed.keys
-    if len(keys) > MOST_LINES:
-        shown = MOST_LINES - 1
+    if len(keys) > most:
+        shown = most - 1
         return (*(_line(key, old, new, changed) for key in keys[:shown]), f"… and {len(keys) - shown} more")
     return tuple(_line(key, old, new, changed) for key in keys)
 

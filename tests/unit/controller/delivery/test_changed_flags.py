@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.flagsets.changed_flags import MOST_LINES, changed_flags
+from controller.delivery.changed_flags import MOST_LINES, changed_flags
 from evaluator.flags.diff import diff
 from evaluator.flags.model import Flag, FlagSet, State
 

@@ -1,0 +1,126 @@
+"""Events as Flux's notification-controller takes them, for Alerts of Flux."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client import Counter
+
+from controller.api import flagset
+from controller.api.kinds import FLUX_SOURCES
+from controller.api.meta import GROUP, ObjectKey, about
+from controller.notifications.posts import Post
+from controller.runtime.event_queue import EventQueue
+from controller.runtime.events import Severity
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from controller.api.meta import Resource
+    from controller.notifications.upserting import Sender
+    from controller.runtime.cache import Cache
+    from controller.runtime.events import Event
+
+log = logging.getLogger(__name__)
+
+_KINDS: Final = frozenset(each.kind for each in FLUX_SOURCES)
+_TIMEOUT: Final = 15.0
+"""Seconds of one try."""
+_FIRST_PAUSE: Final = 1.0
+_MOST_PAUSE: Final = 30.0
+_MOST_ANSWERS: Final = 10
+"""Failures of a server at one Event, over about three minutes. While there is no answer it waits."""
+_KNOWN: Final = 429
+"""Flux's answer to what it was told within the last minutes."""
+_MESSAGE: Final = 39_000
+"""Characters that Flux takes."""
+_TEXT: Final = 4_000
+
+
+class FluxEvents(EventQueue):
+    """Posts each Event to one address."""
+
+    def __init__(
+        self, address: str, sender: Sender, objects: Cache, instance: str, registry: CollectorRegistry
+    ) -> None:
+        """`instance`: the name of this replica."""
+        dropped = Counter(
+            "flagstaff_flux_events_dropped",
+            "Events that did not reach --events-addr because too many were waiting.",
+            registry=registry,
+        )
+        super().__init__(dropped)
+        self._address = address
+        self._sender = sender
+        self._objects = objects
+        self._instance = instance
+
+    async def post(self, event: Event) -> None:
+        """Post until it arrived, or was refused."""
+        body = json.dumps(
+            flux_event(event, source_of(self._objects, event.object), self._instance),
+            ensure_ascii=False,
+            separators=(",", ":"),
+        )
+        headers = {"Content-Type": "application/json", "Idempotency-Key": event.key}
+        post, pause, answers = Post(self._address, body.encode(), headers), _FIRST_PAUSE, 0
+        while True:
+            answer = await self._sender.send(post, _TIMEOUT)
+            if 200 <= answer.status < 300 or answer.status == _KNOWN:
+                return
+            answers += answer.status > 0
+            if 300 <= answer.status < 500 or answers == _MOST_ANSWERS:
+                log.warning(
+                    "an Event did not reach --events-addr: %s", answer.text, extra=about(event.object)
+                )
+                return
+            log.debug("an Event is posted to --events-addr later: %s", answer.text)
+            await asyncio.sleep(max(pause, answer.retry_after))
+            pause = min(_MOST_PAUSE, 2 * pause)
+
+
+def source_of(objects: Cache, key: ObjectKey) -> Resource | None:
+    """The Flux source of a FlagSet, beside it: of another namespace it would be told to people who are not
+    concerned.
+    """
+    thing = objects.get(key) if key.kind == flagset.KIND else None
+    reference = {} if thing is None else thing.spec.get("sourceRef")
+    if not isinstance(reference, dict) or reference.get("kind") not in _KINDS:
+        return None
+    if reference.get("namespace", key.namespace) != key.namespace:
+        return None
+    return objects.get(ObjectKey(str(reference["kind"]), key.namespace, str(reference.get("name"))))
+
+
+def flux_event(event: Event, source: Resource | None, instance: str) -> dict[str, Any]:
+    """Flux's Event (event.toolkit.fluxcd.io/v1beta1) about the source, which its Alerts may name, with our
+    object in the metadata; about our object where there is none.
+    """
+    key, api_version, uid, message = event.object, event.api_version, event.uid, event.message
+    if source is not None:
+        message = f"{key.kind}/{key.name}: {message}"
+        key, api_version, uid = source.key, source.api_version, source.uid
+    # Flux passes on what has the group of the object as its prefix; by the token it knows an Event again.
+    facts = {name.removeprefix(f"{GROUP}/"): text[:_TEXT] for name, text in event.metadata.items()}
+    facts |= {"revision": event.revision, "digest": event.digest}
+    facts |= {"object": str(event.object), "token": event.key}
+    group = api_version.rpartition("/")[0]
+    return {
+        "involvedObject": {
+            "apiVersion": api_version,
+            "kind": key.kind,
+            "namespace": key.namespace,
+            "name": key.name,
+            "uid": uid,
+        },
+        "severity": "error" if event.severity is Severity.WARNING else "info",
+        "timestamp": event.time.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "message": message[:_MESSAGE],
+        "reason": event.reason,
+        "metadata": {f"{group}/{name}": text for name, text in facts.items() if text},
+        "reportingController": "flagstaff-controller",
+        "reportingInstance": instance,
+    }

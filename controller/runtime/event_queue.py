@@ -1,0 +1,80 @@
+"""Events that wait to be posted to a server, one after the other: bounded, and never waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final
+
+from cachetools import LRUCache
+
+from controller.runtime.lasting import forever
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from prometheus_client import Counter
+
+    from controller.runtime.events import Event
+
+log = logging.getLogger(__name__)
+
+MOST_WAITING: Final = 5_000
+"""Events of about 1 KiB; more than a first start with 1,000 sources and 1,000 flag sets makes."""
+_MOST_KNOWN: Final = 2 * MOST_WAITING
+_DRAIN: Final = 2.0
+"""Seconds that a stop waits for what is not posted yet."""
+
+
+class EventQueue(ABC):
+    """An EventSink. What is accepted is posted while `posting` is open; what waits when the process is killed
+    is lost.
+    """
+
+    def __init__(self, dropped: Counter) -> None:
+        """`dropped` counts Events that were not posted because too many were waiting."""
+        self._waiting: asyncio.Queue[Event] = asyncio.Queue(MOST_WAITING)
+        self._known: LRUCache[str, None] = LRUCache(_MOST_KNOWN)
+        self._dropping = False
+        self._dropped = dropped
+
+    @abstractmethod
+    async def post(self, event: Event) -> None:
+        """Post until it arrived or cannot arrive."""
+
+    def accept(self, event: Event) -> None:
+        """Let the Event wait to be posted, unless its key was accepted before. The oldest makes room."""
+        if event.key in self._known:
+            return
+        self._known[event.key] = None
+        if self._waiting.full():
+            self._waiting.get_nowait()
+            self._waiting.task_done()
+            self._dropped.inc()
+            if not self._dropping:
+                log.warning("more than %d Events wait to be posted; the oldest are dropped", MOST_WAITING)
+            self._dropping = True
+        self._waiting.put_nowait(event)
+
+    @contextlib.asynccontextmanager
+    async def posting(self) -> AsyncIterator[None]:
+        """Post for as long as the block lasts, and at its end what waits, for 2 seconds at most."""
+        task = asyncio.create_task(forever(self._post_next))
+        try:
+            yield
+        finally:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_DRAIN):
+                    await self._waiting.join()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _post_next(self) -> None:
+        event = await self._waiting.get()
+        try:
+            await self.post(event)
+        finally:
+            self._waiting.task_done()
+        self._dropping = self._dropping and not self._waiting.empty()

@@ -1,0 +1,191 @@
+"""Events to Flux's notification-controller: in its form, of objects that its Alerts know, and never waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+import jsonschema_rs
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from controller.api.meta import ObjectKey, Resource
+from controller.notifications import flux_events
+from controller.notifications.flux_events import FluxEvents
+from controller.notifications.posting import Poster
+from controller.runtime import event_queue
+from controller.runtime.cache import Cache
+from controller.runtime.events import Occurrence, event_of
+from tests.unit.controller.notifications.schemas import SCHEMAS
+from tests.unit.controller.notifications.things import NOW, event, failed, status, thing
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from controller.runtime.events import Event
+
+FLUX: Final = "source.toolkit.fluxcd.io"
+ALERTED: Final = {"GitRepository", "OCIRepository", "Bucket", "ExternalArtifact"}
+"""Kinds that both Flux's Alert and a FlagSet may name."""
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flux_events, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(flux_events, "_MOST_PAUSE", 0.01)
+    monkeypatch.setattr(event_queue, "_DRAIN", 20.0)
+
+
+class Flux:
+    """Takes what Flux's notification-controller documents."""
+
+    def __init__(self, *answers: int) -> None:
+        self.answers = list(answers)
+        self.taken: list[dict[str, Any]] = []
+        self.objects = Cache()
+        self.hold: asyncio.Event | None = None
+
+    async def take(self, request: web.Request) -> web.Response:
+        if self.hold is not None:
+            await self.hold.wait()
+        found = await request.json()
+        jsonschema_rs.validate(SCHEMAS["generic"], found)
+        self.taken.append(found)
+        return web.Response(status=self.answers.pop(0) if self.answers else 202)
+
+    @property
+    def messages(self) -> list[str]:
+        return [each["message"] for each in self.taken]
+
+
+@contextlib.asynccontextmanager
+async def serving(flux: Flux, port: int = 0) -> AsyncIterator[str]:
+    application = web.Application()
+    application.router.add_post("/", flux.take)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    finally:
+        await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def sink(flux: Flux, url: str) -> AsyncIterator[FluxEvents]:
+    """Posts to a URL; at its end all that waits has arrived, or was refused."""
+    poster = Poster(lambda: NOW, allow_local=True)
+    found = FluxEvents(url, poster, flux.objects, "controller-0", CollectorRegistry())
+    try:
+        async with found.posting():
+            yield found
+    finally:
+        await poster.close()
+
+
+async def told(flux: Flux, *events: Event) -> list[dict[str, Any]]:
+    async with serving(flux) as url, sink(flux, url) as found:
+        for each in events:
+            found.accept(each)
+    return flux.taken
+
+
+def follows(kind: str, **more: str) -> Flux:
+    """Knows a flag set and its source."""
+    flux = Flux()
+    flux.objects.learn(thing("FlagSet", "flags", {"sourceRef": {"kind": kind, "name": "repo", **more}}))
+    for namespace in ("shop", "other"):
+        key = ObjectKey(kind, namespace, "repo")
+        flux.objects.learn(Resource(key, f"uid-{namespace}", 1, "1", api_version=f"{FLUX}/v1"))
+    return flux
+
+
+def applied() -> Event:
+    facts = {"flagstaff.dev/author": "Ada", "flagstaff.dev/changes": "+ new: on"}
+    done = Occurrence("Applied", "1 added: new", metadata=facts)
+    return event_of(thing("FlagSet", "flags"), done, status(digest="sha256:1"), NOW)
+
+
+@pytest.mark.parametrize("kind", sorted(ALERTED))
+async def test_a_flag_set_of_a_flux_source_is_told_of_as_that_source(kind: str) -> None:
+    given = applied()
+    (found,) = await told(follows(kind), given)
+    assert found["involvedObject"] == {
+        "apiVersion": f"{FLUX}/v1", "kind": kind, "namespace": "shop", "name": "repo", "uid": "uid-shop",
+    }  # fmt: skip
+    assert found["message"] == "FlagSet/flags: 1 added: new"
+    assert (found["severity"], found["reason"], found["timestamp"]) == (
+        "info",
+        "Applied",
+        "2026-01-02T03:04:05Z",
+    )
+    # Flux drops what has another prefix.
+    assert found["metadata"] == {
+        f"{FLUX}/object": "FlagSet/shop/flags", f"{FLUX}/revision": "main@sha256:1", f"{FLUX}/digest": "sha256:1",
+        f"{FLUX}/author": "Ada", f"{FLUX}/changes": "+ new: on", f"{FLUX}/token": given.key,
+    }  # fmt: skip
+
+
+async def test_what_has_no_flux_source_is_told_of_as_itself() -> None:
+    (found,) = await told(follows("FlagSource"), failed())
+    assert (found["involvedObject"]["apiVersion"], found["involvedObject"]["kind"]) == (
+        "flagstaff.dev/v1beta1", "FlagSet",
+    )  # fmt: skip
+    assert (found["severity"], found["message"]) == ("error", "words")
+    assert found["metadata"]["flagstaff.dev/object"] == "FlagSet/shop/flags"
+
+
+async def test_nobody_is_told_of_as_a_source_of_another_namespace() -> None:
+    (found,) = await told(follows("GitRepository", namespace="other"), failed())
+    assert found["involvedObject"]["kind"] == "FlagSet"
+
+
+async def test_a_source_that_is_not_there_is_not_named() -> None:
+    flux = follows("GitRepository")
+    flux.objects.forget(ObjectKey("GitRepository", "shop", "repo"))
+    (found,) = await told(flux, failed())
+    assert found["involvedObject"]["kind"] == "FlagSet"
+
+
+async def test_an_event_is_posted_until_it_is_taken_or_known_and_refused_ones_hold_up_none() -> None:
+    flux = Flux(503, 500, 202, 429, 400, 202)
+    await told(flux, event("A", "one"), event("A", "two"), event("A", "three"), event("A", "four"))
+    assert flux.messages == ["one", "one", "one", "two", "three", "four"]
+
+
+async def test_a_server_that_always_fails_holds_up_the_others_for_a_while() -> None:
+    flux = Flux(*[503] * 10)
+    await told(flux, event("A", "one"), event("A", "two"))
+    assert flux.messages == ["one"] * 10 + ["two"]
+
+
+async def test_what_is_told_while_the_server_is_away_arrives_once_in_order() -> None:
+    flux = Flux()
+    async with serving(flux) as url:
+        port = int(url.rstrip("/").rpartition(":")[2])
+    async with sink(flux, url) as found:
+        for words in ("one", "two", "one"):
+            found.accept(event("A", words))
+        await asyncio.sleep(0.02)
+        assert flux.messages == []
+        async with serving(flux, port):
+            async with asyncio.timeout(20):
+                while len(flux.taken) < 2:  # noqa: ASYNC110 - a server takes them
+                    await asyncio.sleep(0.001)
+    assert flux.messages == ["one", "two"]
+
+
+async def test_a_server_that_hangs_is_not_waited_for_and_takes_no_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_queue, "MOST_WAITING", 3)
+    flux = Flux()
+    flux.hold = asyncio.Event()
+    async with serving(flux) as url, sink(flux, url) as found:
+        for number in range(1_000):
+            found.accept(event("A", str(number)))
+        assert flux.taken == []
+        flux.hold.set()
+    assert flux.messages == ["997", "998", "999"]
