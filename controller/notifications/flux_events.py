@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import Counter
 
-from controller.api import flagset
+from controller.api import flagset, flagsource
 from controller.api.kinds import FLUX_SOURCES
 from controller.api.meta import GROUP, ObjectKey, about
 from controller.notifications.posts import Post
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _KINDS: Final = frozenset(each.kind for each in FLUX_SOURCES)
+_EXPORTED: Final = "ExternalArtifact"
 _TIMEOUT: Final = 15.0
 """Seconds of one try."""
 _FIRST_PAUSE: Final = 1.0
@@ -83,16 +84,25 @@ class FluxEvents(EventQueue):
 
 
 def source_of(objects: Cache, key: ObjectKey) -> Resource | None:
-    """The Flux source of a FlagSet, beside it: of another namespace it would be told to people who are not
-    concerned.
+    """The Flux source of a FlagSet, or the ExternalArtifact that its FlagSource exports. None of another
+    namespace: people would be told there who are not concerned.
     """
-    thing = objects.get(key) if key.kind == flagset.KIND else None
-    reference = {} if thing is None else thing.spec.get("sourceRef")
-    if not isinstance(reference, dict) or reference.get("kind") not in _KINDS:
+    if key.kind == flagset.KIND:
+        thing = objects.get(key)
+        reference = {} if thing is None else thing.spec.get("sourceRef")
+        if not isinstance(reference, dict) or reference.get("namespace", key.namespace) != key.namespace:
+            return None
+        key = ObjectKey(str(reference.get("kind")), key.namespace, str(reference.get("name")))
+    if key.kind == flagsource.KIND:
+        return _exported(objects, key)
+    return objects.get(key) if key.kind in _KINDS else None
+
+
+def _exported(objects: Cache, key: ObjectKey) -> Resource | None:
+    source, found = objects.get(key), objects.get(ObjectKey(_EXPORTED, key.namespace, key.name))
+    if source is None or found is None or source.uid not in {each.get("uid") for each in found.owners}:
         return None
-    if reference.get("namespace", key.namespace) != key.namespace:
-        return None
-    return objects.get(ObjectKey(str(reference["kind"]), key.namespace, str(reference.get("name"))))
+    return found
 
 
 def flux_event(event: Event, source: Resource | None, instance: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import jsonschema_rs
@@ -140,6 +141,22 @@ async def test_what_has_no_flux_source_is_told_of_as_itself() -> None:
 async def test_nobody_is_told_of_as_a_source_of_another_namespace() -> None:
     (found,) = await told(follows("GitRepository", namespace="other"), failed())
     assert found["involvedObject"]["kind"] == "FlagSet"
+
+
+async def test_what_a_flag_source_exports_stands_for_it_and_its_flag_sets() -> None:
+    flux = follows("FlagSource")
+    exported = Resource(
+        ObjectKey("ExternalArtifact", "shop", "repo"), "uid-export", 1, "1",
+        api_version=f"{FLUX}/v1", owners=({"uid": "uid-shop"},),
+    )  # fmt: skip
+    flux.objects.learn(exported)
+    stored = event_of(thing("FlagSource", "repo"), Occurrence("NewArtifact", "stored"), {}, NOW)
+    found = await told(flux, stored, applied())
+    assert [each["involvedObject"]["uid"] for each in found] == ["uid-export", "uid-export"]
+    assert [each["message"] for each in found] == ["FlagSource/repo: stored", "FlagSet/flags: 1 added: new"]
+    # One of another's making is not ours to speak for.
+    flux.objects.put(replace(exported, owners=()))
+    assert (await told(flux, applied()))[-1]["involvedObject"]["kind"] == "FlagSet"
 
 
 async def test_a_source_that_is_not_there_is_not_named() -> None:
