@@ -134,6 +134,36 @@ def test_a_patch_tells_no_secret_and_what_it_makes_of_one_is_marked(operation: d
         assert ("s3cr3t" in repr(each.variants)) <= ("flagstaff.dev/secret" in each.metadata)
 
 
+def test_copies_of_copies_are_refused_before_they_fill_the_memory() -> None:
+    doubled = [
+        {"op": "copy", "from": "/flags/a", "path": f"/flags/a/metadata/{number}"} for number in range(40)
+    ]
+    made = composed(
+        operations({"op": "add", "path": "/flags/a/metadata", "value": {"long": "x" * 10_000}}, *doubled)
+    )
+    (problem,) = made.problems
+    assert (made.accepted, problem.code) == (False, "patch-failed")
+    assert "copy and move more than" in problem.message
+
+
+def test_patches_of_a_set_share_what_they_may_copy() -> None:
+    text = "x" * 6_000_000
+    add = operations({"op": "add", "path": "/flags/a/metadata", "value": {"long": text}})
+    copy = operations({"op": "copy", "from": "/flags/a/metadata", "path": "/flags/b/metadata"})
+    move = operations({"op": "move", "from": "/flags/b/metadata", "path": "/flags/b/metadata"})
+    assert "patch-failed" not in {each.code for each in composed(add, copy, move).problems}
+    made = composed(add, copy, move, move)
+    assert [(each.file, each.code) for each in made.problems] == [("spec.patches[3]", "patch-failed")]
+
+
+def test_what_an_alias_repeats_is_changed_at_one_place_alone() -> None:
+    made = composed(
+        "- {op: add, path: /flags/a/variants, value: {on: &v {x: 1}, off: *v}}\n"
+        "- {op: add, path: /flags/a/variants/on/y, value: 2}\n"
+    )
+    assert dict(made.flag_set.flags["a"].variants) == {"on": {"x": 1, "y": 2}, "off": {"x": 1}}
+
+
 async def test_patches_of_a_flag_set_are_applied() -> None:
     world = World()
     world.commit("r1", document(a=flag()))
