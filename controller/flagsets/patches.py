@@ -71,25 +71,31 @@ class _Operations:
         return self.places.locate((self.last.get(path[:2], 0),)) if self.places is not None else 0
 
 
-class _Copies:
-    """What the patches of one set may still copy and move: each copy of a copy doubles it."""
+class _Allowance:
+    """What the patches of one set may still copy and move, as each copy of a copy doubles it; and how deep
+    they may nest.
+    """
 
     def __init__(self) -> None:
         self._nodes = DEFAULT.nodes
         self._characters = DEFAULT.document_bytes
 
     def pay(self, merged: Mapping[str, Any], operation: Mapping[str, Any]) -> None:
-        """Pay for an operation before it is done. Raises _FailedError where too little is left."""
-        if operation.get("op") not in ("copy", "move") or "from" not in operation:
-            return
-        nodes, characters = _size(jsonpointer.JsonPointer(operation["from"]).resolve(merged))
-        self._nodes -= nodes
-        self._characters -= characters
+        """Pay for an operation before it is done. Raises _FailedError where it comes to too much."""
+        path = jsonpointer.JsonPointer(operation["path"])
+        if operation.get("op") in ("copy", "move") and "from" in operation:
+            size = _size(jsonpointer.JsonPointer(operation["from"]).resolve(merged))
+            self._nodes -= size.nodes
+            self._characters -= size.characters
+        else:
+            size = _size(operation.get("value"))
         if self._nodes < 0 or self._characters < 0:
             raise _FailedError(
                 f"the patches copy and move more than {DEFAULT.nodes} values or {DEFAULT.document_bytes} "
                 "characters"
             )
+        if len(path.parts) + size.depth > DEFAULT.depth:
+            raise _FailedError(f"it nests more than {DEFAULT.depth} levels deep")
 
 
 def patched(layers: Sequence[Layer], patches: Sequence[Patch]) -> tuple[list[Layer], list[tuple[str, str]]]:
@@ -98,13 +104,13 @@ def patched(layers: Sequence[Layer], patches: Sequence[Patch]) -> tuple[list[Lay
     """
     made = list(layers)
     moved: list[tuple[str, str]] = []
-    copies = _Copies()
+    allowance = _Allowance()
     for patch in patches:
         read = read_document(patch.text.encode(), file=f"{patch.name}.yaml")
         document = replace(read, file=patch.name)
         findings = [*document.findings]
         if not findings:
-            findings += _apply(made, document, moved, copies)
+            findings += _apply(made, document, moved, allowance)
         if findings:
             told = tuple(replace(each, document=document, flag=None) for each in findings)
             made[-1] = replace(made[-1], findings=(*made[-1].findings, *told))
@@ -113,7 +119,7 @@ def patched(layers: Sequence[Layer], patches: Sequence[Patch]) -> tuple[list[Lay
 
 
 def _apply(
-    layers: list[Layer], document: Document, moved: list[tuple[str, str]], copies: _Copies
+    layers: list[Layer], document: Document, moved: list[tuple[str, str]], allowance: _Allowance
 ) -> Iterator[Finding]:
     """Put what the operations make into `layers`, all of it or nothing."""
     merged = {section: _merged(layers, section) for section in _SECTIONS}
@@ -135,7 +141,7 @@ def _apply(
                 last[part] = index
             if "value" in operation:
                 operation = {**operation, "value": _unshared(operation["value"])}  # noqa: PLW2901
-            copies.pay(merged, operation)
+            allowance.pay(merged, operation)
             jsonpatch.apply_patch(merged, [operation], in_place=True)
         except _FAULTS as error:
             what = operation if isinstance(operation, dict) else {}
@@ -143,6 +149,9 @@ def _apply(
             message = f"the operation {index + 1}, {quoted(named)}, fails: {_why(error)}"
             yield Finding((index,), Severity.ERROR, FAILED, message)
             return
+    if too_large := [*_too_large(merged, last)]:
+        yield from too_large
+        return
     source = replace(document, places=_Operations(document.places, last))
     for section in _SECTIONS:
         keys = {key for part, key in last if part == section}
@@ -153,6 +162,14 @@ def _apply(
             kept = {key: each for key, each in _pieces(layer, section).items() if key not in keys}
             layers[index] = _with(layer, section, kept if index else {**kept, **pieces})
     layers[-1] = replace(layers[-1], documents=(*layers[-1].documents, source))
+
+
+def _too_large(merged: Mapping[str, Mapping[str, Any]], last: Mapping[Any, int]) -> Iterator[Finding]:
+    """Changed parts that hold more than a document may."""
+    for (section, key), index in last.items():
+        if _size(merged[section].get(key)).nodes > DEFAULT.nodes:
+            message = f"the operation {index + 1} makes {quoted(key)} hold more than {DEFAULT.nodes} values"
+            yield Finding((index,), Severity.ERROR, FAILED, message)
 
 
 def _why(error: Exception) -> str:
@@ -192,9 +209,19 @@ def _unshared(value: Json) -> Json:
     return [_unshared(each) for each in value] if isinstance(value, list) else value
 
 
-def _size(value: Json) -> tuple[int, int]:
-    """How many values it is, those in it counted, and characters of text, keys counted."""
-    nodes = characters = 0
+class _Size(NamedTuple):
+    """How much a value is."""
+
+    nodes: int
+    """Values, itself and those in it."""
+    characters: int
+    """Of its texts and keys."""
+    depth: int
+    """Containers inside each other, itself one of them."""
+
+
+def _size(value: Json) -> _Size:
+    nodes = characters = depth = 0
     level: list[Json] = [value]
     while level:
         nodes += len(level)
@@ -202,8 +229,9 @@ def _size(value: Json) -> tuple[int, int]:
         objects = [each for each in level if isinstance(each, dict)]
         characters += sum(len(key) for each in objects for key in each)
         lists = [each for each in level if isinstance(each, list)]
+        depth += bool(objects or lists)
         level = [*chain(*lists), *chain.from_iterable(each.values() for each in objects)]
-    return nodes, characters
+    return _Size(nodes, characters, depth)
 
 
 def _merged(layers: Sequence[Layer], section: str) -> dict[str, Any]:
