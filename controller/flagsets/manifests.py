@@ -16,6 +16,7 @@ from evaluator.flags.problems import Finding, Severity
 from evaluator.flags.text import Lines
 
 if TYPE_CHECKING:
+    from controller.flagsets.preparation import Allowance
     from evaluator.flags.document import Document, Places
     from evaluator.flags.operators import Path
 
@@ -67,8 +68,9 @@ class _InText:
         return self.start + sum(len(each) + 1 for each in content[:line]) + indent + column - 1
 
 
-def unwrapped(document: Document) -> Prepared:
+def unwrapped(document: Document, allowance: Allowance) -> Prepared:
     """What a manifest holds; any other document as it is. Implements `Step`."""
+    del allowance
     top = document.value
     if not isinstance(top, dict) or "flags" in top or top.get("kind") not in _KINDS:
         return Prepared(document)

@@ -6,8 +6,8 @@ changes is judged as anything else is, and a problem is placed at the operation.
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import jsonpatch
@@ -18,13 +18,14 @@ from evaluator.flags.document import read_document
 from evaluator.flags.findings import Piece
 from evaluator.flags.layer import EVALUATORS, FLAGS, METADATA
 from evaluator.flags.problems import Finding, Severity
-from evaluator.flags.text import quoted
+from evaluator.flags.text import DEFAULT, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from evaluator.flags.document import Document, Places
     from evaluator.flags.layer import Layer
+    from evaluator.flags.model import Json
     from evaluator.flags.operators import Path
 
 FAILED: Final = "patch-failed"
@@ -70,18 +71,46 @@ class _Operations:
         return self.places.locate((self.last.get(path[:2], 0),)) if self.places is not None else 0
 
 
+class _Allowance:
+    """What the patches of one set may still copy and move, as each copy of a copy doubles it; and how deep
+    they may nest.
+    """
+
+    def __init__(self) -> None:
+        self._nodes = DEFAULT.nodes
+        self._characters = DEFAULT.document_bytes
+
+    def pay(self, merged: Mapping[str, Any], operation: Mapping[str, Any]) -> None:
+        """Pay for an operation before it is done. Raises _FailedError where it comes to too much."""
+        path = jsonpointer.JsonPointer(operation["path"])
+        if operation.get("op") in ("copy", "move") and "from" in operation:
+            size = _size(jsonpointer.JsonPointer(operation["from"]).resolve(merged))
+            self._nodes -= size.nodes
+            self._characters -= size.characters
+        else:
+            size = _size(operation.get("value"))
+        if self._nodes < 0 or self._characters < 0:
+            raise _FailedError(
+                f"the patches copy and move more than {DEFAULT.nodes} values or {DEFAULT.document_bytes} "
+                "characters"
+            )
+        if len(path.parts) + size.depth > DEFAULT.depth:
+            raise _FailedError(f"it nests more than {DEFAULT.depth} levels deep")
+
+
 def patched(layers: Sequence[Layer], patches: Sequence[Patch]) -> tuple[list[Layer], list[tuple[str, str]]]:
     """Layers that come to the same but for what the patches change. Where one fails, an error of the whole
     set is among their findings. Also (from, to) of flags of which one was made of another, in order.
     """
     made = list(layers)
     moved: list[tuple[str, str]] = []
+    allowance = _Allowance()
     for patch in patches:
         read = read_document(patch.text.encode(), file=f"{patch.name}.yaml")
         document = replace(read, file=patch.name)
         findings = [*document.findings]
         if not findings:
-            findings += _apply(made, document, moved)
+            findings += _apply(made, document, moved, allowance)
         if findings:
             told = tuple(replace(each, document=document, flag=None) for each in findings)
             made[-1] = replace(made[-1], findings=(*made[-1].findings, *told))
@@ -89,7 +118,9 @@ def patched(layers: Sequence[Layer], patches: Sequence[Patch]) -> tuple[list[Lay
     return made, moved
 
 
-def _apply(layers: list[Layer], document: Document, moved: list[tuple[str, str]]) -> Iterator[Finding]:
+def _apply(
+    layers: list[Layer], document: Document, moved: list[tuple[str, str]], allowance: _Allowance
+) -> Iterator[Finding]:
     """Put what the operations make into `layers`, all of it or nothing."""
     merged = {section: _merged(layers, section) for section in _SECTIONS}
     last: dict[tuple[str, str], int] = {}
@@ -106,8 +137,11 @@ def _apply(layers: list[Layer], document: Document, moved: list[tuple[str, str]]
             for part in parts:
                 section, key = part
                 if part not in last and key in merged[section]:
-                    merged[section][key] = deepcopy(merged[section][key])
+                    merged[section][key] = _unshared(merged[section][key])
                 last[part] = index
+            if "value" in operation:
+                operation = {**operation, "value": _unshared(operation["value"])}  # noqa: PLW2901
+            allowance.pay(merged, operation)
             jsonpatch.apply_patch(merged, [operation], in_place=True)
         except _FAULTS as error:
             what = operation if isinstance(operation, dict) else {}
@@ -115,6 +149,9 @@ def _apply(layers: list[Layer], document: Document, moved: list[tuple[str, str]]
             message = f"the operation {index + 1}, {quoted(named)}, fails: {_why(error)}"
             yield Finding((index,), Severity.ERROR, FAILED, message)
             return
+    if too_large := [*_too_large(merged, last)]:
+        yield from too_large
+        return
     source = replace(document, places=_Operations(document.places, last))
     for section in _SECTIONS:
         keys = {key for part, key in last if part == section}
@@ -125,6 +162,14 @@ def _apply(layers: list[Layer], document: Document, moved: list[tuple[str, str]]
             kept = {key: each for key, each in _pieces(layer, section).items() if key not in keys}
             layers[index] = _with(layer, section, kept if index else {**kept, **pieces})
     layers[-1] = replace(layers[-1], documents=(*layers[-1].documents, source))
+
+
+def _too_large(merged: Mapping[str, Mapping[str, Any]], last: Mapping[Any, int]) -> Iterator[Finding]:
+    """Changed parts that hold more than a document may."""
+    for (section, key), index in last.items():
+        if _size(merged[section].get(key)).nodes > DEFAULT.nodes:
+            message = f"the operation {index + 1} makes {quoted(key)} hold more than {DEFAULT.nodes} values"
+            yield Finding((index,), Severity.ERROR, FAILED, message)
 
 
 def _why(error: Exception) -> str:
@@ -155,6 +200,38 @@ def _parts(operation: object) -> list[tuple[str, str]]:
     if len({section for section, _ in found}) > 1:
         raise _FailedError("it moves or copies from one section to another")
     return found
+
+
+def _unshared(value: Json) -> Json:
+    """A copy in which no part stands twice, as YAML's aliases have it: a change of one would be of both."""
+    if isinstance(value, dict):
+        return {key: _unshared(each) for key, each in value.items()}
+    return [_unshared(each) for each in value] if isinstance(value, list) else value
+
+
+class _Size(NamedTuple):
+    """How much a value is."""
+
+    nodes: int
+    """Values, itself and those in it."""
+    characters: int
+    """Of its texts and keys."""
+    depth: int
+    """Containers inside each other, itself one of them."""
+
+
+def _size(value: Json) -> _Size:
+    nodes = characters = depth = 0
+    level: list[Json] = [value]
+    while level:
+        nodes += len(level)
+        characters += sum(len(each) for each in level if isinstance(each, str))
+        objects = [each for each in level if isinstance(each, dict)]
+        characters += sum(len(key) for each in objects for key in each)
+        lists = [each for each in level if isinstance(each, list)]
+        depth += bool(objects or lists)
+        level = [*chain(*lists), *chain.from_iterable(each.values() for each in objects)]
+    return _Size(nodes, characters, depth)
 
 
 def _merged(layers: Sequence[Layer], section: str) -> dict[str, Any]:

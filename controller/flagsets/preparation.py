@@ -6,7 +6,7 @@ Such flags are marked in their metadata. Status, Events, logs and lists of chang
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -14,6 +14,7 @@ from controller.delivery.problems import withheld
 from evaluator.flags.layer import flag_at
 from evaluator.flags.model import CONFIDENTIAL_KEY
 from evaluator.flags.problems import Finding, Severity
+from evaluator.flags.text import DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -32,7 +33,16 @@ class Prepared(NamedTuple):
     """Where values of Secrets stand in it now."""
 
 
-Step: TypeAlias = "Callable[[Document], Prepared]"
+@dataclass(slots=True)
+class Allowance:
+    """What steps may still add to all documents of one build together."""
+
+    characters: int = DEFAULT.document_bytes
+    findings: int = DEFAULT.problems - 1
+    """So many that the error which says that there are more is among those listed."""
+
+
+Step: TypeAlias = "Callable[[Document, Allowance], Prepared]"
 """Takes a document that could be read. Never raises for what one may hold: that becomes a finding."""
 
 
@@ -51,6 +61,7 @@ class Preparation:
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = steps
+        self._allowance = Allowance()
         self._keys: set[str] = set()
         self._all = False
         """Whether a secret stands where all flags may depend on it, such as in `$evaluators`."""
@@ -60,7 +71,7 @@ class Preparation:
         for step in self._steps:
             if document.unreadable:
                 break
-            document, secrets = step(document)
+            document, secrets = step(document, self._allowance)
             refused = tuple(_refused(path) for path in secrets if _is_told(path))
             document = replace(document, findings=(*document.findings, *refused)) if refused else document
             for path in secrets:

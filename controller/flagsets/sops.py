@@ -23,6 +23,7 @@ from evaluator.flags.text import json_path
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from controller.flagsets.preparation import Allowance
     from evaluator.flags.document import Document
     from evaluator.flags.model import Json
     from evaluator.flags.operators import Path
@@ -53,8 +54,9 @@ class Decryption:
     open: Open | None = None
     """None: there are no keys."""
 
-    def __call__(self, document: Document) -> Prepared:
+    def __call__(self, document: Document, allowance: Allowance) -> Prepared:
         """Decrypt a document that is encrypted; any other stays as it is."""
+        del allowance
         top = document.value
         metadata = top.get(METADATA) if isinstance(top, dict) else None
         if not isinstance(top, dict) or not isinstance(metadata, dict) or "mac" not in metadata:

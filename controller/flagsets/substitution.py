@@ -19,6 +19,7 @@ from evaluator.flags.text import DEFAULT, quoted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from controller.flagsets.preparation import Allowance
     from evaluator.flags.document import Document
     from evaluator.flags.model import Json
     from evaluator.flags.operators import Path
@@ -42,21 +43,29 @@ class Variables:
     secret: frozenset[str] = frozenset()
     """Names whose values come from Secrets."""
 
-    def __call__(self, document: Document) -> Prepared:
+    def __call__(self, document: Document, allowance: Allowance) -> Prepared:
         """Replace them in the values of a document. Implements `Step`."""
-        walk = _Walk(self)
-        value = walk.value(document.value, ())
+        walk = _Walk(self, allowance)
+        try:
+            value = walk.value(document.value, ())
+        except _ExceededError as error:
+            # No flag of it can be told: what is left has its variables still.
+            value = {"flags": {}}
+            walk.findings.append(Finding((), Severity.ERROR, TOO_LARGE, str(error)))
         found = (*document.findings, *walk.findings)
         return Prepared(replace(document, value=value, findings=found), tuple(walk.secrets))
 
 
+class _ExceededError(Exception):
+    """The allowance is used up."""
+
+
 class _Walk:
-    def __init__(self, variables: Variables) -> None:
+    def __init__(self, variables: Variables, allowance: Allowance) -> None:
         self._variables = variables
+        self._allowance = allowance
         self.findings: list[Finding] = []
         self.secrets: list[Path] = []
-        self._left = DEFAULT.document_bytes
-        """Characters that values may still add."""
 
     def value(self, value: Json, path: Path) -> Json:
         """The value with its variables replaced; the very same where it has none."""
@@ -110,15 +119,19 @@ class _Walk:
             return ""
         if name in self._variables.secret:
             self.secrets.append(path)
-        self._left -= len(found)
-        if self._left < 0:
-            self._find(
-                TOO_LARGE, f"the variables' values take more than {DEFAULT.document_bytes} characters", path
+        self._allowance.characters -= len(found)
+        if self._allowance.characters < 0:
+            raise _ExceededError(
+                f"the variables' values take more than {DEFAULT.document_bytes} characters in all files"
             )
-            return ""
         return found
 
     def _find(self, code: str, message: str, path: Path) -> None:
+        self._allowance.findings -= 1
+        if self._allowance.findings < 0:
+            raise _ExceededError(
+                f"{DEFAULT.problems} or more variables cannot be replaced; correct the first ones"
+            )
         self.findings.append(Finding(path, Severity.ERROR, code, message))
 
 

@@ -10,6 +10,8 @@ import pytest
 from controller.flagsets.compose import Composition, Provenance, compose
 from controller.flagsets.patches import Patch
 from controller.flagsets.substitution import Variables
+from evaluator.flags.canonical import canonical
+from evaluator.flags.document import Bounds, read_document
 from tests.unit.controller.flagsets.world import World, document, flag
 
 RULE = {"if": [{"==": [{"var": "tier"}, "gold"]}, "on", "off"]}
@@ -132,6 +134,71 @@ def test_a_patch_tells_no_secret_and_what_it_makes_of_one_is_marked(operation: d
     assert "s3cr3t" not in repr(made.problems)
     for each in made.flag_set.flags.values():
         assert ("s3cr3t" in repr(each.variants)) <= ("flagstaff.dev/secret" in each.metadata)
+
+
+def test_copies_of_copies_are_refused_before_they_fill_the_memory() -> None:
+    doubled = [
+        {"op": "copy", "from": "/flags/a", "path": f"/flags/a/metadata/{number}"} for number in range(40)
+    ]
+    made = composed(
+        operations({"op": "add", "path": "/flags/a/metadata", "value": {"long": "x" * 10_000}}, *doubled)
+    )
+    (problem,) = made.problems
+    assert (made.accepted, problem.code) == (False, "patch-failed")
+    assert "copy and move more than" in problem.message
+
+
+def test_patches_of_a_set_share_what_they_may_copy() -> None:
+    text = "x" * 6_000_000
+    add = operations({"op": "add", "path": "/flags/a/metadata", "value": {"long": text}})
+    copy = operations({"op": "copy", "from": "/flags/a/metadata", "path": "/flags/b/metadata"})
+    move = operations({"op": "move", "from": "/flags/b/metadata", "path": "/flags/b/metadata"})
+    assert "patch-failed" not in {each.code for each in composed(add, copy, move).problems}
+    made = composed(add, copy, move, move)
+    assert [(each.file, each.code) for each in made.problems] == [("spec.patches[3]", "patch-failed")]
+
+
+def nested(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels - 1):
+        value = {"x": value}
+    return value
+
+
+@pytest.mark.parametrize("op", ["add", "replace", "copy", "move"])
+def test_a_patch_nests_no_deeper_than_a_document_may(op: str) -> None:
+    def at(levels: int) -> Composition:
+        value = nested(levels)
+        first = {"op": "add", "path": "/flags/b/variants", "value": {"on": value, "off": {}}}
+        path = "/flags/a/variants/on/x"
+        given = {"from": "/flags/b/variants/on"} if op in {"copy", "move"} else {"value": value}
+        second = {"op": "add", "path": "/flags/a/variants", "value": {"on": {"x": {}}, "off": {}}}
+        return composed(
+            operations({"op": "replace", "path": "/flags/a/targeting", "value": {}}, first, second),
+            operations({"op": op, "path": path, **given}),
+        )
+
+    made = at(95)
+    assert "a" in made.flag_set.flags
+    assert not read_document(canonical(made.flag_set), file="flags.json").unreadable
+    (problem,) = at(96).problems
+    assert (problem.file, problem.line, problem.code) == ("spec.patches[1]", 1, "patch-failed")
+    assert "100 levels" in problem.message
+
+
+def test_a_part_that_a_patch_makes_holds_no_more_than_a_document_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.flagsets.patches.DEFAULT", Bounds(nodes=50))
+    values = {"op": "add", "path": "/flags/a/variants/on", "value": [0] * 30}
+    more = {"op": "add", "path": "/flags/a/variants/off", "value": [0] * 30}
+    assert [each.code for each in composed(operations(values, more)).problems] == ["patch-failed"]
+
+
+def test_what_an_alias_repeats_is_changed_at_one_place_alone() -> None:
+    made = composed(
+        "- {op: add, path: /flags/a/variants, value: {on: &v {x: 1}, off: *v}}\n"
+        "- {op: add, path: /flags/a/variants/on/y, value: 2}\n"
+    )
+    assert dict(made.flag_set.flags["a"].variants) == {"on": {"x": 1, "y": 2}, "off": {"x": 1}}
 
 
 async def test_patches_of_a_flag_set_are_applied() -> None:

@@ -18,6 +18,7 @@ import pytest
 from controller.cli import main
 from controller.flagsets.compose import Composition, Provenance, compose
 from controller.flagsets.inputs import steps
+from controller.flagsets.preparation import Allowance
 from controller.flagsets.sops import Decryption
 from controller.flagsets.sops_keys import KeysError, decryption_with
 from evaluator.flags.document import read_document
@@ -101,7 +102,7 @@ def composed(text: str, sops: Sops, file: str = "flags.yaml", previous: FlagSet 
 
 
 def decrypted(text: str, name: str, decryption: Decryption) -> tuple[Any, list[str]]:
-    made = decryption(read_document(text.encode(), file=name)).document
+    made = decryption(read_document(text.encode(), file=name), Allowance()).document
     return made.value, [each.message for each in made.findings]
 
 

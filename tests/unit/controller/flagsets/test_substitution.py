@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from controller.flagsets.compose import Composition, Provenance, compose
+from controller.flagsets.preparation import Allowance
 from controller.flagsets.substitution import Variables
 from evaluator.flags.document import read_document
 from evaluator.flags.model import EMPTY
@@ -24,7 +25,7 @@ PROVENANCE = Provenance("main@sha1:1", "", "")
 def replaced(value: Any, file: str = "a.json") -> tuple[Any, list[str]]:
     """What becomes of a value, and the codes of what is wrong."""
     read = read_document(json.dumps({"v": value}).encode(), file=file)
-    made = VARIABLES(read).document
+    made = VARIABLES(read, Allowance()).document
     assert isinstance(made.value, dict)
     return made.value["v"], [each.code for each in made.findings]
 
@@ -76,12 +77,29 @@ def test_what_cannot_be_replaced_is_an_error_and_stays_as_it_is(text: str, code:
     assert replaced(text) == (text, [code])
 
 
-def test_values_cannot_make_a_document_larger_than_one_may_be() -> None:
+def of_files(files: dict[str, str], variables: Variables) -> Composition:
+    content = {name: text.encode() for name, text in files.items()}
+    return compose(content, list(files), provenance=PROVENANCE, previous=None, steps=(variables,))
+
+
+@pytest.mark.parametrize("files", [1, 20])
+def test_values_take_no_more_of_all_files_than_a_document_may(files: int) -> None:
     variables = Variables({"BIG": "x" * 1_000_000})
-    read = read_document(json.dumps({"v": ["${BIG}"] * 100}).encode(), file="a.json")
-    made = variables(read).document
-    assert {each.code for each in made.findings} == {"variables-too-large"}
-    assert len(json.dumps(made.value)) < 17_000_000
+    texts = {f"{number}": f"${{BIG}}{number}" for number in range(20 // files)}
+    named = {
+        f"{number}.json": document(**{f"f{number}": flag("0", variants=texts)}) for number in range(files)
+    }
+    made = of_files(named, variables)
+    assert {each.code for each in made.problems} == {"variables-too-large"}
+    assert (made.accepted, made.flag_set.flags) == (False, EMPTY)
+
+
+def test_no_more_variables_without_value_are_told_than_problems_are() -> None:
+    broken = flag(variants={f"v{number}": "${NONE}" for number in range(600)})
+    made = of_files({f"{key}.json": document(**{key: broken}) for key in "abc"}, VARIABLES)
+    assert not made.accepted
+    codes = [each.code for each in made.problems]
+    assert (codes.count("unknown-variable"), codes.count("variables-too-large")) == (999, 1)
 
 
 def composed(text: str, variables: Variables = VARIABLES, file: str = "flags.json") -> Composition:
