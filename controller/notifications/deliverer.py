@@ -185,8 +185,8 @@ class Deliverer:
         elif is_known(route.target, answer.text):
             answer = replace(answer, status=200)
         now = self.now()
-        result = verdict(message, answer, route.failures + 1, self.random(), now)
         type_ = route.target.spec.type
+        result = verdict(message, answer, route.failures + 1, self.random(), now, type_)
         if isinstance(result, Again):
             route.failures += 1
             self.count(type_, "failed")

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from controller.notifications import commits
+
 if TYPE_CHECKING:
     from controller.api.provider import Message
     from controller.notifications.posting import Answer
@@ -18,6 +20,8 @@ OLDEST: Final = timedelta(hours=24)
 """A message that could not be delivered for so long is dead."""
 _UNWANTED: Final = frozenset({400, 413, 415, 422})
 """Answers by which a provider refuses what a message says: it will do so again."""
+_NOT_FOUND: Final = 404
+"""Of the status of a commit: the server does not know the commit, and rarely learns of it later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +39,17 @@ class Dead:
 
 
 def verdict(
-    message: Message, answer: Answer, failures: int, random: float, now: datetime
+    message: Message, answer: Answer, failures: int, random: float, now: datetime, type_: str = ""
 ) -> Again | Dead | None:
     """What is to happen after `failures` tries in a row, this one included; None: it is delivered. `random`:
-    from 0 to 1.
+    from 0 to 1. `type_`: of the provider.
     """
     if 200 <= answer.status < 300:
         return None
-    if answer.status in _UNWANTED:
+    if answer.status in _UNWANTED or (answer.status == _NOT_FOUND and type_ in commits.TYPES):
+        return Dead(answer.text)
+    if answer.status and not message.alert:
+        # Whoever asked for a test reads the answer; what waits behind it is not to wait for a day.
         return Dead(answer.text)
     if _is_old(message, now):
         return Dead(f"not delivered for {OLDEST.total_seconds() / 3600:g} h, last: {answer.text}")

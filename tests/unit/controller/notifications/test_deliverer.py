@@ -11,7 +11,7 @@ from controller.api.provider import FlagProviderSpec
 from controller.notifications.deliverer import Deliverer
 from controller.notifications.posting import Answer
 from controller.notifications.posts import DIRECT, Target
-from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, event, failed
+from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, event, failed, message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -112,6 +112,19 @@ async def test_a_message_that_is_refused_makes_way_and_is_counted() -> None:
         status = found.desk.box.status()
         assert (status["dead"], status["lastDead"]) == (1, "Applied of FlagSet/flags: status 400: no")
     assert found.results == [("generic", "dead"), ("generic", "delivered")]
+
+
+async def test_a_commit_that_is_not_known_holds_up_no_other() -> None:
+    server = Server([Answer(404, "status 404: Commit Not Found")])
+    spec = FlagProviderSpec(type="gitlab", address="https://x.example.com/shop/flags")
+    async with office(server) as found:
+        found.deliverer.use(CHAT, replace(TARGET, spec=spec, address="https://x.example.com/shop/flags"))
+        found.desk.box.push(message("1"))
+        found.desk.box.push(message("2"))
+        found.store()
+        await found.until(2)
+    assert found.results == [("gitlab", "dead"), ("gitlab", "delivered")]
+    assert server.keys() == ["1", "2"]
 
 
 async def test_another_address_is_tried_at_once() -> None:

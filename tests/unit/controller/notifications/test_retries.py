@@ -26,6 +26,18 @@ def test_a_message_that_is_refused_is_dead(status: int) -> None:
     assert verdict(message(), Answer(status, "status 400: no"), 1, 0.0, NOW) == Dead("status 400: no")
 
 
+@pytest.mark.parametrize(("type_", "again"), [("gitlab", False), ("bitbucket", False), ("generic", True)])
+def test_the_status_of_a_commit_that_the_server_does_not_know_is_dead(type_: str, again: bool) -> None:
+    found = verdict(message(), Answer(404, "status 404"), 1, 0.0, NOW, type_)
+    assert found == (Again(1.0) if again else Dead("status 404"))
+
+
+def test_a_test_is_over_with_its_first_answer_and_waits_for_one() -> None:
+    asked = message(alert="", reason="TestAlert")
+    assert verdict(asked, Answer(503, "status 503"), 1, 0.0, NOW) == Dead("status 503")
+    assert verdict(asked, Answer(0, "connection refused"), 1, 0.0, NOW) == Again(1.0)
+
+
 def test_pauses_double_up_to_five_minutes_and_are_shortened_at_random() -> None:
     found = [verdict(message(), Answer(500, ""), failures, 0.0, NOW) for failures in (1, 2, 5, 10, 1000)]
     assert found == [Again(1.0), Again(2.0), Again(16.0), Again(LONGEST), Again(LONGEST)]
