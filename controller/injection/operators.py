@@ -54,7 +54,7 @@ def container(wanted: Wanted, options: Options) -> dict[str, Any]:
             {"name": "management", "containerPort": management},
             {"name": "flagd", "containerPort": wanted.ports[names.PORT]},
         ],
-        "env": [*(each for each, _ in source.variables(wanted.settings)), *_told(wanted)],
+        "env": [*_mode(wanted), *(each for each, _ in source.variables(wanted.settings)), *_told(wanted)],
         **({} if wanted.settings.probes_enabled is False else probes),
         "resources": {part: dict(amounts) for part, amounts in wanted.resources.items()},
         "securityContext": _SECURITY,
@@ -64,6 +64,11 @@ def container(wanted: Wanted, options: Options) -> dict[str, Any]:
 def variables(wanted: Wanted) -> list[dict[str, Any]]:
     """What an application reads. The operator gives it the credentials of object stores, too; we do not."""
     return [*(each for each, secret in source.variables(wanted.settings) if not secret), *_told(wanted)]
+
+
+def _mode(wanted: Wanted) -> list[dict[str, Any]]:
+    """Ours lets every user of the pod connect, by a variable that stock flagd does not read."""
+    return [{"name": "FLAGSTAFF_SOCKET_MODE", "value": "0666"}] if wanted.socket_path else []
 
 
 def _told(wanted: Wanted) -> list[dict[str, Any]]:
@@ -93,6 +98,9 @@ def _arguments(wanted: Wanted, options: Options) -> list[str]:
     ]  # fmt: skip
     for each in source.arguments(settings):
         words += each.split("=", 1)
+    if wanted.socket_path and source.prefixed(settings, "PORT") != "FLAGD_PORT":
+        # The evaluator does not read the variable of this name; the operator forgets that.
+        words += ["--socket-path", wanted.socket_path]
     return [*words, "--ofrep-port", str(ports[names.OFREP_PORT])]
 
 

@@ -20,6 +20,10 @@ _THROUGH_PROXY: Final = (
     "flags come through our proxy; the pod's account needs no right to read them unless the proxy runs with "
     "--auth enforce"
 )
+_COLLECTOR: Final = (
+    "is passed on: flagd, or an image of ours with the extra otel, sends there; ours without it warns, and "
+    "serves flags all the same"
+)
 _BROKEN: Final = {
     "syncProviderArgs": "becomes --sync-provider-args, which ends flagd since 0.8",
     "socketPath": "no folder is shared and the root file system is read-only, so there is no socket",
@@ -41,7 +45,7 @@ def featureflagsource(spec: Mapping[str, Any], namespace: str, *, compat: bool) 
         elif name == "envVars" and isinstance(value, list):
             yield from _variables(value, path)
         elif compat and _KNOWN.get(name) in KEPT:
-            yield Finding(Fate.KEPT, path)
+            yield Finding(Fate.CHANGED, path, _COLLECTOR)
         else:
             yield _field(name, value, path)
 

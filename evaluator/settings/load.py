@@ -117,7 +117,9 @@ def _otel(found: dict[str, Any], environ: Mapping[str, str]) -> OtelSettings:
         field: values.line(environ[name], name) for name, field in FOREIGN.items() if environ.get(name)
     }
     merged = foreign | {name: value for name, value in found.items() if name.startswith(_OTEL)}
-    return OtelSettings(**{name.removeprefix(_OTEL): value for name, value in merged.items()})
+    by_option = bool(found.get("otel.collector_uri"))
+    fields_ = {name.removeprefix(_OTEL): value for name, value in merged.items()}
+    return OtelSettings(**fields_, by_option=by_option)
 
 
 def _pod(environ: Mapping[str, str]) -> PodName:

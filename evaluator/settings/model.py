@@ -37,6 +37,10 @@ class OtelSettings:
 
     collector_uri: str = ""
     """Empty: nothing is exported."""
+    by_option: bool = False
+    """Whether flagd's option names the collector: OpenFeature Operator writes it, whatever the image is, so
+    that flags are served where OpenTelemetry's SDK is not installed.
+    """
     cert_path: str = ""
     key_path: str = ""
     ca_path: str = ""

@@ -5,6 +5,7 @@ The SDK is the extra `otel`, imported only where a collector is configured; noth
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from evaluator.settings import InvalidSettingError
@@ -18,13 +19,17 @@ if TYPE_CHECKING:
 
 __all__ = ["open_session"]
 
+log = logging.getLogger(__name__)
+
 
 def open_session(
     settings: OtelSettings, metrics: Metrics | None, clock: Callable[[], float]
 ) -> Session | None:
-    """Send traces, and `metrics` where they are given; None without a collector. `clock`: Unix seconds.
+    """Send traces, and `metrics` where they are given; None without a collector, and where flagd's
+    option names one and the extra is not installed. `clock`: Unix seconds.
 
-    Raises InvalidSettingError: the extra is not installed, or what is asked for cannot be done.
+    Raises InvalidSettingError: OpenTelemetry's own variable names a collector and the extra is not installed,
+    or what is asked for cannot be done.
     """
     if not settings.collector_uri:
         return None
@@ -38,7 +43,9 @@ def open_session(
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] not in ("opentelemetry", "grpc"):
             raise
-        raise InvalidSettingError(
-            "a collector is configured, and that needs OpenTelemetry's SDK: install flagstaff[otel]"
-        ) from missing
+        reason = "a collector is configured, and that needs OpenTelemetry's SDK: install flagstaff[otel]"
+        if not settings.by_option:
+            raise InvalidSettingError(reason) from missing
+        log.warning("no metrics and traces are sent: %s", reason)
+        return None
     return Session(settings, metrics, clock)

@@ -121,6 +121,17 @@ def test_a_socket_is_shared_so_that_it_can_be_used() -> None:
     assert flagd(found)["env"][-1] == {"name": "FLAGD_SOCKET_PATH", "value": "/var/run/flagd/flagd.sock"}
 
 
+@pytest.mark.parametrize("prefix", ["FLAGD", "MY", ""])
+def test_our_evaluator_listens_at_the_socket_whatever_the_prefix_and_lets_every_user_in(prefix: str) -> None:
+    found = made({**spec(socketPath="/var/run/flagd/flagd.sock"), "envVarPrefix": prefix})
+    container = flagd(found)
+    environ = {each["name"]: each["value"] for each in container["env"]}
+    settings = load(parse(container["args"]), environ).settings
+    assert (settings.socket_path, settings.socket_mode) == ("/var/run/flagd/flagd.sock", "0666")
+    assert ("--socket-path" in container["args"]) == (prefix == "MY")
+    assert "FLAGSTAFF_SOCKET_MODE" not in {each["name"] for each in found["spec"]["containers"][0]["env"]}
+
+
 def test_what_the_operator_lets_pass_is_warned_of() -> None:
     given = pod(containers=[{"name": "app", "ports": [{"containerPort": 8016}]}])
     changes = changed(given, COMPAT)

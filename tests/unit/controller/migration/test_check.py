@@ -89,7 +89,9 @@ def test_each_field_has_its_fate(given: dict[str, Any], field: str, fate: Fate, 
 def test_under_compat_a_token_is_passed_on() -> None:
     given = of_source(provider="http", httpSyncBearerToken="t")
     assert found(given, compat=True)["spec.sources[0].httpSyncBearerToken"].fate is Fate.CHANGED
-    assert found(source(otelCollectorUri="x"), compat=True)["spec.otelCollectorUri"].fate is Fate.KEPT
+    collector = found(source(otelCollectorUri="x"), compat=True)["spec.otelCollectorUri"]
+    assert collector.fate is Fate.CHANGED
+    assert "with the extra otel" in collector.message
 
 
 def test_a_workload_is_judged_by_what_would_be_injected() -> None:

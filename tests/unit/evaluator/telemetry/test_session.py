@@ -18,7 +18,7 @@ from evaluator.server.evaluation import METHODS, Evaluation
 from evaluator.server.metrics import Metrics
 from evaluator.server.ofrep import Ofrep
 from evaluator.server.service import EvaluationService
-from evaluator.settings import InvalidSettingError, OtelSettings
+from evaluator.settings import InvalidSettingError, OtelSettings, load
 from evaluator.store import Store
 from evaluator.telemetry import open_session
 from tests.stores import swap
@@ -263,6 +263,20 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(InvalidSettingError, match=r"install flagstaff\[otel\]"):
         open_session(OtelSettings(collector_uri="localhost:1"), None, lambda: NOW)
+
+
+def test_by_flagds_option_flags_are_served_without_the_extra(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("evaluator.telemetry.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    settings = load({"otel-collector-uri": ["localhost:1"], "metrics-exporter": ["otel"]}, {}).settings
+    assert open_session(settings.otel, None, lambda: NOW) is None
+    assert "install flagstaff[otel]" in caplog.text
+    named = load({}, {"OTEL_EXPORTER_OTLP_ENDPOINT": "localhost:1"}).settings
+    with pytest.raises(InvalidSettingError):
+        open_session(named.otel, None, lambda: NOW)
 
 
 def test_a_collector_that_is_gone_costs_the_caller_nothing_but_the_wait_at_the_end() -> None:
