@@ -78,6 +78,8 @@ class Message(Model):
     """When it is sent at the earliest, RFC 3339 in UTC."""
     others: tuple[str, ...] = ()
     """The beginnings of the keys of messages that became one with it."""
+    objects: tuple[str, ...] = ()
+    """`<kind>/<name>` of the other objects that these are about, each once."""
 
 
 class FlagProviderStatus(Model):

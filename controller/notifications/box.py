@@ -202,4 +202,5 @@ class Box:
 
 def _size(message: Message) -> int:
     """About the characters that it has in a status."""
-    return 500 + len(message.message) + sum(len(text) for each in message.metadata.items() for text in each)
+    metadata = sum(len(text) for each in message.metadata.items() for text in each)
+    return 500 + len(message.message) + metadata + sum(map(len, message.objects))

@@ -57,7 +57,7 @@ def companion(message: Message, pending: Iterable[Message]) -> Message | None:
             and each.after > message.time
         ):
             found = each
-        elif (each.alert, each.kind, each.name) == (message.alert, message.kind, message.name):
+        elif each.alert == message.alert and _is_about(each, _object(message)):
             found = None
     return found
 
@@ -72,16 +72,29 @@ def together(group: Message, message: Message) -> Message:
         lines = "\n".join((*lines.split("\n")[: _LINES - 1], f"… and {count + 2 - _LINES} more"))
     changes = "\n".join(text for each in (group, message) if (text := each.metadata.get(CHANGES)))
     metadata = message.metadata | group.metadata | ({CHANGES: changes[:_CHANGES]} if changes else {})
+    objects = group.objects
+    if not _is_about(group, _object(message)):
+        objects = (*objects, _object(message))
     return group.model_copy(
         update={
             "message": lines,
             "metadata": metadata,
             "others": (*group.others, message.key[:KEY]),
+            "objects": objects,
             "severity": "error" if "error" in {group.severity, message.severity} else "info",
         }
     )
 
 
+def _object(message: Message) -> str:
+    return f"{message.kind}/{message.name}"
+
+
+def _is_about(message: Message, subject: str) -> bool:
+    """Whether it, or one that became one with it, is about the object `<kind>/<name>`."""
+    return subject == _object(message) or subject in message.objects
+
+
 def _line(message: Message) -> str:
     words = message.message.replace("\n", " ")
-    return f"{message.kind}/{message.name}: {words}"[:_LINE]
+    return f"{_object(message)}: {words}"[:_LINE]

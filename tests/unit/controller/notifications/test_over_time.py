@@ -140,6 +140,22 @@ def test_no_message_overtakes_another_of_its_object() -> None:
     assert [each.message for each in desk.box.pending.values()] == ["one", "words", "two"]
 
 
+def test_no_message_overtakes_another_of_its_object_that_became_one_with_an_earlier() -> None:
+    desk = Desk(alert(groupWait="30s"))
+    steps = [("c", False), ("a", False), ("c", True), ("a", True), ("a", False)]
+    for number, (name, works) in enumerate(steps):
+        words = f"{name} {'works' if works else 'fails'}"
+        found = event("Recovered", words, name=name) if works else None
+        found = found or replace(failed(message=words), object=ObjectKey("FlagSet", "shop", name))
+        desk.accept(replace(found, key=f"{number}" * 64))
+        desk = desk.restart()
+    told = [
+        [line.partition(": ")[2] or line for line in each.message.split("\n")]
+        for each in desk.box.pending.values()
+    ]
+    assert told == [["c fails", "a fails"], ["c works", "a works"], ["a fails"]]
+
+
 @pytest.mark.parametrize(("type_", "count"), [("slack", 1), ("pagerduty", 2)])
 def test_who_knows_incidents_is_told_of_each_object(type_: str, count: int) -> None:
     desk = Desk(alert(groupWait="30s"))
