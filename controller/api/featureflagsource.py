@@ -41,7 +41,7 @@ class FeatureFlagSourceSpec(Model):
     env_vars: tuple[dict[str, Any], ...] = ()
     env_var_prefix: str | None = None
     default_sync_provider: str | None = None
-    resources: dict[str, Any] | None = None
+    resources: dict[str, dict[str, Any]] | None = None
     context_values: dict[str, str] | None = None
     header_to_context_mappings: dict[str, str] | None = None
     cors: tuple[str, ...] = ()

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, featureflagsource, inprocess
 from controller.api.fields import InvalidSpecError
-from controller.api.inprocess import InProcessConfigurationSpec
+from controller.api.inprocess import DEFAULTS, InProcessConfigurationSpec
 from controller.api.meta import Resource
 from controller.injection.options import FlagSetFound, Refused
 from controller.injection.workloads import TEMPLATES
 from controller.migration import sources
 from controller.migration.finding import Fate, Finding, leaves
+from controller.migration.trial import Trial
 from controller.migration.workloads import workload
 from evaluator.flags import Severity, parse
 
@@ -53,7 +54,8 @@ def subject(body: Any, namespace: str, options: Options, known: Known) -> Subjec
     if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
         return None
     kind, meta = str(body.get("kind")), body["metadata"]
-    where = str(meta.get("namespace") or namespace)
+    where, name = str(meta.get("namespace") or namespace), str(meta.get("name", ""))
+    trial = Trial(kind, where, name, options)
     given = body.get("spec")
     spec = given if isinstance(given, dict) else {}
     if kind in TEMPLATES:
@@ -63,27 +65,28 @@ def subject(body: Any, namespace: str, options: Options, known: Known) -> Subjec
     elif str(body.get("apiVersion")).partition("/")[0] != GROUP:
         return None
     elif kind == featureflagsource.KIND:
-        found = [*sources.featureflagsource(spec, where, compat=options.compat)]
+        found = trial.judged(sources.featureflagsource(spec, where, compat=options.compat), spec)
     elif kind == inprocess.KIND:
-        found = [*_in_process(spec)]
+        found = trial.judged(_in_process(spec, compat=options.compat), spec)
     elif kind in _FLAGS:
         found = [*_flags(body, spec)]
     elif kind in _UNSUPPORTED:
         found = [Finding(Fate.REFUSED, ("spec",), _UNSUPPORTED[kind], _BROKEN.get(kind, ""))]
     else:
         return None
-    return Subject(kind, where, str(meta.get("name", "")), tuple(found))
+    return Subject(kind, where, name, tuple(found))
 
 
-def _in_process(spec: Mapping[str, Any]) -> Iterator[Finding]:
+def _in_process(spec: Mapping[str, Any], *, compat: bool) -> Iterator[Finding]:
     known = {field.alias for field in InProcessConfigurationSpec.model_fields.values()}
     for name in spec:
         fate = Fate.KEPT if name in known else Fate.IGNORED
         yield Finding(fate, ("spec", name))
-    if spec.get("host") in {None, "", "localhost"} and not spec.get("offlineFlagSourcePath"):
+    served = spec.get("offlineFlagSourcePath") or spec.get("socketPath")
+    if spec.get("host") in {None, "", DEFAULTS["host"]} and not served:
         yield Finding(
-            Fate.CHANGED if spec.get("selector") else Fate.REFUSED, ("spec",),
-            "our proxy is asked, for the flag set that selector names",
+            Fate.KEPT if compat else Fate.CHANGED, ("spec",),
+            "write the host of a server" if compat else "our proxy is asked, for selector's flag set",
             "localhost is asked, where nobody listens unless the pod brings a server of its own",
         )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api import featureflagsource
 from controller.injection import names
 from controller.injection.options import Refused
 from controller.injection.pod import inject
@@ -97,16 +98,27 @@ def _overlaid(annotations: Mapping[str, Any], namespace: str, known: Known, path
 def _created(template: Any, namespace: str, options: Options, known: Known, steps: Path) -> Iterator[Finding]:
     """Whether the webhook would take such a pod."""
     present = _containers(template) & _EVALUATORS
-    if present:
+    if present and not steps and (template.get("metadata") or {}).get("uid"):
+        # It runs: whoever injected it, nobody asks the webhook any more.
         yield Finding(
             Fate.CHANGED, (*steps, "spec"),
             f"has the evaluator {', '.join(sorted(present))} already; a new pod of this owner gets ours",
         )  # fmt: skip
         return
     try:
-        inject(template, namespace, options, known)
+        changes = inject(template, namespace, options, known)
     except Refused as refusal:
         yield Finding(Fate.REFUSED, (*steps, "spec"), str(refusal))
+        return
+    for warning in () if changes is None else changes.warnings:
+        if not warning.startswith(featureflagsource.KIND):
+            # What is said of these is found where they stand.
+            yield Finding(Fate.CHANGED, (*steps, "spec"), warning)
+    if not options.compat and names.OPERATORS_CONTAINER in present:
+        yield Finding(
+            Fate.CHANGED, (*steps, "spec"),
+            f"has a container {names.OPERATORS_CONTAINER} of its own; our evaluator is put beside it",
+        )  # fmt: skip
 
 
 def unserved(pod: Mapping[str, Any]) -> bool:

@@ -70,7 +70,7 @@ def test_what_is_not_said_is_filled_in(applying: Applying) -> None:
     applying.apply(body("FlagSet", SET))
     applying.apply(body("FlagReceiver", HOOK))
     source, flag_set, hook = (applying.get(each) for each in ("fsrc", "fset", "frcv"))
-    assert source["spec"] == {**SOURCE, "suspend": False, "timeout": "60s"}
+    assert source["spec"] == {**SOURCE, "export": False, "suspend": False, "timeout": "60s"}
     assert flag_set["spec"] == {
         **SET, "bucketing": "v2", "driftPolicy": "Correct", "failurePolicy": "PerFlag", "interval": "10m", "paths": ["."], "prune": True,
         "pruneGuard": True,

@@ -67,6 +67,17 @@ def of_source(**each: Any) -> dict[str, Any]:
         (body("Flagd", {}), "spec", Fate.REFUSED, "does not reach it"),
         (body("InProcessConfiguration", {"selector": "flags"}), "spec", Fate.CHANGED, "nobody listens"),
         (body("InProcessConfiguration", {}), "spec", Fate.REFUSED, "nobody listens"),
+        (body("InProcessConfiguration", {"selector": "other/fs"}), "spec.selector", Fate.REFUSED, ""),
+        (body("InProcessConfiguration", {"selector": "other/fs", "host": "mine"}), "spec.selector", Fate.KEPT, ""),
+        (body("InProcessConfiguration", {"socketPath": "/run/flagd/s", "port": 99999}), "spec.socketPath", Fate.KEPT, ""),
+        (source(socketPath="/tmp/f.sock"), "spec.socketPath", Fate.REFUSED, "there is no socket"),
+        (source(logFormat="text"), "spec.logFormat", Fate.REFUSED, ""),
+        (source(managementPort=99999), "spec.managementPort", Fate.REFUSED, ""),
+        (source(port=9013, ofrepPort=9013), "spec.port", Fate.REFUSED, ""),
+        (source(port=8014, managementPort=8013), "spec.port", Fate.KEPT, ""),
+        (source(resources={"limits": "much"}), "spec.resources", Fate.REFUSED, ""),
+        (of_source(provider="http", interval="often"), "spec.sources[0]", Fate.REFUSED, ""),
+        (body("FeatureFlagSource", {}), "spec", Fate.REFUSED, ""),
         (body("InProcessConfiguration", {"host": "mine", "new": 1}), "spec.new", Fate.IGNORED, ""),
         (body("FlagSourceConfiguration", {}, version="v1alpha3"), "spec", Fate.REFUSED, "no version since"),
         (body("FeatureFlagConfiguration", {"featureFlagSpec": '{"flags":{}}', "syncProvider": {"name": "http"}},
@@ -92,6 +103,60 @@ def test_under_compat_a_token_is_passed_on() -> None:
     collector = found(source(otelCollectorUri="x"), compat=True)["spec.otelCollectorUri"]
     assert collector.fate is Fate.CHANGED
     assert "with the extra otel" in collector.message
+
+
+def test_each_refusal_is_told_at_its_field() -> None:
+    given = source(logFormat="text", socketPath="/tmp/f.sock", ofrepPort=99999, port=9013)
+    refused = {name: each.message for name, each in found(given).items() if each.fate is Fate.REFUSED}
+    assert sorted(refused) == ["spec.logFormat", "spec.ofrepPort", "spec.socketPath"]
+    assert refused["spec.logFormat"] == "FeatureFlagSource logFormat: is 'text'; write one of json, console"
+    several = body("FeatureFlagSource", {"sources": [{"source": "a b"}, {"source": "ok"}, {"source": "c d"}]})
+    assert {name for name, each in found(several).items() if each.fate is Fate.REFUSED} == {
+        "spec.sources[0]",
+        "spec.sources[2]",
+    }
+
+
+def test_under_compat_what_comes_to_nothing_is_ignored() -> None:
+    given = source(onMissingFlags="Start", startDeadline="5s")
+    assert {each.fate for name, each in found(given).items() if "[" not in name} == {Fate.KEPT}
+    fields = found(given, compat=True)
+    assert fields["spec.onMissingFlags"].fate is fields["spec.startDeadline"].fate is Fate.IGNORED
+    assert "without --compat" in fields["spec.onMissingFlags"].message
+
+
+def test_under_compat_an_in_process_configuration_without_a_host_is_kept() -> None:
+    finding = found(body("InProcessConfiguration", {}), compat=True)["spec"]
+    assert finding.fate is Fate.KEPT
+    assert "nobody listens" in finding.broken
+
+
+@pytest.mark.parametrize(
+    ("container", "compat", "fate", "said"),
+    [
+        ({"name": "flagd", "ports": [{"containerPort": 8013}]}, False, Fate.REFUSED, "uses port 8013"),
+        ({"name": "flagd"}, False, Fate.CHANGED, "is put beside it"),
+        ({"name": "flagd", "ports": [{"containerPort": 8013}]}, True, Fate.CHANGED, "brings its own"),
+        ({"name": "flagstaff-evaluator"}, False, Fate.REFUSED, "has one of this name already"),
+        ({"name": "mine", "ports": [{"containerPort": 8013}]}, True, Fate.CHANGED, "uses port 8013"),
+    ],
+)
+def test_a_template_with_an_evaluator_of_its_own_is_judged_by_the_webhooks_function(
+    container: dict[str, Any], compat: bool, fate: Fate, said: str
+) -> None:
+    given = deployment({**ASKS, "openfeature.dev/featureflagsource": "x"})
+    given["spec"]["template"]["spec"]["containers"].append(container)
+    finding = found(given, source(), compat=compat)["spec.template.spec"]
+    assert finding.fate is fate
+    assert said in finding.message
+
+
+def test_a_pod_that_runs_with_an_evaluator_stays() -> None:
+    pod = {
+        "kind": "Pod", "metadata": {"name": "p", "uid": "u", "annotations": ASKS},
+        "spec": {"containers": [{"name": "flagd", "ports": [{"containerPort": 8013}]}]},
+    }  # fmt: skip
+    assert found(pod)["spec"].fate is Fate.CHANGED
 
 
 def test_a_workload_is_judged_by_what_would_be_injected() -> None:

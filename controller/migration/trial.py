@@ -1,0 +1,115 @@
+"""What injection says to one object that pods name: tried with a pod that asks for nothing else. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api import featureflagsource, inprocess
+from controller.injection import names
+from controller.injection.options import FlagSetFound, Refused
+from controller.injection.pod import inject
+from controller.migration.finding import Fate, Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from controller.injection.options import Options
+    from controller.migration.finding import Path
+
+_ANNOTATIONS: Final = {featureflagsource.KIND: names.SOURCES, inprocess.KIND: names.IN_PROCESS}
+_NEEDED: Final[Mapping[str, dict[str, Any]]] = {
+    featureflagsource.KIND: {"sources": [{"source": "flags"}]},
+    inprocess.KIND: {"selector": "flags"},
+}
+"""By kind: the least that is injected."""
+_NUMBERED: Final = re.compile(r"sources[\[.](\d+)")
+"""The source that a refusal is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Only:
+    """Implements injection's `Known`: every object has this spec."""
+
+    spec: Mapping[str, Any]
+
+    def flag_set(self, namespace: str, name: str) -> FlagSetFound:
+        del namespace
+        return FlagSetFound(name)
+
+    def source(self, namespace: str, name: str) -> Mapping[str, Any]:
+        del namespace, name
+        return self.spec
+
+    def in_process(self, namespace: str, name: str) -> Mapping[str, Any]:
+        del namespace, name
+        return self.spec
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Of an object of the kinds FeatureFlagSource and InProcessConfiguration."""
+
+    kind: str
+    namespace: str
+    name: str
+    options: Options
+
+    def judged(self, found: Iterable[Finding], spec: Mapping[str, Any]) -> list[Finding]:
+        """The findings of each field of `spec`, made to agree with what is refused and warned of."""
+        findings = [self._warned(each, spec) for each in found]
+        for path, text in self._refusals(spec):
+            told = [each for each in findings if each.fate is Fate.REFUSED and len(path) > 1]
+            if any(each.path[: len(path)] == path for each in told):
+                continue
+            broken = next((each.broken for each in findings if each.path == path), "")
+            findings = [each for each in findings if each.path != path]
+            findings.append(Finding(Fate.REFUSED, path, text, broken))
+        return findings
+
+    def _warned(self, finding: Finding, spec: Mapping[str, Any]) -> Finding:
+        field, needed = finding.path[-1], _NEEDED[self.kind]
+        if finding.fate is not Fate.KEPT or len(finding.path) != 2 or field in needed:
+            return finding
+        warnings = self._tried({**needed, str(field): spec[str(field)]})[1]
+        return replace(finding, fate=Fate.IGNORED, message="; ".join(warnings)) if warnings else finding
+
+    def _refusals(self, spec: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+        """(the field to blame, why): that without which the refusal is another one, or none."""
+        needed, rest = _NEEDED[self.kind], dict(spec)
+        while refusal := self._tried(rest)[0]:
+            for field in sorted(rest, key=lambda name: name in needed):
+                path, without = self._without(rest, field, refusal)
+                if self._tried(without)[0] != refusal:
+                    break
+            else:
+                yield ("spec",), refusal
+                return
+            alone = self._tried({**needed, field: rest[field]})[0]
+            yield path, alone or refusal
+            rest = without
+
+    def _without(self, spec: Mapping[str, Any], field: str, refusal: str) -> tuple[Path, dict[str, Any]]:
+        """(the path of what is left out, the rest of `spec`); what is needed is replaced."""
+        value, needed = spec[field], _NEEDED[self.kind]
+        if field not in needed:
+            return ("spec", field), {name: each for name, each in spec.items() if name != field}
+        numbered = _NUMBERED.search(refusal) if isinstance(value, list) else None
+        if numbered is None:
+            return ("spec", field), {**spec, field: needed[field]}
+        number = int(numbered[1])
+        return ("spec", field, number), {
+            **spec,
+            field: [*value[:number], *needed[field], *value[number + 1 :]],
+        }
+
+    def _tried(self, spec: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+        """(why a pod that names the object is refused, empty where it is not; warnings)."""
+        annotations = {names.ENABLED: "true", _ANNOTATIONS[self.kind]: self.name}
+        pod = {"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "app"}]}}
+        try:
+            changes = inject(pod, self.namespace, self.options, _Only(spec))
+        except Refused as refusal:
+            return str(refusal), ()
+        return "", () if changes is None else tuple(changes.warnings)
