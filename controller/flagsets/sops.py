@@ -21,15 +21,18 @@ from evaluator.flags.problems import Finding, Severity
 from evaluator.flags.text import json_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from controller.flagsets.preparation import Allowance
     from evaluator.flags.document import Document
     from evaluator.flags.model import Json
     from evaluator.flags.operators import Path
 
-Open: TypeAlias = "Callable[[str, bytes], bytes | None]"
-"""From `age` or `pgp` and a message to its content; None where no key of ours fits."""
+Open: TypeAlias = "Callable[[str, Sequence[bytes]], bytes | None]"
+"""From `age` or `pgp` and messages to the first content that a key of ours opens and that has a key's length;
+None where there is none.
+"""
+KEY_BYTES: Final = 32
 METADATA: Final = "sops"
 FAILED: Final = "decryption-failed"
 _VALUE: Final = re.compile(
@@ -39,6 +42,8 @@ _KINDS: Final = {"age": "recipient", "pgp": "fp"}
 """Where copies of a file's key are told, and by what each says for whom it is."""
 _MOST_KEYS: Final = 100
 """Encrypted copies of a file's key that are looked at."""
+_LONGEST_COPY: Final = 8_192
+"""Characters of such a copy; a longer one is passed over."""
 _MAC_ONLY_ENCRYPTED: Final = bytes.fromhex("8a3fd2ad54ce66527b1034f3d147be0b0b975b3bf44f72c6fdadec8176f27d69")
 """What sops begins the hash with where the MAC covers encrypted values alone."""
 
@@ -83,13 +88,17 @@ def _data_key(metadata: dict[str, Any], opened: Open | None) -> bytes:
     told = []
     for kind, name in _KINDS.items():
         copies = holder.get(kind) if isinstance(holder, dict) else None
-        for each in copies[:_MOST_KEYS] if isinstance(copies, list) else ():
-            if not isinstance(each, dict):
-                continue
-            key = opened(kind, str(each.get("enc")).encode())
-            if key is not None and len(key) == 32:
-                return key
-            told.append(str(each.get(name))[:80])
+        found = [
+            each
+            for each in (copies[:_MOST_KEYS] if isinstance(copies, list) else ())
+            if isinstance(each, dict)
+        ]
+        texts = [text for each in found if isinstance(text := each.get("enc"), str)]
+        messages = [text.encode(errors="replace") for text in texts if len(text) <= _LONGEST_COPY]
+        key = opened(kind, messages) if messages else None
+        if key is not None and len(key) == KEY_BYTES:
+            return key
+        told += [str(each.get(name))[:80] for each in found]
     names = ", ".join(told[:3]) or "no age or PGP key at all"
     raise UndecryptableError(f"no key of ours opens the file, which is encrypted for {names}")
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.flagsets.sops import Decryption
+from controller.flagsets.pgp import opened as opened_by
+from controller.flagsets.sops import KEY_BYTES, Decryption
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
+
+    Opener = Callable[[Sequence[bytes]], bytes | None]
 
 
 class KeysError(ValueError):
@@ -18,18 +21,18 @@ def decryption_with(age: Iterable[str], pgp: Iterable[bytes] = ()) -> Decryption
     """Decrypts with the age identities in `age`, one a line, and the keys in `pgp`, which no passphrase
     protects. Raises KeysError where one cannot be read, or there is none.
     """
-    openers = {"age": [*_age(age)], "pgp": [*_pgp(pgp)]}
+    openers = {"age": _age(age), "pgp": _pgp(pgp)}
     if not any(openers.values()):
         raise KeysError("there is no key")
 
-    def opened(kind: str, message: bytes) -> bytes | None:
-        found = (opener(message) for opener in openers[kind])
-        return next((each for each in found if each is not None), None)
+    def opened(kind: str, messages: Sequence[bytes]) -> bytes | None:
+        opener = openers[kind]
+        return None if opener is None else opener(messages)
 
     return Decryption(opened)
 
 
-def _age(texts: Iterable[str]) -> Iterable[Callable[[bytes], bytes | None]]:
+def _age(texts: Iterable[str]) -> Opener | None:
     # 2 MB, which only those pay who decrypt; as below.
     import pyrage  # noqa: PLC0415
 
@@ -41,29 +44,27 @@ def _age(texts: Iterable[str]) -> Iterable[Callable[[bytes], bytes | None]]:
     except pyrage.IdentityError:
         raise KeysError("an age key cannot be read; it begins with AGE-SECRET-KEY-1") from None
 
-    def opened(message: bytes) -> bytes | None:
-        try:
-            return bytes(pyrage.decrypt(message, identities))
-        except pyrage.DecryptError:
-            return None
+    def opened(messages: Sequence[bytes]) -> bytes | None:
+        for message in messages:
+            try:
+                content = bytes(pyrage.decrypt(message, identities))
+            except pyrage.DecryptError:
+                continue
+            if len(content) == KEY_BYTES:
+                return content
+        return None
 
-    return (opened,) if identities else ()
+    return opened if identities else None
 
 
-def _pgp(keys: Iterable[bytes]) -> Iterable[Callable[[bytes], bytes | None]]:
-    for key in keys:
+def _pgp(keys: Iterable[bytes]) -> Opener | None:
+    known = list(keys)
+    for key in known:
         import pysequoia  # noqa: PLC0415
 
         try:
-            decryptor = pysequoia.Tsk.from_bytes(key).decryptor()
+            pysequoia.Tsk.from_bytes(key).decryptor()
         except RuntimeError:
             message = "a PGP key cannot be read; write a secret key, which no passphrase protects"
             raise KeysError(message) from None
-
-        def opened(message: bytes, decryptor: pysequoia.PyDecryptor = decryptor) -> bytes | None:
-            try:
-                return pysequoia.decrypt(message, decryptor=decryptor).bytes
-            except RuntimeError:
-                return None
-
-        yield opened
+    return (lambda messages: opened_by(known, messages, KEY_BYTES)) if known else None

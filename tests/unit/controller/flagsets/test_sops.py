@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyrage
+import pysequoia
 import pytest
 
 from controller.cli import main
 from controller.flagsets.compose import Composition, Provenance, compose
 from controller.flagsets.inputs import steps
+from controller.flagsets.pgp import opened
 from controller.flagsets.preparation import Allowance
 from controller.flagsets.sops import Decryption
 from controller.flagsets.sops_keys import KeysError, decryption_with
@@ -25,6 +27,8 @@ from evaluator.flags.document import read_document
 from tests.unit.controller.flagsets.world import CONFIGURATION, World, document, flag
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from evaluator.flags.model import FlagSet
 
 YAML = """\
@@ -52,6 +56,9 @@ flags:
   price: {state: ENABLED, variants: {text: s3cr3t, other: x}, defaultVariant: other}
   open: {state: ENABLED, variants: {on: 1, off: 0}, defaultVariant: on}
 """
+
+
+SOUND_JSON = document(a=flag())
 
 
 @dataclass(frozen=True)
@@ -167,32 +174,74 @@ def test_a_key_that_is_none_is_refused_without_repeating_it(text: str) -> None:
     assert "NONSENSE" not in str(error.value)
 
 
-def test_a_pgp_key_opens_the_file(sops: Sops) -> None:
+@dataclass(frozen=True)
+class Pgp:
+    """A key of OpenPGP, and the folder of gpg that knows it."""
+
+    home: str
+    mark: str
+    key: bytes
+
+    def run(self, *arguments: str, given: bytes = b"") -> bytes:
+        home = {**os.environ, "GNUPGHOME": self.home}
+        done = subprocess.run(
+            arguments, env=home, input=given, capture_output=True, check=True, timeout=120
+        )  # fmt: skip
+        return done.stdout
+
+    def encrypted(self, path: Path, text: str) -> str:
+        path.write_text(text)
+        return self.run(
+            program(), "--disable-version-check", "--encrypt", "--pgp", self.mark, str(path)
+        ).decode()  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pgp() -> Iterator[Pgp]:
+    gpg = ["gpg", "--batch", "--quiet", "--passphrase", ""]
     # A socket of gpg's agent takes a short path.
     with tempfile.TemporaryDirectory() as folder:
-        home = {**os.environ, "GNUPGHOME": folder}
-        gpg = ["gpg", "--batch", "--quiet", "--passphrase", ""]
-
-        def run(*arguments: str) -> bytes:
-            done = subprocess.run(arguments, env=home, capture_output=True, check=True, timeout=120)
-            return done.stdout
-
+        made = Pgp(folder, "", b"")
         try:
-            run(*gpg, "--quick-generate-key", "Ada <ada@example.com>", "future-default", "default", "never")
-            listed = run(*gpg, "--list-keys", "--with-colons").decode()
+            name = "Ada <ada@example.com>"
+            made.run(*gpg, "--quick-generate-key", name, "future-default", "default", "never")
+            listed = made.run(*gpg, "--list-keys", "--with-colons").decode()
             mark = next(line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr:"))
-            key = run(*gpg, "--armor", "--export-secret-keys", mark)
-            path = sops.folder / "pgp.yaml"
-            path.write_text(SOUND)
-            made = run(program(), "--disable-version-check", "--encrypt", "--pgp", mark, str(path)).decode()
+            yield Pgp(folder, mark, made.run(*gpg, "--armor", "--export-secret-keys", mark))
         finally:
-            run("gpgconf", "--kill", "all")
+            made.run("gpgconf", "--kill", "all")
+
+
+def test_a_pgp_key_opens_the_file(sops: Sops, pgp: Pgp) -> None:
+    made = pgp.encrypted(sops.folder / "pgp.yaml", SOUND)
     plain = read_document(SOUND.encode(), file="flags.yaml").value
-    assert decrypted(made, "flags.yaml", decryption_with([], [key])) == (plain, [])
+    assert decrypted(made, "flags.yaml", decryption_with([], [pgp.key])) == (plain, [])
     _, (message,) = decrypted(made, "flags.yaml", decryption_with([sops.key]))
-    assert message == f"no key of ours opens the file, which is encrypted for {mark}"
+    assert message == f"no key of ours opens the file, which is encrypted for {pgp.mark}"
     with pytest.raises(KeysError, match="a PGP key cannot be read"):
-        decryption_with([], [key[:200]])
+        decryption_with([], [pgp.key[:200]])
+
+
+def test_a_message_of_pgp_that_unpacks_to_much_costs_another_process_alone(
+    pgp: Pgp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sealed(content: bytes) -> bytes:
+        to = ("--recipient", pgp.mark, "--trust-model", "always", "--compress-algo", "zlib")
+        return pgp.run("gpg", "--batch", "--quiet", "--armor", "--encrypt", *to, given=content)
+
+    monkeypatch.delattr(pysequoia, "decrypt")
+    small, large = sealed(b"k" * 32), sealed(bytes(128 * 1024**2))
+    assert opened([pgp.key], [b"nonsense", small], 32) == b"k" * 32
+    # The process has ended before it comes to the second.
+    assert opened([pgp.key], [large, small], 32) is None
+
+
+def test_a_key_s_copy_that_is_longer_than_any_is_not_opened(sops: Sops) -> None:
+    text = json.loads(sops.encrypted(SOUND_JSON, "flags.json"))
+    assert decrypted(json.dumps(text), "flags.json", decryption_with([sops.key]))[1] == []
+    text["sops"]["age"][0]["enc"] += " " * 8_192
+    _, (message,) = decrypted(json.dumps(text), "flags.json", decryption_with([sops.key]))
+    assert message.startswith("no key of ours opens the file")
 
 
 def test_what_status_tells_is_not_encrypted(sops: Sops) -> None:
