@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Self
+from functools import lru_cache, wraps
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 import lark
 import re2
+from celpy import celtypes
 from celpy.adapter import json_to_cel
 from celpy.celparser import CELParseError, CELParser
 from celpy.celtypes import BoolType, DoubleType, IntType, ListType, MapType, StringType
@@ -21,6 +22,8 @@ from celpy.evaluation import Activation, CELEvalError, Evaluator, base_functions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_Operator = TypeVar("_Operator", bound="Callable[..., Any]")
 
 LONGEST: Final = 1_024
 """Characters of an expression."""
@@ -234,6 +237,27 @@ class _Bounded(Evaluator):
         return total
 
 
+def _logical(of_library: _Operator) -> _Operator:
+    """`&&` or `||` whose error has one size: the library writes both operands into the text of its error, and
+    that into the next, so a chain of errors doubles with each.
+    """
+
+    def guarded(one: Any, other: Any) -> Any:
+        if isinstance(one, BoolType) or isinstance(other, BoolType):
+            return of_library(one, other)
+        for each in (one, other):
+            if isinstance(each, Exception):
+                return each
+        raise TypeError("no such overload")
+
+    return cast("_Operator", wraps(of_library)(guarded))
+
+
+# The library's macros and its comparison of lists and maps call these by name, and take no others.
+celtypes.logical_and = _logical(celtypes.logical_and)
+celtypes.logical_or = _logical(celtypes.logical_or)
+
+
 def _of_numbers(name: str) -> Callable[[Any, Any], Any]:
     """An operator of numbers alone: to Python, a text times a number is a text, too."""
     operator = base_functions[name]
@@ -263,6 +287,8 @@ def _compiled(pattern: str) -> Any:
     return re2.compile(pattern, options)
 
 
-_OWN: Final[dict[str, Any]] = {"matches": _matches} | {
-    name: _of_numbers(name) for name in ("_-_", "_*_", "_/_", "_%_")
-}
+_OWN: Final[dict[str, Any]] = {
+    "matches": _matches,
+    "_&&_": celtypes.logical_and,
+    "_||_": celtypes.logical_or,
+} | {name: _of_numbers(name) for name in ("_-_", "_*_", "_/_", "_%_")}

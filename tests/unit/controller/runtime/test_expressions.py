@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any, Final
 
 import pytest
@@ -103,6 +104,28 @@ def test_what_an_event_does_not_allow_is_told(text: str, want: str) -> None:
 def test_what_would_take_too_long_ends(text: str) -> None:
     with pytest.raises(ExpressionError, match=r"too many steps|nested too deeply"):
         holds(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "['', '', '', '', '', '', '', '', '', '', '', '', '', '', '', '', '', ''].exists(f, f + 1 == 2)",
+        "['', '', '', '', '', '', '', '', '', '', '', '', '', '', '', '', '', ''].all(f, f + 1 == 2)",
+        "||".join("1" * 18),
+        "&&".join("1" * 18),
+    ],
+)
+def test_the_error_of_many_operands_is_no_larger_than_that_of_two(text: str) -> None:
+    expression = Expression.of(text, KNOWN)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ExpressionError, match="these types do not go together"):
+            expression.holds({"event": EVENT})
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # Where each operand doubles it, it is several MB.
+    assert most < 1_000_000
 
 
 @pytest.mark.parametrize(
