@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from controller.delivery.problems import withheld
 from evaluator.flags.layer import flag_at
@@ -46,8 +46,19 @@ Step: TypeAlias = "Callable[[Document, Allowance], Prepared]"
 """Takes a document that could be read. Never raises for what one may hold: that becomes a finding."""
 
 
+_WRAPPED: Final = (("spec", "flagspec"), ("spec", "featureflagspec"))
+"""Where a manifest holds its definitions, folded; decryption comes before it is unwrapped."""
+
+
 def _is_told(path: Path) -> bool:
-    """Whether status and messages tell what stands there: metadata of the set, and a listed flag's key."""
+    """Whether status and messages tell what stands there: metadata of the set, and a listed flag's key; in a
+    manifest, too, and its definitions as one text.
+    """
+    # Names of any case are read, as flagd reads them.
+    path = tuple(step.casefold() if isinstance(step, str) else step for step in path)
+    if path in _WRAPPED:
+        return True
+    path = path[2:] if path[:2] in _WRAPPED else path
     return path[:1] == ("metadata",) or (len(path) == 3 and path[0] == "flags" and path[2] == "key")
 
 

@@ -250,6 +250,35 @@ def test_what_status_tells_is_not_encrypted(sops: Sops) -> None:
     assert "s3cr3t" not in repr(made.problems)
 
 
+@pytest.mark.parametrize(
+    ("spec", "encrypted"),
+    [
+        ({"flagSpec": {"flags": {"a": flag()}, "metadata": {"flagSetId": "s3cr3t"}}}, "^flagSetId$"),
+        ({"flagSpec": {"flags": {"a": flag()}, "Metadata": {"flagSetId": "s3cr3t"}}}, "^flagSetId$"),
+        ({"flagSpec": {"flags": [{"key": "s3cr3t", **flag()}]}}, "^key$"),
+        ({"featureFlagSpec": {"flags": [{"key": "s3cr3t", **flag()}]}}, "^key$"),
+        ({"featureFlagSpec": json.dumps({"flags": {"s3cr3t": flag()}})}, "^featureFlagSpec$"),
+    ],
+)
+def test_what_status_tells_of_a_manifest_is_not_encrypted(
+    sops: Sops, spec: dict[str, Any], encrypted: str
+) -> None:
+    manifest = {"apiVersion": "core.openfeature.dev/v1beta1", "kind": "FeatureFlag", "spec": spec}
+    text = sops.encrypted(json.dumps(manifest), "flags.json", "--encrypted-regex", encrypted)
+    assert "s3cr3t" not in text
+    made = composed(text, sops, "flags.json")
+    assert (made.accepted, "secret-place" in {each.code for each in made.problems}) == (False, True)
+    assert "s3cr3t" not in repr(made.problems)
+
+
+def test_values_of_flags_in_a_manifest_may_be_encrypted(sops: Sops) -> None:
+    spec = {"flagSpec": {"flags": {"a": flag(variants={"on": "s3cr3t", "off": "x"})}}}
+    manifest = {"apiVersion": "core.openfeature.dev/v1beta1", "kind": "FeatureFlag", "spec": spec}
+    text = sops.encrypted(json.dumps(manifest), "flags.json", "--encrypted-regex", "^variants$")
+    made = composed(text, sops, "flags.json")
+    assert (made.problems, made.flag_set.flags["a"].variants["on"]) == ((), "s3cr3t")
+
+
 def test_problems_of_encrypted_flags_keep_their_lines_and_no_words(sops: Sops) -> None:
     text = sops.encrypted(YAML.replace("defaultVariant: low", "defaultVariant: s3cr3t-x"))
     made = composed(text, sops)
