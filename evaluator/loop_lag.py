@@ -26,6 +26,7 @@ _EVERY: Final = 0.1
 _LOOK_EVERY: Final = 0.2
 _FRAMES: Final = 3
 _OURS: Final = ("controller.", "evaluator.")
+_LOOP: Final = frozenset({"asyncio.base_events", "asyncio.runners"})
 
 
 class LoopLag:
@@ -92,12 +93,15 @@ class LoopLag:
 
 
 def place(frame: FrameType | None) -> str:
-    """The innermost frames of our packages, the calling one last: `evaluator.flags.parse:90 parse, …`; empty
-    where there are none.
+    """The innermost frames of our packages that the loop runs, the calling one last:
+    `evaluator.flags.parse:90 parse, …`; empty where there are none.
     """
     found: list[str] = []
     while frame is not None and len(found) < _FRAMES:
         module = str(frame.f_globals.get("__name__"))
+        if module in _LOOP:
+            # What called the loop is ours, too, and is there always. uvloop has no frames: its caller has.
+            break
         if module.startswith(_OURS) and module != __name__:
             found.append(f"{module}:{frame.f_lineno} {frame.f_code.co_name}")
         frame = frame.f_back

@@ -8,7 +8,7 @@ functions below; there are no timestamps, bytes and messages, and nothing beyond
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
@@ -29,12 +29,17 @@ LONGEST: Final = 1_024
 """Characters of an expression."""
 BUDGET: Final = 4_000
 """Steps of one evaluation: a node of the expression that is visited, 32 characters or one element of a value
-that it works on. All of them take about a tenth of a second.
+that it works on, and what reading a pattern and searching with it may take. All of them take about a
+tenth of a second.
 """
 _DEEPEST: Final = 150
 """Levels of the tree that an expression is read into: about 14 parentheses in each other."""
 _MEMORY: Final = 1 << 20
 """Bytes that RE2 may use for one pattern."""
+_PATTERNS: Final = 32
+"""Compiled patterns that one evaluation keeps."""
+_REFUSAL: Final = 320
+"""Steps of a pattern that turns out to be too large."""
 _SHOWN: Final = 200
 _MACROS: Final = frozenset({"all", "exists", "exists_one", "filter", "map"})
 _METHODS: Final = frozenset({"contains", "endsWith", "matches", "size", "startsWith"})
@@ -186,6 +191,7 @@ class _Budget:
     """What one evaluation may still cost."""
 
     left: int
+    _patterns: dict[str, Any] = field(default_factory=dict)
 
     def pay(self, steps: int) -> None:
         """Raises ExpressionError where there is too little left."""
@@ -206,6 +212,22 @@ class _Budget:
             for each in value:
                 self.pay_for(each)
 
+    def compiled(self, pattern: str) -> Any:
+        """Kept until the evaluation ends, and paid for in each, so that it takes as many steps every time.
+        Raises TypeError.
+        """
+        if len(pattern) > LONGEST:
+            raise TypeError("too long for an RE2 expression")
+        if pattern not in self._patterns:
+            self.pay(len(pattern))
+            if len(self._patterns) >= _PATTERNS:
+                self._patterns.clear()
+            found = self._patterns[pattern] = _compiled(pattern)
+            self.pay(found.programsize // 64 if found else _REFUSAL)
+        if self._patterns[pattern] is None:
+            raise TypeError("not an RE2 expression")
+        return self._patterns[pattern]
+
 
 class _Bounded(Evaluator):
     """Pays for each node, and for each value before anything is done with it. So no value grows beyond the
@@ -216,7 +238,7 @@ class _Bounded(Evaluator):
         super().__init__(ast, activation)
         self._budget = budget
         functions = base_functions | _OWN
-        functions["_+_"] = self._added
+        functions |= {"_+_": self._added, "contains": self._contains, "matches": self._matches}
         activation.functions = activation.functions.new_child(functions)
 
     def sub_evaluator(self, ast: lark.Tree[lark.Token]) -> _Bounded:
@@ -235,6 +257,20 @@ class _Bounded(Evaluator):
         total = one + other
         self._budget.pay_for(total)
         return total
+
+    def _contains(self, whole: Any, part: Any) -> Any:
+        # What stands before the dot is no `unary`, and has not been paid for.
+        self._budget.pay_for(whole)
+        return base_functions["contains"](whole, part)
+
+    def _matches(self, text: Any, pattern: Any) -> BoolType:
+        if not isinstance(text, str) or not isinstance(pattern, str):
+            raise TypeError("no such overload")
+        self._budget.pay_for(text)
+        found = self._budget.compiled(pattern)
+        # A search may try each part of the pattern at each letter.
+        self._budget.pay(len(text) * found.programsize // 4_096)
+        return BoolType(found.search(text) is not None)
 
 
 def _logical(of_library: _Operator) -> _Operator:
@@ -272,23 +308,19 @@ def _of_numbers(name: str) -> Callable[[Any, Any], Any]:
     return guarded
 
 
-def _matches(text: str, pattern: str) -> BoolType:
-    try:
-        return BoolType(_compiled(pattern).search(text) is not None)
-    except re2.error:
-        raise TypeError("not an RE2 expression") from None
-
-
-@lru_cache(maxsize=256)
 def _compiled(pattern: str) -> Any:
+    """None for what is not an RE2 expression, or too large a one."""
     options = re2.Options()
     options.log_errors = False
     options.max_mem = _MEMORY
-    return re2.compile(pattern, options)
+    try:
+        # re2.compile() keeps 128 of them, for every tenant's expressions.
+        return re2._Regexp(pattern, options)
+    except re2.error:
+        return None
 
 
 _OWN: Final[dict[str, Any]] = {
-    "matches": _matches,
     "_&&_": celtypes.logical_and,
     "_||_": celtypes.logical_or,
 } | {name: _of_numbers(name) for name in ("_-_", "_*_", "_/_", "_%_")}

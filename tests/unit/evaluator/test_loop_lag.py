@@ -5,17 +5,20 @@ import contextlib
 import logging
 import os
 import resource
+import sys
 import time
-from typing import TYPE_CHECKING
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import uvloop
 
 from evaluator import durable
 from evaluator.loop_lag import HELD_SECONDS, LoopLag, place
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable, Coroutine
     from pathlib import Path
-
-    import pytest
 
 
 @contextlib.asynccontextmanager
@@ -69,6 +72,29 @@ async def test_watching_an_idle_loop_costs_next_to_nothing() -> None:
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     # A tenth of a second a minute is 3 ms here; a thread of another test may use some, too.
     assert used < 0.05
+
+
+def of_module(function: Any, name: str) -> FunctionType:
+    """The function as if that module had it."""
+    return FunctionType(function.__code__, {**globals(), "__name__": name})
+
+
+def serve(work: Coroutine[Any, Any, str], new_loop: Callable[[], asyncio.AbstractEventLoop]) -> str:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(work)
+
+
+async def where() -> str:
+    return place(sys._getframe())
+
+
+@pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_what_started_the_loop_is_no_place(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    start = of_module(serve, "evaluator.cli")
+    work = of_module(where, "evaluator.work")
+    assert start(where(), new_loop) == ""
+    assert start(work(), new_loop).startswith("evaluator.work:")
+    assert "evaluator.cli" not in start(work(), new_loop)
 
 
 def test_there_is_no_place_where_none_of_our_code_runs() -> None:

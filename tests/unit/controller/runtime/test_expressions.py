@@ -99,6 +99,9 @@ def test_what_an_event_does_not_allow_is_told(text: str, want: str) -> None:
         "[event.message]" + ".map(a, a + a)" * 40 + ' == [""]',
         "[event.flags].map(a, [a, a]).map(a, [a, a]).map(a, [a, a]).map(a, [a, a]).map(a, [a, a]) == []",
         "event.flags.exists(a, event.message + event.message + event.message + event.message == a)",
+        "event.flags.exists(f, event.message.matches('((.{30}){9}){2}y'))",
+        "event.flags.exists(f, 'a'.matches('(.{30}){20}' + f))",
+        "event.flags.exists(f, event.message.contains(f + 'z') || event.message.contains(f + 'y'))",
     ],
 )
 def test_what_would_take_too_long_ends(text: str) -> None:
