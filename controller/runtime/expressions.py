@@ -253,6 +253,19 @@ class _Bounded(Evaluator):
         self._budget.pay_for(value)
         return value
 
+    def member_dot(self, tree: lark.Tree[lark.Token]) -> Any:
+        """A field of a map. The library writes all of what is no map into its error."""
+        whole, name = tree.children
+        value = self.visit(cast("lark.Tree[lark.Token]", whole))
+        if isinstance(value, CELEvalError):
+            return value
+        if not isinstance(value, MapType):
+            return CELEvalError("no such overload", TypeError, None, tree=tree)
+        try:
+            return value[str(name)]
+        except KeyError:
+            return CELEvalError(f"no such member in mapping: {str(name)!r}", KeyError, None, tree=tree)
+
     def _added(self, one: Any, other: Any) -> Any:
         total = one + other
         self._budget.pay_for(total)

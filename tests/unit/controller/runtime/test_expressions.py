@@ -131,6 +131,20 @@ def test_the_error_of_many_operands_is_no_larger_than_that_of_two(text: str) -> 
     assert most < 1_000_000
 
 
+def test_the_error_of_a_field_does_not_hold_the_value() -> None:
+    expression = Expression.of("event.big.x == 1 || event.big.y == 1", KNOWN)
+    big = {"big": "x" * 500_000}
+    tracemalloc.start()
+    try:
+        with pytest.raises(ExpressionError, match="these types do not go together"):
+            expression.holds({"event": big})
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # One StringType of it is half a megabyte.
+    assert most < 1_000_000
+
+
 @pytest.mark.parametrize(
     "text", ['"a" * 1000000000 == ""', '"%1000000000d" % 5 == ""', "[1] * 100000000 == []"]
 )
