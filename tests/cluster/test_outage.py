@@ -76,8 +76,13 @@ class World:
 def stock(pod: PodProcess) -> Iterator[OpenFeatureClient]:
     """A client that asks the evaluator each time."""
     provider = FlagdProvider(
-        host="127.0.0.1", port=pod.port("grpc"), resolver_type=ResolverType.RPC, cache=CacheType.DISABLED
-    )  # fmt: skip
+        host="127.0.0.1",
+        port=pod.port("grpc"),
+        resolver_type=ResolverType.RPC,
+        cache=CacheType.DISABLED,
+        # By default half a second, which a busy machine may take.
+        deadline_ms=10_000,
+    )
     domain = f"{pod.namespace}-{pod.name}"
     api.set_provider_and_wait(provider, domain=domain)
     try:
