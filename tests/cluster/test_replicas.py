@@ -219,7 +219,7 @@ async def test_what_went_while_no_watch_told_of_it_is_forgotten(
         ("get", "", "pods", "default"),
         ("get", "", "pods", SYSTEM),
         ("list", "", "pods", SYSTEM),
-        ("get", "", "configmaps", SYSTEM),
+        ("patch", "", "configmaps", SYSTEM),
         ("patch", "", "secrets", "default"),
         ("create", "", "secrets", SYSTEM),
         ("update", "", "secrets", SYSTEM),
