@@ -8,6 +8,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from controller.runtime.plain_text import one_line
+
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
@@ -64,4 +66,4 @@ def line(event: Mapping[str, Any]) -> str:
         f"{event['timestamp']}  {event['severity']:5}  {about['kind']}/{about['namespace']}/{about['name']}  "
         f"{event['reason']}  {event['message']}"
     )
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    return one_line(text, len(text))

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from controller.api import featureflagsource, inprocess
 from controller.injection.names import OPERATORS
-from controller.injection.options import ADDRESS, AUDIENCE, IMAGE, FlagSetFound, Options, Refused
+from controller.injection.options import ADDRESS, AUDIENCE, IMAGE, Options, Refused
 from controller.injection.workloads import injected
+from controller.migration.objects import Given
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 STDIN = "-"
 DONE, REFUSED, USAGE = 0, 1, 2
@@ -63,7 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
             return _say(file, error.strerror, USAGE)
         except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
             return _say(file, f"no YAML: {' '.join(str(error).split())}", USAGE)
-    known = _Given([each for documents in given.values() for each in documents], arguments.namespace)
+    everything = [each for documents in given.values() for each in documents]
+    known = Given(everything, arguments.namespace, whole=False)
     made: list[Any] = []
     for file, documents in given.items():
         try:
@@ -78,37 +79,6 @@ def _documents(file: str) -> Iterator[Any]:
     text = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
     # As kubectl, which passes over what is empty.
     yield from (each for each in yaml.safe_load_all(text) if each is not None)
-
-
-class _Given:
-    """Without a cluster, what is there is what is given."""
-
-    def __init__(self, documents: list[Any], namespace: str) -> None:
-        self._specs = {}
-        for each in documents:
-            if isinstance(each, dict) and isinstance(each.get("metadata"), dict):
-                meta = each["metadata"]
-                key = each.get("kind"), meta.get("namespace") or namespace, meta.get("name")
-                self._specs[key] = each.get("spec")
-
-    def flag_set(self, namespace: str, name: str) -> FlagSetFound:
-        """The name is taken for that of what is served."""
-        del namespace
-        return FlagSetFound(name)
-
-    def source(self, namespace: str, name: str) -> Mapping[str, Any]:
-        """One of the manifests."""
-        return self._spec(featureflagsource.KIND, namespace, name)
-
-    def in_process(self, namespace: str, name: str) -> Mapping[str, Any]:
-        """One of the manifests."""
-        return self._spec(inprocess.KIND, namespace, name)
-
-    def _spec(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
-        found = self._specs.get((kind, namespace, name))
-        if not isinstance(found, dict):
-            raise Refused(f"{kind} {namespace}/{name}: is not among the manifests; add its file with -f")
-        return found
 
 
 def _say(file: str, what: object, code: int) -> int:

@@ -20,6 +20,8 @@ from celpy.celparser import CELParseError, CELParser
 from celpy.celtypes import BoolType, DoubleType, IntType, ListType, MapType, StringType
 from celpy.evaluation import Activation, CELEvalError, Evaluator, base_functions
 
+from controller.runtime.plain_text import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -177,8 +179,7 @@ def _listed(names: frozenset[str]) -> str:
 
 
 def _shown(what: object) -> str:
-    text = "".join(letter if letter.isprintable() else " " for letter in str(what)[:_SHOWN])
-    return text or type(what).__name__
+    return one_line(str(what), _SHOWN) or type(what).__name__
 
 
 def _kind(value: object) -> str:

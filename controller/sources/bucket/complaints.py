@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from controller.runtime.plain_text import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -68,4 +70,4 @@ def _answered(status: str, text: str, secrets: Iterable[str]) -> tuple[str, str]
 def _line(text: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, "***")
-    return "".join(sign if sign.isprintable() else " " for sign in text).strip()[:_SHOWN]
+    return one_line(text, _SHOWN).strip()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from git import Repo
 from git.exc import GitError
 
+from controller.runtime.plain_text import one_line
 from controller.sources.git.isolation import environment
 from controller.sources.provider import LineAuthor
 
@@ -33,11 +34,9 @@ def blame_line(path: Path, location: Location, revision: Revision, file: str, li
                 return None
             changed = found.commit
             author = f"{changed.author.name} <{changed.author.email}>"
-            return LineAuthor(changed.hexsha, _shown(author), _shown(str(changed.summary)))
+            return LineAuthor(
+                changed.hexsha, one_line(author, _MAX_TEXT), one_line(str(changed.summary), _MAX_TEXT)
+            )
     except (GitError, ValueError, OSError):
         # No such line or file, or a repository that GitPython cannot read: nobody is to blame.
         return None
-
-
-def _shown(text: str) -> str:
-    return "".join(character if character.isprintable() else " " for character in text)[:_MAX_TEXT]

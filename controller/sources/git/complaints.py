@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
+from controller.runtime.plain_text import one_line
+
 if TYPE_CHECKING:
     from controller.sources.git.git_url import Credentials
 
@@ -102,7 +104,7 @@ def shown(complaint: str, credentials: Credentials | None) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     chosen = [line for line in lines if _CAUSE.search(line)] or lines
     joined = "; ".join(chosen[-4:]) or "git gave no reason"
-    return "".join(c if c.isprintable() else " " for c in joined)[:500]
+    return one_line(joined, 500)
 
 
 def _ours(complaint: str) -> str:

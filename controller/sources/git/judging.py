@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pygit2
 from pygit2.enums import ObjectType, SortMode
 
+from controller.runtime.plain_text import one_line
 from controller.sources.git.reference import TAGS
 from controller.sources.git.repository import open_repository
 from controller.sources.git.rules import Rule, not_allowed
@@ -177,4 +178,4 @@ def _raw(repository: pygit2.Repository, oid: str, wanted: ObjectType) -> bytes |
 
 def _subject(raw: bytes) -> str:
     line = raw.partition(b"\n\n")[2].strip().partition(b"\n")[0].decode("utf-8", "replace")
-    return "".join(letter if letter.isprintable() else " " for letter in line)[:_SUBJECT]
+    return one_line(line, _SUBJECT)

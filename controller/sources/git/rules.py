@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 import pygit2
 from pathspec import GitIgnoreSpec
 
+from controller.runtime.plain_text import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -77,7 +79,7 @@ def not_allowed(
             if not any(group.satisfied(found) for group in rule.any_of):
                 who = ", ".join(str(each) for each in found) or "nobody who signed a commit that says so"
                 needed = " or ".join(map(str, rule.any_of))
-                return f"{_plain(path)} was changed by {who}; it needs {needed}"
+                return f"{one_line(path, 200)} was changed by {who}; it needs {needed}"
     return ""
 
 
@@ -113,7 +115,3 @@ def _is(signer: Signer, named: str) -> bool:
         # Names are chosen by who has the key.
         return named in {signer.key, signer.key.partition(" ")[2]}
     return named == signer.name or signer.name.endswith(f"<{named}>")
-
-
-def _plain(text: str) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in text)[:200]

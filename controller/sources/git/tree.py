@@ -15,6 +15,7 @@ from pygit2.enums import FileMode, ObjectType
 
 from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
 from controller.artifacts.skipped import too_large
+from controller.runtime.plain_text import one_line
 from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.git.repository import open_repository
 from controller.sources.provider import Fetched, Revision
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 DAMAGE = (pygit2.GitError, KeyError, ValueError, OSError)
 """What libgit2 raises where an object is missing or broken, or its file cannot be read."""
 _LAST_SECOND = 253_402_300_799  # of the year 9999, the last a datetime can hold
+_LONGEST_TEXT: Final = 500
+"""Characters of an author or a subject, which terminals show."""
 _SHOWN_SUBJECT: Final = 50
 """Characters."""
 
@@ -202,8 +205,10 @@ def _limit(message: str) -> Stalled:
 def _fetched(commit: pygit2.Commit, revision: Revision, skipped: tuple[str, ...]) -> Fetched:
     name = (commit.author.raw_name or b"").decode("utf-8", "replace")
     mail = (commit.author.raw_email or b"").decode("utf-8", "replace")
-    author = _printable(f"{name} <{mail}>")
-    subject = _printable(commit.raw_message.decode("utf-8", "replace").strip().partition("\n")[0])
+    author = one_line(f"{name} <{mail}>", _LONGEST_TEXT)
+    subject = one_line(
+        commit.raw_message.decode("utf-8", "replace").strip().partition("\n")[0], _LONGEST_TEXT
+    )
     seconds = min(max(commit.commit_time, 0), _LAST_SECOND)
     return Fetched(
         revision,
@@ -222,8 +227,3 @@ def without_author(fetched: Fetched) -> Fetched:
     metadata = {name: text for name, text in fetched.metadata.items() if name != AUTHOR}
     summary = f"commit '{metadata.get(SUBJECT, '')[:_SHOWN_SUBJECT]}'"
     return replace(fetched, metadata=metadata, summary=summary)
-
-
-def _printable(text: str) -> str:
-    # Shown on terminals: a commit's author must not be able to send escape codes there.
-    return "".join(character if character.isprintable() else " " for character in text)[:500]

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
+from controller.runtime.plain_text import one_line
 from controller.runtime.setbacks import Stalled
 from controller.sources.oci.address import DIGEST
 
@@ -59,13 +60,13 @@ class Manifest:
         told = {key: self.annotations.get(key, "") for key in _KEPT}
         told[AUTHOR] = self.annotations.get(AUTHORS, "")
         told[COMMITTED_AT] = _moment(self.annotations.get(CREATED, ""))
-        return {key: _printable(text) for key, text in told.items() if text}
+        return {key: one_line(text, _LONGEST) for key, text in told.items() if text}
 
     @property
     def summary(self) -> str:
         """What it was made of, in words: `artifact of main@sha1:… of https://…`; empty: it does not say."""
         told = (self.annotations.get(REVISION, ""), self.annotations.get(SOURCE, ""))
-        words = " of ".join(_printable(each) for each in told if each)
+        words = " of ".join(one_line(each, _LONGEST) for each in told if each)
         return f"artifact of {words}" if words else ""
 
 
@@ -94,7 +95,7 @@ def _chosen(layers: list[Any], media_type: str | None) -> Layer:
     for layer in known:
         if media_type is None or layer.get("mediaType") == media_type:
             return _layer(layer)
-    types = ", ".join(_printable(str(layer.get("mediaType")))[:100] for layer in known[:_LISTED])
+    types = ", ".join(one_line(str(layer.get("mediaType")), 100) for layer in known[:_LISTED])
     raise _invalid(f"no layer has the media type {media_type!r} of layerSelector; its layers have {types}")
 
 
@@ -119,8 +120,3 @@ def _moment(text: str) -> str:
 
 def _invalid(why: str) -> Stalled:
     return Stalled("InvalidArtifact", why)
-
-
-def _printable(text: str) -> str:
-    # Shown on terminals: an annotation must not be able to send escape codes there.
-    return "".join(character if character.isprintable() else " " for character in text)[:_LONGEST]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import aiohttp
 from yarl import URL
 
+from controller.runtime.plain_text import one_line
 from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.sources.oci.address import DIGEST, TAG
 from controller.sources.oci.challenge import bearer_of, challenges_of
@@ -320,7 +321,7 @@ class Registry:
         login = self.access.login
         if login is not None:
             text = text.replace(login.password, "***")
-        return "".join(each if each.isprintable() else " " for each in text).strip()[:300]
+        return one_line(text, 300).strip()
 
     def _mismatch(self, what: str, digest: str) -> Failed:
         return Failed("DigestMismatch", f"{self.address}: {what} is not what {digest} stands for")

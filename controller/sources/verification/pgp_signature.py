@@ -23,18 +23,13 @@ def verify_pgp(message: bytes, armored: bytes, blocks: Iterable[str]) -> Signer:
         raise NotBelievedError("its PGP signature is damaged") from None
     told = signature.issuer_fingerprint or signature.issuer_key_id or "that is not named"
     named = f"PGP {str(told).upper()}"
-    asked: list[str] = []
     try:
         certificates = _merged(pysequoia.Cert.split_bytes(block.encode()) for block in blocks)
     except Exception:  # noqa: BLE001 - as above
         raise NotBelievedError("a trusted PGP key cannot be read: export it again") from None
 
-    def store(wanted: list[str]) -> list[pysequoia.Cert]:
-        asked.extend(wanted)
-        return certificates
-
     try:
-        found = pysequoia.verify(bytes=message, store=store, signature=signature).valid_sigs
+        found = pysequoia.verify(bytes=message, store=lambda _: certificates, signature=signature).valid_sigs
     except Exception:  # noqa: BLE001 - as above
         found = []
     by_fingerprint = {each.fingerprint: each for each in certificates}
