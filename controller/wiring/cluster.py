@@ -7,73 +7,60 @@ import contextlib
 import logging
 import random
 import signal
-import socket
 import time
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from controller.api import alert, configuration, flagset, flagsource, provider, receiver
-from controller.api.kinds import CONFIG_MAP, POD, WATCHED
-from controller.api.meta import ObjectKey, Resource
-from controller.artifacts import server as artifact_server
+from controller.api import flagsource
+from controller.api.kinds import CONFIG_MAP, WATCHED
 from controller.artifacts.server import ArtifactServer
 from controller.artifacts.storages import Storages
 from controller.configurations.dead_proxies import ProxyFollower
 from controller.configurations.live_proxies import LiveProxies
-from controller.configurations.reconciler import ConfigurationReconciler
 from controller.delivery.claims import Claims
-from controller.flagsets.build import build
-from controller.flagsets.fetch import ArtifactReader
-from controller.flagsets.inputs import InputReader
-from controller.flagsets.reconciler import FlagSetReconciler
 from controller.flagsets.stage import BY_CONFIG_MAP
 from controller.flagsets.stage import BY_SECRET as FLAG_SET_BY_SECRET
 from controller.handlers.kopf_thread import KopfThread
 from controller.kube.accounts import Accounts
 from controller.kube.client import Cluster
 from controller.kube.events import ApiServerEvents
-from controller.kube.lease import Lease
-from controller.kube.secret_watches import SecretWatches
-from controller.notifications.alert_reconciler import FlagAlertReconciler
+from controller.kube.reference_watches import ReferenceWatches
 from controller.notifications.stage import BY_SECRET as PROVIDER_BY_SECRET
 from controller.receiver.endpoints import Endpoints
-from controller.receiver.reconciler import FlagReceiverReconciler
-from controller.receiver.server import LIMITS, Receiver
+from controller.receiver.server import Receiver
 from controller.receiver.stage import BY_SECRET as RECEIVER_BY_SECRET
 from controller.runtime import management
 from controller.runtime.cache import Cache
 from controller.runtime.clock import now
 from controller.runtime.collection import Collector
 from controller.runtime.dispatch import Dispatcher
-from controller.runtime.leadership import Leadership, Role
-from controller.runtime.loop import Loop, Outputs, Reconciler
+from controller.runtime.leadership import Role
+from controller.runtime.loop import Loop, Outputs
 from controller.runtime.metrics import Metrics
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.watch_health import WatchHealth
 from controller.runtime.watches import indexes_of
-from controller.sources.export import Exporter
-from controller.sources.freshness import LookSchedule
 from controller.sources.leftovers import Leftovers
 from controller.sources.pending import PendingPushes
-from controller.sources.reconciler import SourceReconciler
 from controller.sources.stage import BY_SECRET as SOURCE_BY_SECRET
 from controller.wiring.admission import injector, open_admission
+from controller.wiring.leading import leadership_of
 from controller.wiring.notifying import open_notifying
+from controller.wiring.ports import artifact_address, bound_socket, listen
 from controller.wiring.providers import providers_of
 from controller.wiring.proxy_certificates import keeper_of
-from controller.wiring.quotas import flag_set_quotas, source_quotas
-from controller.wiring.replica import LEADER_LABEL, STAGES, Controller, Ports, readiness
+from controller.wiring.reconcilers import Shared, reconcilers_of
+from controller.wiring.replica import STAGES, Controller, Ports, readiness
 from controller.wiring.tokens import TokenFile
-from evaluator.http.server.limits import MANAGEMENT
-from evaluator.http.server.listener import Listener
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    import socket
+    from collections.abc import AsyncIterator, Callable, Iterable
 
+    from controller.api.meta import ObjectKey
     from controller.runtime.cache import Change
     from controller.settings import ControllerSettings
-    from evaluator.http.routes import Routes
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +68,6 @@ SOURCES_AT_ONCE: Final = 128
 """A source whose server does not answer keeps its place for its whole timeout; the git programs at a time are
 bounded elsewhere.
 """
-_DRAIN: Final = 2.0
 
 
 @contextlib.asynccontextmanager
@@ -107,97 +93,72 @@ async def open_controller(
             metrics,
             wake=lambda key, delay: queues[key.kind].put(key, delay),
         )
-        tokens = await asyncio.to_thread(TokenFile, settings.artifact_tokens_file)
-        stack.callback(asyncio.create_task(tokens.follow()).cancel)
-        bound = stack.enter_context(_bound(settings.host, settings.artifact_port))
-        address = _address(settings, bound.getsockname()[1])
-        storages = Storages(settings.storage_path / "artifacts", f"http://{address}")
-        stack.callback(storages.close)
+        shared, bound = await _open_shared(stack, settings, objects, accounts)
         providers = providers_of(settings, accounts.secret)
         for each in providers.values():
             stack.push_async_callback(each.close)
         collector = Collector(objects, cluster, WATCHED, settings.namespaces, health, clock)
         proxies = ProxyFollower(LiveProxies(), objects, cluster, settings.namespace, clock)
         referred = _watches(cluster, objects, health)
-        claims, endpoints, pending = Claims(), Endpoints(), PendingPushes()
-        reconcilers: dict[str, Reconciler] = {
-            flagsource.KIND: SourceReconciler(
-                providers,
-                storages,
-                pending,
-                random.random,
-                LookSchedule(),
-                *source_quotas(settings, objects),
-                Exporter(objects, accounts.client),
-            ),
-            flagset.KIND: FlagSetReconciler(
-                objects,
-                _reader(settings, storages, tokens, address),
-                accounts.client,
-                _applied(objects),
-                random.random,
-                settings.provenance,
-                InputReader(accounts.secret, accounts.config_map),
-                build,
-                *flag_set_quotas(settings, objects),
-            ),
-            configuration.KIND: ConfigurationReconciler(objects, claims, proxies.proxies),
-            configuration.FLAG_KIND: ConfigurationReconciler(objects, claims),
-            receiver.KIND: FlagReceiverReconciler(accounts.secret, endpoints),
-            provider.KIND: notifying.providers,
-            alert.KIND: FlagAlertReconciler(objects, notifying.outbox.complaint),
-        }
+        reconcilers = reconcilers_of(shared, providers, proxies.proxies, notifying)
+        outputs = Outputs(cluster, metrics, (events, *notifying.sinks))
         loops = {
-            kind: Loop(
-                reconcilers[kind],
-                objects,
-                Outputs(cluster, metrics, (events, *notifying.sinks)),
-                now=now,
-                queue=queues[kind],
-            )
-            for kind in (stage.type.kind for stage in STAGES)
+            kind: Loop(reconciler, objects, outputs, now=now, queue=queues[kind])
+            for kind, reconciler in reconcilers.items()
         }
         dispatcher = _dispatcher(
             objects,
             loops,
             proxies.changed,
-            _rivals(claims),
+            _rivals(shared.claims),
             *(each.changed for each in referred),
             notifying.outbox.changed,
         )
         webhooks = Receiver(
-            endpoints,
+            shared.endpoints,
             objects,
-            expect=pending.expect,
+            expect=shared.pending.expect,
             wake=dispatcher.wake,
             now=now,
             clock=clock,
             leading=lambda: role.leading,
             received=metrics.received,
         )
-        proxy, injecting = (
-            keeper_of(settings, cluster, role),
-            injector(settings, objects, lambda: collector.synced, metrics.reviewed),
-        )
+        proxy = keeper_of(settings, cluster, role)
+        injecting = injector(settings, objects, lambda: collector.synced, metrics.reviewed)
         admission = await stack.enter_async_context(open_admission(settings, cluster, role, injecting))
         managed = management.routes(
             lambda: readiness(collector, role, health, admission, proxy), metrics.text
         )
-        served = ArtifactServer(storages, lambda: tokens.tokens).routes()
-        ports = await _listen(stack, settings, managed, bound, served, webhooks.routes())
+        served = ArtifactServer(shared.storages, lambda: shared.tokens.tokens).routes()
+        ports = await listen(stack, settings, managed, bound, served, webhooks.routes())
         yield Controller(
             Ports(*ports, admission.port),
             collector,
-            Leadership(role, _election(settings, cluster), _label(settings, cluster)),
+            leadership_of(settings, cluster, role),
             dispatcher,
             loops,
-            Leftovers(objects, storages, [each.sweep for each in providers.values()], now),
+            Leftovers(objects, shared.storages, [each.sweep for each in providers.values()], now),
             proxies,
             *referred,
             admission,
             proxy,
             notifying.deliverer,
         )
+
+
+async def _open_shared(
+    stack: contextlib.AsyncExitStack, settings: ControllerSettings, objects: Cache, accounts: Accounts
+) -> tuple[Shared, socket.socket]:
+    """And the socket that artifacts are served on."""
+    tokens = await asyncio.to_thread(TokenFile, settings.artifact_tokens_file)
+    stack.callback(asyncio.create_task(tokens.follow()).cancel)
+    bound = stack.enter_context(bound_socket(settings.host, settings.artifact_port))
+    address = artifact_address(settings, bound.getsockname()[1])
+    storages = Storages(settings.storage_path / "artifacts", f"http://{address}")
+    stack.callback(storages.close)
+    claims, endpoints, pending = Claims(), Endpoints(), PendingPushes()
+    return Shared(settings, objects, accounts, storages, address, tokens, claims, endpoints, pending), bound
 
 
 def _dispatcher(
@@ -230,89 +191,19 @@ def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:
     return KeyedQueue(clock, random.random, places=places, firsts=places, group=attrgetter("namespace"))
 
 
-async def _listen(
-    stack: contextlib.AsyncExitStack,
-    settings: ControllerSettings,
-    managed: Routes,
-    bound: socket.socket,
-    artifacts: Routes,
-    webhooks: Routes,
-) -> tuple[int, int, int]:
-    """Open three ports; artifacts are served on `bound`."""
-    manager = Listener(managed, MANAGEMENT, name="management")
-    management_port = await manager.start(settings.host, settings.management_port)
-    stack.push_async_callback(manager.drain, _DRAIN)
-    server = Listener(artifacts, artifact_server.LIMITS, name="artifacts")
-    await server.start_on(bound)
-    stack.push_async_callback(server.drain, _DRAIN)
-    receiving = Listener(webhooks, LIMITS, name="receiver")
-    receiver_port = await receiving.start(settings.host, settings.receiver_port)
-    stack.push_async_callback(receiving.drain, _DRAIN)
-    return management_port, bound.getsockname()[1], receiver_port
-
-
-def _watches(cluster: Cluster, objects: Cache, health: WatchHealth) -> tuple[SecretWatches, SecretWatches]:
+def _watches(
+    cluster: Cluster, objects: Cache, health: WatchHealth
+) -> tuple[ReferenceWatches, ReferenceWatches]:
     """Of Secrets and of ConfigMaps."""
     clock = asyncio.get_running_loop().time
     indexes = (SOURCE_BY_SECRET, RECEIVER_BY_SECRET, PROVIDER_BY_SECRET, FLAG_SET_BY_SECRET)
-    start = partial(SecretWatches, cluster.api, objects, health=health, clock=clock, random=random.random)
+    start = partial(ReferenceWatches, cluster.api, objects, health=health, clock=clock, random=random.random)
     return start(indexes), start((BY_CONFIG_MAP,), type_=CONFIG_MAP)
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    """A socket whose port is known before anybody is answered: artifacts' URLs name it."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family)
-
-
-def _reader(
-    settings: ControllerSettings, storages: Storages, tokens: TokenFile, address: str
-) -> ArtifactReader:
-    def local(path: str) -> bytes | None:
-        found = storages.read(path)
-        return None if found is None else found[0]
-
-    # Our own address, too: a replica that does not hold an artifact asks for it.
-    return ArtifactReader(local, settings.artifact_hosts, own=address, token=tokens.first)
-
-
-def _applied(objects: Cache) -> Callable[[dict[str, Any]], None]:
-    """What we wrote is known before its event comes."""
-
-    def learn(body: dict[str, Any]) -> None:
-        objects.learn(Resource.of(body))
-
-    return learn
 
 
 def _rivals(claims: Claims) -> Callable[[Change], Iterable[ObjectKey]]:
     """Objects that claim the same name as one that changed."""
     return lambda change: claims.follow(change.before, change.after).rivals
-
-
-def _election(settings: ControllerSettings, cluster: Cluster) -> Lease | None:
-    if not settings.leader_election:
-        return None
-    return Lease(cluster, settings.namespace, settings.lease_name, settings.identity)
-
-
-def _label(settings: ControllerSettings, cluster: Cluster) -> Callable[[bool], Awaitable[None]] | None:
-    """Labels our own pod: the Services of the artifact server and the receiver select the leader by it."""
-    if not settings.pod:
-        return None
-
-    pod = ObjectKey(POD.kind, settings.namespace, settings.pod)
-
-    def label(leading: bool) -> Awaitable[None]:
-        return cluster.patch_metadata(POD, pod, labels={LEADER_LABEL: "true" if leading else None})
-
-    return label
-
-
-def _address(settings: ControllerSettings, port: int) -> str:
-    """Where others reach the artifact server: host and port."""
-    service = f"flagstaff-artifacts.{settings.namespace}.svc.cluster.local.:{port}"
-    return settings.artifact_address or service
 
 
 @contextlib.asynccontextmanager

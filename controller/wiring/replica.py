@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from controller.api.kinds import ResourceType
     from controller.certificates.keeper import Keeper
     from controller.configurations.dead_proxies import ProxyFollower
-    from controller.kube.secret_watches import SecretWatches
+    from controller.kube.reference_watches import ReferenceWatches
     from controller.notifications.deliverer import Deliverer
     from controller.runtime.collection import Collector
     from controller.runtime.dispatch import Dispatcher
@@ -63,8 +63,8 @@ class Controller:
     """By kind."""
     leftovers: Leftovers
     proxies: ProxyFollower
-    secrets: SecretWatches
-    config_maps: SecretWatches
+    secrets: ReferenceWatches
+    config_maps: ReferenceWatches
     admission: Admission
     proxy_certificates: Keeper | None
     deliverer: Deliverer

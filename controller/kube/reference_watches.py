@@ -41,7 +41,7 @@ class _Feed:
         """Nobody waits for it: whoever reads one asks the API server."""
 
 
-class SecretWatches:
+class ReferenceWatches:
     """One watch for each namespace that holds an object which refers to one of the kind."""
 
     def __init__(  # noqa: PLR0913

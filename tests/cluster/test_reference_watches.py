@@ -14,7 +14,7 @@ import pytest
 from controller.api.meta import ObjectKey, Resource
 from controller.kube import reflector
 from controller.kube.client import Cluster
-from controller.kube.secret_watches import SecretWatches
+from controller.kube.reference_watches import ReferenceWatches
 from controller.runtime.cache import Cache
 from controller.runtime.watch_health import WatchHealth
 from controller.sources.stage import BY_SECRET
@@ -39,12 +39,12 @@ async def until(true: Callable[[], object]) -> None:
 @contextlib.asynccontextmanager
 async def watching(
     plane: Plane, changes: list[Change]
-) -> AsyncIterator[tuple[Cache, SecretWatches, WatchHealth]]:
+) -> AsyncIterator[tuple[Cache, ReferenceWatches, WatchHealth]]:
     """Watches of Secrets for a cache that nobody else feeds; `changes` are those of Secrets."""
     cache, clock = Cache([BY_SECRET]), asyncio.get_running_loop().time
     health = WatchHealth(clock)
     api = await Cluster.connect(str(plane.kubeconfig))
-    watches = SecretWatches(api.api, cache, (BY_SECRET,), health, clock=clock, random=lambda: 0.0)
+    watches = ReferenceWatches(api.api, cache, (BY_SECRET,), health, clock=clock, random=lambda: 0.0)
 
     def changed(change: Change) -> None:
         watches.changed(change)
