@@ -18,4 +18,10 @@ def shown(answer: Mapping[str, Any], steps: Iterable[object] = ()) -> str:
 
 def printable(text: str) -> str:
     """`text` with what is no character to be seen as an escape, but for line breaks."""
-    return "".join(c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text)
+    return "\n".join(
+        line if line.isprintable() else "".join(map(_escaped, line)) for line in text.split("\n")
+    )
+
+
+def _escaped(sign: str) -> str:
+    return sign if sign.isprintable() else json.dumps(sign)[1:-1]

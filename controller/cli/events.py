@@ -8,6 +8,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from controller.cli.answers import printable
 from controller.runtime.plain_text import one_line
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ async def _show(options: argparse.Namespace) -> None:
     async with contextlib.aclosing(following) as events:
         async for event in events:
             text = json.dumps(event, ensure_ascii=False) if options.output == "json" else line(event)
-            print(text, flush=True)
+            print(printable(text), flush=True)
 
 
 def line(event: Mapping[str, Any]) -> str:

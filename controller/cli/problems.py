@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.cli.answers import printable
 from evaluator.flags import Severity
 
 if TYPE_CHECKING:
@@ -37,7 +38,10 @@ def _counted(number: int, what: str) -> str:
 
 def as_json(problems: Sequence[Problem]) -> str:
     """A list of objects."""
-    return json.dumps([as_object(problem) for problem in problems], indent=2, ensure_ascii=False) + "\n"
+    return (
+        printable(json.dumps([as_object(problem) for problem in problems], indent=2, ensure_ascii=False))
+        + "\n"
+    )
 
 
 def as_object(problem: Problem) -> dict[str, Any]:
@@ -64,7 +68,7 @@ def as_sarif(problems: Sequence[Problem]) -> str:
         "version": "2.1.0",
         "runs": [{"tool": tool, "results": [_result(problem) for problem in problems]}],
     }
-    return json.dumps(log, indent=2, ensure_ascii=False) + "\n"
+    return printable(json.dumps(log, indent=2, ensure_ascii=False)) + "\n"
 
 
 def _result(problem: Problem) -> dict[str, Any]:

@@ -8,11 +8,13 @@ import errno
 import json
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from controller.cli.answers import printable
 from controller.cli.problems import as_object
 from controller.cli.revisions import short
 from controller.runtime.clock import now
 from controller.wiring.local import Restored, SourceDown, SourceUp
 from controller.wiring.local_events import RevisionBuilt
+from evaluator.flags.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +61,7 @@ class JsonReport:
         self._out = out
 
     def _say(self, **fields: Any) -> None:
-        _write(self._out, json.dumps(fields, ensure_ascii=False))
+        _write(self._out, printable(json.dumps(fields, ensure_ascii=False)))
 
     def listening(self, ports: Ports, source: str) -> None:
         """Say nothing: programs wait for `ready`."""
@@ -191,4 +193,4 @@ def _outcome(built: RevisionBuilt) -> str | None:
 
 def _shortened(keys: Sequence[str], most: int = 12) -> str:
     rest = len(keys) - most
-    return ", ".join(keys[:most]) + (f" and {rest} more" if rest > 0 else "")
+    return visible(", ".join(keys[:most])) + (f" and {rest} more" if rest > 0 else "")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.cli.arguments import seconds
 from controller.delivery.waiting import SHORTEST, Wanted, is_revision
+from evaluator.flags.visible import visible
 
 if TYPE_CHECKING:
     import argparse
@@ -88,19 +89,19 @@ def _wait(options: argparse.Namespace, kind: str, name: str) -> int:
         print(f"flagstaff wait: cannot find a cluster: {where}{error}", file=sys.stderr)
         return UNREACHABLE
     if ended.done:
-        print(f"{options.what}: {ended.message}")
+        print(visible(f"{options.what}: {ended.message}"))
         return SERVED
     late = "" if ended.over else f"not served within {options.timeout:g} s: "
-    print(f"{options.what}: {late}{ended.message}", file=sys.stderr)
+    print(visible(f"{options.what}: {late}{ended.message}"), file=sys.stderr)
     for laggard in ended.waits_for:
-        print(f"  {laggard}", file=sys.stderr)
+        print(visible(f"  {laggard}"), file=sys.stderr)
     return NOT_SERVED
 
 
 def _say(state: WaitState) -> None:
     # What is over is printed as the result.
     if not (state.done or state.over):
-        print(state.message, file=sys.stderr, flush=True)
+        print(visible(state.message), file=sys.stderr, flush=True)
 
 
 def _usage(message: str) -> int:

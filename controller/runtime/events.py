@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from controller.api.conditions import failure
 from controller.api.meta import NOTHING
+from controller.runtime.plain_text import cleaned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,12 +91,12 @@ def event_of(resource: Resource, occurrence: Occurrence, status: Mapping[str, An
         resource_version=resource.resource_version,
         severity=Severity.WARNING if occurrence.warning else Severity.NORMAL,
         reason=occurrence.reason,
-        message=occurrence.message,
+        message=cleaned(occurrence.message),
         time=now,
         revision=revision,
         digest=digest,
         failure=failure(status),
-        metadata=occurrence.metadata,
+        metadata=cleaned(dict(occurrence.metadata)),
         flags=occurrence.flags,
     )
 

@@ -2,7 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 def one_line(text: str, most: int) -> str:
     """At most `most` characters, in which nothing breaks the line or moves a terminal's cursor."""
     return "".join(letter if letter.isprintable() else " " for letter in text[:most])
+
+
+def cleaned(value: Any) -> Any:
+    """A status or a part of one, in whose texts every sign that cannot be seen is U+FFFD. Revisions stay as they
+    are: they are compared with those of sources.
+    """
+    if isinstance(value, str):
+        return value if value.isprintable() else "".join(map(_shown, value))
+    if isinstance(value, dict):
+        return {key: each if _is_revision(key) else cleaned(each) for key, each in value.items()}
+    return [cleaned(each) for each in value] if isinstance(value, list) else value
+
+
+def _shown(letter: str) -> str:
+    return letter if letter.isprintable() else "\ufffd"
+
+
+def _is_revision(key: str) -> bool:
+    return key.endswith(("revision", "Revision"))

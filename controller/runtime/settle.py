@@ -24,6 +24,7 @@ from controller.api.conditions import (
 )
 from controller.api.meta import REQUESTED_AT
 from controller.runtime.events import Occurrence, event_of
+from controller.runtime.plain_text import cleaned
 from controller.runtime.result import Done
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 
@@ -121,10 +122,10 @@ def _status(
     before = resource.status.get("conditions", ())
     moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     status = {
-        **{name: value for name, value in own.items() if value is not None},
+        **{name: cleaned(value) for name, value in own.items() if value is not None},
         "observedGeneration": resource.generation,
         "conditions": [
-            written(each, find(before, each.type), generation=resource.generation, now=moment)
+            cleaned(written(each, find(before, each.type), generation=resource.generation, now=moment))
             for each in conditions
         ],
     }

@@ -1293,3 +1293,26 @@ def test_a_changed_secret_or_config_map_wakes_the_flag_sets_that_name_it() -> No
         found = woken((FLAG_SETS,), objects, Change(None, Resource.of(body)))
         woken_by[kind] = [each.name for each in found]
     assert woken_by == {"Secret": ["secret"], "ConfigMap": ["configmap"]}
+
+
+def texts(value: Any) -> list[str]:
+    """Every text in a value, keys included."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [each for key, item in value.items() for each in (key, *texts(item))]
+    return [each for item in value for each in texts(item)] if isinstance(value, list) else []
+
+
+async def test_what_cannot_be_seen_reaches_neither_status_nor_events(world: World) -> None:
+    hostile = "\x1b[31m\u202e\u2066\r\n"
+    files = {f"x{hostile}.json": document(**{f"k{hostile}": BROKEN}), "y.json": document(**{hostile: flag()})}
+    world.commit("r2", document(a=flag()), **files)
+    artifact = world.cluster.the("FlagSource", "flags").status["artifact"]
+    strangers = {f"flagstaff.dev/{name}": f"x{hostile}" for name in ("author", "subject")}
+    world.source("FlagSource", {"artifact": artifact | {"metadata": strangers}})
+    seen = await world.look()
+    assert seen.status["problems"]
+    said = [text for event in seen.settled.events for text in (event.message, *event.metadata.values())]
+    assert said
+    assert [each for each in (*texts(seen.status), *said) if not each.isprintable()] == []
