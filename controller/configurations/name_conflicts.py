@@ -49,9 +49,15 @@ def new_conflicts(status: Mapping[str, Any], found: list[tuple[str, str]]) -> tu
 
 
 def _described(conflict: Conflict, key: ObjectKey) -> tuple[str, str]:
-    """Of one conflict, for one of its two objects."""
+    """Of one conflict, for one of its objects."""
+    claim = f"flagSetId {_quoted(conflict.claim)}"
     loses = conflict.loser == key
     other = conflict.winner if loses else conflict.loser
+    if other is None:
+        return conflict.reason, (
+            f'not served under {claim}: it belongs to the namespace that stands before its first "/"; '
+            f"begin it with {key.namespace}/, or write it without a slash"
+        )
     name = f"{other.kind} {other.namespace}/{other.name}"
     if conflict.reason == SHADOWED:
         if loses:
@@ -60,7 +66,6 @@ def _described(conflict: Conflict, key: ObjectKey) -> tuple[str, str]:
                 f"not served under this name: {name} has the same name; remove one of them",
             )
         return SHADOWS, f"{name} of the same name is not served; remove one of them"
-    claim = f"flagSetId {_quoted(conflict.claim)}"
     if not loses:
         return (
             FLAG_SET_ID_CONTESTED,

@@ -1,8 +1,8 @@
 """Decides which of several objects is served under a name, and under a flagSetId. Pure.
 
 A FeatureFlagConfiguration is served and not a FeatureFlag of the same name. A flagSetId `<namespace>/…`
-belongs to that namespace: an object there is served before any other. Among equals the oldest is served, the
-first by namespace and name among those of one second. The proxy serves by this, and the controller writes it
+belongs to that namespace: no object of another is served under it. Otherwise the oldest is served, the first
+by namespace and name among those of one second. The proxy serves by this, and the controller writes it
 into the objects' status.
 """
 
@@ -30,6 +30,8 @@ SHADOWED: Final = "Shadowed"
 """A FeatureFlagConfiguration has the same name."""
 FLAG_SET_ID_TAKEN: Final = "FlagSetIdTaken"
 """An object that comes before has the same flagSetId."""
+FLAG_SET_ID_FOREIGN: Final = "FlagSetIdForeign"
+"""The flagSetId belongs to another namespace."""
 
 Place: TypeAlias = tuple[str, str]
 """Namespace and name: what both kinds share."""
@@ -38,8 +40,6 @@ Place: TypeAlias = tuple[str, str]
 class _Turn(NamedTuple):
     """The order of the objects with one flagSetId."""
 
-    foreign: bool
-    """Of another namespace than the one whose name the flagSetId begins with."""
     created: str
     place: Place
     kind: str
@@ -66,12 +66,13 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two objects claim what only one can have."""
+    """An object claims what it cannot have."""
 
     reason: str
-    """SHADOWED or FLAG_SET_ID_TAKEN."""
+    """SHADOWED, FLAG_SET_ID_TAKEN or FLAG_SET_ID_FOREIGN."""
     loser: ObjectKey
-    winner: ObjectKey
+    winner: ObjectKey | None
+    """None: a namespace has it, not an object."""
     claim: str
     """The name or the flagSetId."""
 
@@ -125,6 +126,8 @@ class Claims:
         """The flagSetId of what is served under a name, and its turn."""
         self._turns: dict[str, list[_Turn]] = {}
         """Sorted, by flagSetId."""
+        self._foreign: dict[Place, str] = {}
+        """The flagSetId of another namespace, which what is served under a name claims."""
 
     def follow(self, before: Resource | None, after: Resource | None) -> Change:
         """An object went from `before` to `after`; None: there is no such object. Other kinds
@@ -173,6 +176,8 @@ class Claims:
             winner, *others = turns
             for loser in others:
                 yield _taken(flag_set_id, loser, winner)
+        for place in tuple(self._foreign):
+            yield from self._of_foreign(place)
 
     def conflicts_of(self, key: ObjectKey) -> list[Conflict]:
         """Those that concern an object: all that it loses, and what it wins over an object beside it, the
@@ -180,8 +185,10 @@ class Claims:
         """
         place = (key.namespace, key.name)
         found, served = self._of_name(place), self.served(place)
-        if served is None or served.key != key or place not in self._held:
+        if served is None or served.key != key:
             return found
+        if place not in self._held:
+            return [*found, *self._of_foreign(place)]
         flag_set_id, own = self._held[place]
         turns = self._turns[flag_set_id]
         if turns[0] != own:
@@ -194,6 +201,11 @@ class Claims:
         if winner is None or loser is None or (winner.maker and winner.maker == loser.maker):
             return []
         return [Conflict(SHADOWED, loser.key, winner.key, "/".join(place))]
+
+    def _of_foreign(self, place: Place) -> Iterator[Conflict]:
+        served = self.served(place)
+        if served is not None and place in self._foreign:
+            yield Conflict(FLAG_SET_ID_FOREIGN, served.key, None, self._foreign[place])
 
     def _changed(self, before: Claim | None, after: Claim | None) -> Change:
         seen = after or before
@@ -229,9 +241,14 @@ class Claims:
         """Put the object that is served there into the order of its flagSetId; the places whose conflicts
         have changed.
         """
-        before, now = self._held.get(place), self._turn(place)
+        turn = self._turn(place)
+        foreign = turn[0] if turn is not None and _is_foreign(turn[0], place) else ""
+        known = self._foreign.pop(place, "")
+        if foreign:
+            self._foreign[place] = foreign
+        before, now = self._held.get(place), None if foreign else turn
         if before == now:
-            return set()
+            return {place} if foreign != known else set()
         ids = {held[0] for held in (before, now) if held is not None}
         firsts = {each: self._first(each) for each in ids}
         if before is not None:
@@ -254,8 +271,7 @@ class Claims:
             keys = (ObjectKey(shard.KIND, *each) for each in _parts(served))
             parts = [self._known[key] for key in keys if key in self._known]
         wanted = next((each.flag_set_id for each in parts if each.flag_set_id), "")
-        foreign = not wanted.startswith(f"{place[0]}/")
-        return (wanted, _Turn(foreign, served.created, place, served.key.kind)) if wanted else None
+        return (wanted, _Turn(served.created, place, served.key.kind)) if wanted else None
 
     def _first(self, flag_set_id: str) -> _Turn | None:
         turns = self._turns.get(flag_set_id)
@@ -272,6 +288,12 @@ class Claims:
             return firsts
         namespaces = {namespace for namespace, _ in firsts}
         return firsts | {each for each in self.holders(flag_set_id) if each[0] in namespaces}
+
+
+def _is_foreign(flag_set_id: str, place: Place) -> bool:
+    """Whether it belongs to another namespace than that of `place`."""
+    namespace, slash, _ = flag_set_id.partition("/")
+    return bool(slash) and namespace != place[0]
 
 
 def _taken(flag_set_id: str, loser: _Turn, winner: _Turn) -> Conflict:

@@ -72,9 +72,10 @@ class Catalog:
             return None
         return (served.key.kind, _content(served), *map(_content, self.shards(place).values()))
 
-    def holders(self, flag_set_id: str) -> list[Place]:
-        """Where the objects with this flagSetId are, the oldest first."""
-        return self._claims.holders(flag_set_id)
+    def holders(self, flag_set_id: str, namespace: str = "") -> list[Place]:
+        """Where the objects with this flagSetId are: those of `namespace` first, the oldest of each first."""
+        # Objects of others, however many and old, keep no reader waiting for those of its own namespace.
+        return sorted(self._claims.holders(flag_set_id), key=lambda place: place[0] != namespace)
 
     def flag_set_id(self, place: Place) -> str:
         """The flagSetId of the object that is served there; empty for none."""

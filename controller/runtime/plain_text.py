@@ -11,8 +11,8 @@ def one_line(text: str, most: int) -> str:
 
 
 def cleaned(value: Any) -> Any:
-    """A status or a part of one, in whose texts every sign that cannot be seen is U+FFFD. Revisions stay as they
-    are: they are compared with those of sources.
+    """A status or a part of one, in whose texts every sign that cannot be seen is U+FFFD. Revisions stay as
+    they are: they are compared with those of sources.
     """
     if isinstance(value, str):
         return value if value.isprintable() else "".join(map(_shown, value))

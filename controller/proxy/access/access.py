@@ -148,7 +148,7 @@ class Access:
             allowed = await self._reviews.may_read(user, *place)
             now = self._clock()
             if not allowed:
-                return Answer(False, now + REFUSED_SECONDS, now)
+                return Answer(False, now + REFUSED_SECONDS, now, now + VERDICT_SECONDS)
             return Answer(True, now + VERDICT_SECONDS, now + OUTAGE_SECONDS)
 
         return await self._verdicts.ask((user.reader, place), review)
@@ -157,6 +157,13 @@ class Access:
         """Whether the users of `reader` may read the flags there; None: not known now."""
         found = self._verdicts.fresh((reader, place))
         return None if found is None else found.value
+
+    def seen(self, reader: str, place: Place) -> bool | None:
+        """As `readable`, but that a refusal counts for as long as a permission: whoever looks for one object
+        among many need not ask about the refused ones again and again.
+        """
+        found = self.readable(reader, place)
+        return False if found is None and self._verdicts.refused((reader, place)) else found
 
     def user_of(self, reader: str) -> User | None:
         """A user of a reader."""

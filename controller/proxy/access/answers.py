@@ -58,6 +58,11 @@ class Answers(Generic[T]):
         found = self._answers.get(key)
         return found if found is not None and found.good_until > self._clock() else None
 
+    def refused(self, key: object) -> bool:
+        """Whether the last answer was a refusal, of up to a minute ago."""
+        found = self._refusals.get(key)
+        return found is not None and found.refused_until > self._clock()
+
     def decided(self, key: object) -> bool:
         """Whether there is any answer, be it a refusal of up to a minute ago."""
         found = self._known(key)

@@ -195,8 +195,9 @@ class Authorizer:
             return await self._access.may_read(user, (topic.namespace, topic.name))
         if isinstance(topic, Identified):
             # The view decides which of them is sent; anybody may wait for one.
-            for place in self._catalog.holders(topic.flag_set_id)[:MOST_CLAIMS]:
-                await self._access.may_read(user, place)
+            for place in self._catalog.holders(topic.flag_set_id, user.caller.namespace)[:MOST_CLAIMS]:
+                if await self._access.may_read(user, place):
+                    break
         return True
 
     # -- open streams

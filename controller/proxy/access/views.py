@@ -47,12 +47,17 @@ class Views:
         """
         if not reader:
             return not self._enforced
-        found = self._access.readable(reader, place)
+        found = self._access.seen(reader, place)
         user = self._access.user_of(reader) if found is None else None
         if user is not None and (reader, place) not in self._reviewing:
             review = asyncio.get_running_loop().create_task(self._review(user, place, changed))
             self._reviewing[reader, place] = review
         return found
+
+    def namespace(self, reader: str) -> str:
+        """Of a reader's service account; empty where it is none, or not known."""
+        user = self._access.user_of(reader) if reader else None
+        return "" if user is None else user.caller.namespace
 
     def close(self) -> None:
         """Review nothing more."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from controller.proxy.streams.contents import NOT_SYNCED
 from controller.proxy.streams.selector import Identified, InvalidSelectorError, Named, parse
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from evaluator.http.messages import Call
     from evaluator.wire.servicer import Make, Tell
 
+REVIEWED_AHEAD: Final = 16
+"""Objects with one flagSetId about which the cluster is asked at a time."""
+
 
 class UnreviewedError(Exception):
     """It is being reviewed what the topic's reader may read."""
@@ -30,6 +33,9 @@ class Views(Protocol):
 
     def reader(self, call: Call) -> str:
         """The reader whose view a call has; empty: the view of everything."""
+
+    def namespace(self, reader: str) -> str:
+        """Of a reader's service account; empty where it is none, or not known."""
 
     def readable(self, reader: str, place: Place, changed: Callable[[], None]) -> bool | None:
         """Whether `place` is in a reader's view; None: not known yet, `changed` is called when it is."""
@@ -136,12 +142,15 @@ class Deliveries:
         if isinstance(topic, Named):
             place = (topic.namespace, topic.name)
             return place if self.catalog.served(place) is not None else None
-        for place in self.catalog.holders(topic.flag_set_id):
+        places = self.catalog.holders(topic.flag_set_id, self._views.namespace(topic.reader))
+        for start, place in enumerate(places):
             allowed = self._views.readable(topic.reader, place, self.reviewed)
-            if allowed is None:
-                raise UnreviewedError
             if allowed:
                 return place
+            if allowed is None:
+                for next_ in places[start + 1 : start + REVIEWED_AHEAD]:
+                    self._views.readable(topic.reader, next_, self.reviewed)
+                raise UnreviewedError
         return None
 
     def _refresh(self, topic: Topic, listeners: Listeners) -> None:

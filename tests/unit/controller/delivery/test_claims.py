@@ -125,8 +125,8 @@ def test_whoever_is_told_something_else_is_among_the_rivals(events: Any) -> None
 def heard(claims: Claims, key: ObjectKey) -> list[Any]:
     """What an object is told: nobody in another namespace is named to it."""
 
-    def shown(other: ObjectKey) -> ObjectKey | None:
-        return other if other.namespace == key.namespace else None
+    def shown(other: ObjectKey | None) -> ObjectKey | None:
+        return other if other is not None and other.namespace == key.namespace else None
 
     found = claims.conflicts_of(key)
     return [(each.reason, shown(each.loser), shown(each.winner), each.claim) for each in found]
@@ -142,8 +142,10 @@ def every(there: dict[ObjectKey, Claim]) -> list[Conflict]:
             found.append(Conflict("Shadowed", key, winner.key, "/".join(each.place)))
     for wanted in ("one", "two", "a/one"):
         claiming = [each for each in served.values() if each.flag_set_id == wanted]
+        foreign = [each for each in claiming if wanted == "a/one" and each.place[0] != "a"]
+        found += [Conflict("FlagSetIdForeign", each.key, None, wanted) for each in foreign]
         ordered = sorted(
-            claiming, key=lambda each: (not wanted.startswith(f"{each.place[0]}/"), each.created, each.place)
+            (each for each in claiming if each not in foreign), key=lambda each: (each.created, each.place)
         )
         found += [Conflict("FlagSetIdTaken", each.key, ordered[0].key, wanted) for each in ordered[1:]]
     return found
@@ -152,9 +154,13 @@ def every(there: dict[ObjectKey, Claim]) -> list[Conflict]:
 def test_a_flag_set_id_with_a_namespace_belongs_to_that_namespace() -> None:
     claims = Claims()
     claims.learn(claim(FFC, "evil/x", "shop/flags", created="1"))
-    assert claims.holders("shop/flags") == [("evil", "x")]
+    assert claims.holders("shop/flags") == []
+    (refused,) = claims.conflicts_of(ObjectKey(FFC, "evil", "x"))
+    assert (refused.reason, refused.winner, refused.claim) == ("FlagSetIdForeign", None, "shop/flags")
     claims.learn(claim(FFC, "shop/flags", "shop/flags", created="2"))
-    assert claims.holders("shop/flags") == [("shop", "flags"), ("evil", "x")]
+    assert claims.holders("shop/flags") == [("shop", "flags")]
+    claims.learn(claim(FFC, "evil/x", "evil/x", created="1"))
+    assert claims.conflicts_of(ObjectKey(FFC, "evil", "x")) == []
 
 
 def body(spec: Any, kind: str = FFC, **meta: Any) -> Resource:

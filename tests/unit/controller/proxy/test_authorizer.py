@@ -243,3 +243,30 @@ async def test_no_error_quotes_a_token() -> None:
     await made.rest()
     assert stream.ended is not None
     assert "secret-token" not in stream.ended[1]
+
+
+async def test_thousands_of_claims_keep_no_reader_waiting_for_its_own_namespace() -> None:
+    made = scene()
+    account = "system:serviceaccount:mine:web"
+    made.reviews.rights[account] = {("mine", "web")}
+    for number in range(2_000):
+        made.learn(f"squat/x{number}", flags(flagSetId="id"), creationTimestamp="2019-01-01T00:00:00Z")
+    made.learn("mine/web", flags("of mine", flagSetId="id"))
+    stream = made.open("flagSetId=id", account)
+    await made.rest()
+    assert said(stream) == ["of mine"]
+    assert len(made.reviews.asked) == 2
+
+
+async def test_a_reader_of_another_namespace_asks_about_each_claim_once_a_minute() -> None:
+    made = scene()
+    for number in range(100):
+        made.learn(f"squat/x{number}", flags(flagSetId="id"), creationTimestamp="2019-01-01T00:00:00Z")
+    made.learn("a/web", flags("of a", flagSetId="id"))
+    stream = made.open("flagSetId=id", "ann")
+    await made.rest()
+    made.now += 30
+    made.learn("a/web", flags("of a, newer", flagSetId="id"))
+    await made.rest()
+    assert said(stream) == ["of a", "of a, newer"]
+    assert max(Counter(each for each in made.reviews.asked if len(each) == 3).values()) == 1
