@@ -101,6 +101,11 @@ class ControllerSettings(BaseSettings):
         default=Path("/data"), description="folder for artifacts and mirrors; safe to lose"
     )
     host: str = Field(default="0.0.0.0", description="address that all ports listen on")  # noqa: S104 - other pods call it
+    management_host: str = Field(default="", description="address of the management port (default: --host)")
+    receiver_host: str = Field(default="", description="address of the receiver's port (default: --host)")
+    admission_host: str = Field(
+        default="", description="address of the admission webhook's port (default: --host)"
+    )
     artifact_port: Port = Field(default=9090, description="port of the artifact server; 0 takes a free port")
     artifact_address: str = Field(
         default="",
@@ -238,6 +243,7 @@ class ProxySettings(BaseSettings):
         default=(), description="namespaces whose flags are served, separated by commas (default all)"
     )
     host: str = Field(default="0.0.0.0", description="address that all ports listen on")  # noqa: S104 - other pods call it
+    management_host: str = Field(default="", description="address of the management port (default: --host)")
     sync_port: Port = Field(
         default=8015, description="port for flagd.sync.v1 and receipts; 0 takes a free port"
     )
@@ -267,8 +273,18 @@ class ProxySettings(BaseSettings):
     )
     max_streams: Count = Field(default=20_000, description="most open streams")
     max_streams_per_host: Count = Field(
-        default=20_000,
+        default=10_000,
         description="most open streams from one address; lower it where every subscriber has its own",
+    )
+    max_connections: Count = Field(default=20_000, description="most open connections of the sync port")
+    max_connections_per_host: Count = Field(
+        default=10_000, description="most open connections of the sync port from one address"
+    )
+    max_buffered_bytes: int = Field(
+        default=33_554_432,
+        ge=1,
+        description="bytes that requests and unread answers may make the sync port keep; beyond it the "
+        "largest connection is refused",
     )
     stream_seconds: Count = Field(
         default=0,

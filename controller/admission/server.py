@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PATH: Final = "/inject"
-LIMITS: Final = Limits(body_bytes=4 * 1024 * 1024, connections=1_000)
+LIMITS: Final = Limits(body_bytes=4 * 1024 * 1024, connections=1_000, buffered_bytes=16 * 1024 * 1024)
 """A review holds one object, which has 1.5 MiB at most, and little else."""
 _JSON: Final = (("content-type", "application/json"),)
 

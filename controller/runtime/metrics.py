@@ -12,6 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from evaluator.loop_lag import NAME, WHAT, LoopLag
+from evaluator.server.port_metrics import PortMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -78,6 +79,9 @@ class Metrics(Collector):
         )
         self.lag = LoopLag()
         self.registry.register(LagMetrics(self.lag))
+        listening = PortCollector()
+        self.registry.register(listening)
+        self.ports = listening.ports
         self.registry.register(self)
 
     def reconciled(self, key: ObjectKey, result: str, seconds: float) -> None:
@@ -178,6 +182,17 @@ class LagMetrics(Collector):
         yield HistogramMetricFamily(
             NAME, WHAT, buckets=list(self._lag.buckets()), sum_value=self._lag.seconds
         )
+
+
+class PortCollector(Collector):
+    """The ports of a process."""
+
+    def __init__(self) -> None:
+        self.ports = PortMetrics()
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry at each scrape."""
+        return self.ports.families()
 
 
 def _served(resource: Resource) -> int | None:

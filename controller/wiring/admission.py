@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from controller.runtime.cache import Cache
     from controller.runtime.leadership import Role
     from controller.settings import ControllerSettings
+    from evaluator.server.port_metrics import PortMetrics
 
 _DRAIN: Final = 2.0
 
@@ -64,7 +65,7 @@ def injector(
 
 @contextlib.asynccontextmanager
 async def open_admission(
-    settings: ControllerSettings, cluster: Cluster, role: Role, webhook: Injector
+    settings: ControllerSettings, metrics: PortMetrics, cluster: Cluster, role: Role, webhook: Injector
 ) -> AsyncIterator[Admission]:
     """The port for as long as the block lasts. Raises OSError where it or a certificate cannot be had."""
     with tempfile.TemporaryDirectory(prefix="flagstaff-admission-") as folder:
@@ -79,7 +80,10 @@ async def open_admission(
             keeper = Keeper("admission", store, names, lambda: role.leading, now, served.replace)
             files = served.tls
         listener = Listener(webhook.routes(), LIMITS, name="admission")
-        port = await listener.start(settings.host, settings.admission_port, tls=files)
+        port = await listener.start(
+            settings.admission_host or settings.host, settings.admission_port, tls=files
+        )
+        metrics.port(listener.name, listener)
         try:
             yield Admission(port, keeper)
         finally:

@@ -126,12 +126,14 @@ async def open_controller(
         )
         proxy = keeper_of(settings, cluster, role)
         injecting = injector(settings, objects, lambda: collector.synced, metrics.reviewed)
-        admission = await stack.enter_async_context(open_admission(settings, cluster, role, injecting))
+        admission = await stack.enter_async_context(
+            open_admission(settings, metrics.ports, cluster, role, injecting)
+        )
         managed = management.routes(
             lambda: readiness(collector, role, health, admission, proxy), metrics.text
         )
         served = ArtifactServer(shared.storages, lambda: shared.tokens.tokens).routes()
-        ports = await listen(stack, settings, managed, bound, served, webhooks.routes())
+        ports = await listen(stack, settings, metrics.ports, bound, (managed, served, webhooks.routes()))
         yield Controller(
             Ports(*ports, admission.port),
             collector,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from controller.settings import ControllerSettings
     from evaluator.http.routes import Routes
+    from evaluator.server.port_metrics import PortMetrics
 
 _DRAIN: Final = 2.0
 
@@ -34,19 +35,23 @@ def artifact_address(settings: ControllerSettings, port: int) -> str:
 async def listen(
     stack: contextlib.AsyncExitStack,
     settings: ControllerSettings,
-    managed: Routes,
+    metrics: PortMetrics,
     bound: socket.socket,
-    artifacts: Routes,
-    webhooks: Routes,
+    routes: tuple[Routes, Routes, Routes],
 ) -> tuple[int, int, int]:
-    """Open three ports; artifacts are served on `bound`."""
+    """Open the ports of management, artifacts and the receiver, which have these routes; artifacts are served
+    on `bound`. Raises OSError where a port is taken.
+    """
+    managed, artifacts, webhooks = routes
     manager = Listener(managed, MANAGEMENT, name="management")
-    management_port = await manager.start(settings.host, settings.management_port)
+    management_port = await manager.start(settings.management_host or settings.host, settings.management_port)
     stack.push_async_callback(manager.drain, _DRAIN)
     server = Listener(artifacts, artifact_server.LIMITS, name="artifacts")
     await server.start_on(bound)
     stack.push_async_callback(server.drain, _DRAIN)
     receiving = Listener(webhooks, LIMITS, name="receiver")
-    receiver_port = await receiving.start(settings.host, settings.receiver_port)
+    receiver_port = await receiving.start(settings.receiver_host or settings.host, settings.receiver_port)
     stack.push_async_callback(receiving.drain, _DRAIN)
+    for each in (manager, server, receiving):
+        metrics.port(each.name, each)
     return management_port, bound.getsockname()[1], receiver_port

@@ -9,7 +9,7 @@ import random
 import secrets
 import signal
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,7 +33,7 @@ from controller.runtime import management
 from controller.runtime.clock import now
 from controller.runtime.events import event_of
 from controller.runtime.lasting import forever
-from controller.runtime.metrics import LagMetrics
+from controller.runtime.metrics import LagMetrics, PortCollector
 from controller.runtime.queue import KeyedQueue
 from evaluator.http.routes import merged
 from evaluator.http.server.limits import MANAGEMENT, Limits
@@ -148,14 +148,20 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
         await stack.enter_async_context(process.events.posting())
         stack.callback(process.proxy.close)
         managed = management.routes(process.readiness, partial(generate_latest, process.registry))
+        listening = PortCollector()
+        process.registry.register(listening)
         manager = Listener(
             merged(managed, fleet.routes(process.proxy.receipts)),
             MANAGEMENT,
             name="management",
         )
-        process.management_port = await manager.start(settings.host, settings.management_port)
+        process.management_port = await manager.start(
+            settings.management_host or settings.host, settings.management_port
+        )
         stack.push_async_callback(manager.drain, _MANAGEMENT_DRAIN)
         process.sync_port = await process.sync.start(settings.host, settings.sync_port, tls=tls)
+        for each in (manager, process.sync):
+            listening.ports.port(each.name, each)
         yield process
 
 
@@ -177,12 +183,22 @@ def _joined(settings: ProxySettings, cluster: Cluster, loop: asyncio.AbstractEve
     # Another process of the same pod is another proxy: what the first one knew goes with its Lease.
     identity = f"{settings.identity}-{secrets.token_hex(3)}"
     recorder = Recorder(proxy.receipts, cluster, identity, settings.namespace, now, schedule)
-    sync = Listener(proxy.routes(), LIMITS, name="sync")
+    sync = Listener(proxy.routes(), _limits(settings), name="sync")
     views = [(each.view.type.plural, each) for each in reflectors]
     registry.register(ProxyMetrics(proxy, views, lambda: sync.connections))
     registry.register(ReceiptMetrics(proxy.receipts, lambda: recorder.writes))
     events = ApiServerEvents(cluster.api, registry)
     return ProxyProcess(settings, events, proxy, reflectors, sink, registry, sync, pod_reflectors, recorder)
+
+
+def _limits(settings: ProxySettings) -> Limits:
+    """Of the sync port."""
+    return replace(
+        LIMITS,
+        connections=settings.max_connections,
+        connections_per_host=settings.max_connections_per_host,
+        buffered_bytes=settings.max_buffered_bytes,
+    )
 
 
 def _options(settings: ProxySettings) -> Options:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from evaluator.server.families import counter, gauge, histogram
+from evaluator.server.port_metrics import PortMetrics
 from evaluator.server.requests import buckets
 
 if TYPE_CHECKING:
@@ -91,35 +92,15 @@ class Streams(Protocol):
         """How many are open."""
 
 
-class PortState(Protocol):
-    """What an open port can tell of itself."""
-
-    @property
-    def connections(self) -> int:
-        """How many are open."""
-
-    @property
-    def held_bytes(self) -> int:
-        """About how many bytes requests and unread answers make it keep."""
-
-    @property
-    def refused(self) -> int:
-        """Connections that were refused because it kept too much."""
-
-
 class StateMetrics:
     """Read at each scrape."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
-        self._ports: dict[str, PortState] = {}
+        self.ports = PortMetrics()
         self._streams: dict[str, list[Streams]] = {}
         self.lifetimes = Lifetimes()
-
-    def port(self, name: str, state: PortState) -> None:
-        """A port that is open."""
-        self._ports[name] = state
 
     def streams(self, kind: str, kept: Streams) -> None:
         """`kept` has streams of `kind`: `events`, `sync` or `sse`. Several of a kind are summed."""
@@ -217,16 +198,7 @@ class StateMetrics:
         )
 
     def _open(self) -> Iterator[Metric]:
-        ports = [((name,), state) for name, state in self._ports.items()]
-        connections = [(labels, state.connections) for labels, state in ports]
-        yield _gauge("flagstaff_connections", "Open connections.", ("port",), connections)
-        held = [(labels, state.held_bytes) for labels, state in ports]
-        yield _gauge("flagstaff_held_bytes", "Kept of requests and of unread answers.", ("port",), held)
-        what = "Connections that were refused because they made the port keep too much."
-        refused = counter("flagstaff_refused_connections", what, ("port",))
-        for labels, state in ports:
-            refused.add_metric(labels, state.refused)
-        yield refused
+        yield from self.ports.families()
         streams = {kind: sum(each.streams for each in kept) for kind, kept in self._streams.items()}
         yield _gauge("flagstaff_streams", "Open streams.", ("kind",), (((k,), n) for k, n in streams.items()))
         if "sync" in streams:

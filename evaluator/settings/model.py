@@ -69,6 +69,8 @@ class Settings:
     host: str = "0.0.0.0"  # noqa: S104 - a sidecar is probed and scraped from outside its pod
     """Address that all ports listen on."""
     management_host: str = ""
+    ofrep_host: str = ""
+    sync_host: str = ""
     """Address of the management port, where it is another; empty: `host`."""
     port: int = 8013
     """Evaluation; 0 takes a free port, here and below."""

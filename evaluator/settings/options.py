@@ -169,6 +169,8 @@ _OURS: Final = (
     Option(name="host", flagd=False, help="address that all ports listen on"),
     Option(name="management-host", flagd=False,
            help="address of the management port, where it is another than --host"),
+    Option(name="ofrep-host", flagd=False, help="address of the OFREP port, likewise"),
+    Option(name="sync-host", flagd=False, help="address of the sync port, likewise"),
     Option(name="ofrep-socket-path", flagd=False, kind=Kind.PATH,
            help="Unix socket in place of the OFREP port"),
     Option(name="socket-mode", flagd=False, kind=Kind.CHOICE, choices=("0660", "0666"),

@@ -144,20 +144,20 @@ def _addresses(tables: _Tables, given: _Dependencies) -> Sequence[ListenAddress]
 
     def listener(name: str, routes: Routes, cors: Cors | None = None, limits: Limits = limits) -> Listener:
         made = Listener(routes, limits, name=name, cors=cors, queue=given.queue)
-        given.observed.metrics.state.port(name, made)
+        given.observed.metrics.state.ports.port(name, made)
         return made
 
     grpc, ofrep = listener("grpc", tables.evaluation, cors), listener("ofrep", tables.ofrep, cors)
     management = listener("management", tables.management, limits=MANAGEMENT)
     sync = listener("sync", tables.sync, limits=pinged)
     mode = int(settings.socket_mode, 8)
+    managed = settings.management_host or host, settings.management_port
+    ofrep_at, sync_at = settings.ofrep_host or host, settings.sync_host or host
     return (
         ListenAddress(grpc, host, settings.port, settings.socket_path, tls, mode),
-        ListenAddress(ofrep, host, settings.ofrep_port, settings.ofrep_socket_path, ofrep_tls, mode),
-        ListenAddress(
-            management, settings.management_host or host, settings.management_port, "", management_tls
-        ),
-        ListenAddress(sync, host, settings.sync_port, settings.sync_socket_path, tls, mode),
+        ListenAddress(ofrep, ofrep_at, settings.ofrep_port, settings.ofrep_socket_path, ofrep_tls, mode),
+        ListenAddress(management, *managed, "", management_tls),
+        ListenAddress(sync, sync_at, settings.sync_port, settings.sync_socket_path, tls, mode),
     )
 
 

@@ -205,7 +205,7 @@ class Listener:
 
     @property
     def refused(self) -> int:
-        """How many connections were refused because they made the port keep too much."""
+        """How many connections were refused, for their number or because they made the port keep too much."""
         return self._port.refused
 
     async def start(self, host: str, port: int, *, tls: TlsFiles | None = None) -> int:

@@ -57,7 +57,7 @@ class Port:
     held: int = 0
     """About how many bytes all peers make us keep."""
     refused: int = 0
-    """Connections that were refused for what they held."""
+    """Connections that were refused, for their number or for what they held."""
     _hosts: Counter[str] = field(default_factory=Counter)
 
     def enter(self, peer: Peer) -> bool:
@@ -68,6 +68,7 @@ class Port:
         crowded = bool(peer.host) and self._hosts[peer.host] >= self.limits.connections_per_host
         self.peers.add(peer)
         self._hosts[peer.host] += 1
+        self.refused += full or crowded
         return not (full or crowded)
 
     def succeed(self, peer: Peer, successor: Peer) -> None:

@@ -182,6 +182,8 @@ def test_it_is_the_sidecar_that_is_written_by_hand() -> None:
     (theirs,), (ours,) = by_hand["initContainers"], spec["initContainers"]
     numbers = [{each["name"]: each["containerPort"] for each in found["ports"]} for found in (theirs, ours)]
     assert numbers[0] == numbers[1]
+    listening = [{each for each in found["args"] if "host=" in each} for found in (theirs, ours)]
+    assert listening == [{"--host=127.0.0.1", "--management-host=0.0.0.0"}] * 2
     assert theirs["securityContext"].items() <= ours["securityContext"].items()
     for field in ("name", "restartPolicy", "env", "resources"):
         assert theirs[field] == ours[field]

@@ -73,6 +73,7 @@ async def test_one_address_may_not_take_all_connections() -> None:
         await until(lambda: listener.connections == 2)
         with suppress(ConnectionResetError):
             assert await exchange(port, b"") == b""
+        assert listener.refused == 1
         first[0][1].close()
         await until(lambda: listener.connections == 1)
         assert b"200 OK" in await exchange(port, LAST)

@@ -84,7 +84,7 @@ def test_swaps_are_counted_and_timed_and_the_same_again_is_none() -> None:
 def test_connections_and_streams_are_asked_for_when_read() -> None:
     state_metrics = StateMetrics(Store(), lambda: NOW)
     port = SimpleNamespace(connections=1, held_bytes=10, refused=2)
-    state_metrics.port("grpc", port)
+    state_metrics.ports.port("grpc", port)
     state_metrics.streams("events", Kept(2))
     state_metrics.streams("events", Kept(4))
     state_metrics.streams("sync", Kept(10))
