@@ -18,7 +18,7 @@ from controller.cli import VERBS, module_of
 from controller.cli.logins import PASSWORD
 from controller.settings import ControllerSettings, ProxySettings
 from evaluator.http.server.limits import Limits
-from evaluator.server import context, metrics, requests, rpcs, state_metrics
+from evaluator.server import context, metrics, port_metrics, requests, rpcs, state_metrics
 from evaluator.settings import OPTIONS, Settings
 
 if TYPE_CHECKING:
