@@ -88,20 +88,28 @@ def ofrep_body(number: int | None = None) -> bytes:
     return json.dumps({"context": context(number)}).encode()
 
 
-def h2load(url: str, body: bytes, headers: Mapping[str, str], scratch: Path, *, rate: int = 0) -> Figures:
-    """All of REQUESTS over 8 connections of 4 streams; `rate`: as many a second instead of as fast as it
-    goes.
+def h2load(
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    scratch: Path,
+    *,
+    rate: int = 0,
+    seconds: int = SECONDS,
+) -> Figures:
+    """All of REQUESTS over 8 connections of 4 streams; `rate`: as many a second, for so many seconds, instead
+    of as fast as it goes.
     """
     log, sent = scratch / "log", scratch / "body"
     sent.write_bytes(body)
-    paced = [f"--rps={rate // 8}", "-n", str(rate * SECONDS)] if rate else ["-n", str(REQUESTS)]
+    paced = [f"--rps={rate // 8}", "-n", str(rate * seconds)] if rate else ["-n", str(REQUESTS)]
     done = subprocess.run(
         ["taskset", "-c", CLIENT_CPU, "h2load", *paced, "-c", "8", "-m", "4", "-d", str(sent), "--log-file", str(log),
          *(word for name, value in headers.items() for word in ("-H", f"{name}: {value}")), url],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     succeeded = re.search(r"(\d+) succeeded", done.stdout)
-    wanted = rate * SECONDS if rate else REQUESTS
+    wanted = rate * seconds if rate else REQUESTS
     if succeeded is None or int(succeeded[1]) != wanted:
         raise SystemExit(f"h2load: not every request succeeded:\n{done.stdout}")
     times = [int(line.split("\t")[2]) for line in log.read_text(encoding="ascii").splitlines()]

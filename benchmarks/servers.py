@@ -38,6 +38,8 @@ class Server:
     grpc: str
     """The origin of the evaluation port's URLs."""
     ofrep: str
+    management: str
+    """The same of the management port's."""
 
 
 def certificate(folder: Path) -> tuple[str, str]:
@@ -60,7 +62,7 @@ def ours(tls: tuple[str, str] | None = None) -> Iterator[Server]:
     )
     ports = json.loads(process.stdout.readline() if process.stdout else "{}")
     try:
-        yield _server(process.pid, ports["grpc"], ports["ofrep"], tls)
+        yield _server(process.pid, ports["grpc"], ports["ofrep"], ports["management"], tls)
     finally:
         process.communicate(timeout=20)
 
@@ -88,15 +90,16 @@ def flagd(binary: str, tls: tuple[str, str] | None = None) -> Iterator[Server]:
         )  # fmt: skip
         try:
             _wait_ready(management)
-            yield _server(process.pid, grpc, ofrep, tls)
+            yield _server(process.pid, grpc, ofrep, management, tls)
         finally:
             process.terminate()
             process.wait(20)
 
 
-def _server(pid: int, grpc: int, ofrep: int, tls: object) -> Server:
+def _server(pid: int, grpc: int, ofrep: int, management: int, tls: object) -> Server:
     scheme = "https" if tls else "http"
-    return Server(pid, f"{scheme}://127.0.0.1:{grpc}", f"http://127.0.0.1:{ofrep}")
+    plain = f"http://127.0.0.1:{ofrep}", f"http://127.0.0.1:{management}"
+    return Server(pid, f"{scheme}://127.0.0.1:{grpc}", *plain)
 
 
 def free_ports(count: int) -> list[int]:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Composition", "FailurePolicy", "Provenance", "compose"]
 
+MOST_BYTES: Final = 32 * 1024 * 1024
+"""Of all definitions of one flag set."""
 _FLAG_SET_ID: Final = "flagSetId"
 _NOTHING: Final = Diff((), MappingProxyType({}), ())
 
@@ -96,6 +98,10 @@ def compose(  # noqa: PLR0913 - one decision, all of it named at the call
         named = [select(tree, path) for path in paths]
     except PathRefused as refusal:
         return _refused(previous, [_path_problem(refusal)])
+    size = sum(len(tree[name]) for names in named for name in names)
+    if size > MOST_BYTES:
+        message = f"the definitions have {size} bytes, more than the {MOST_BYTES} of a flag set; make several"
+        return _refused(previous, [Problem(paths[0], 0, 0, Severity.ERROR, "too-large", message)])
     preparation = Preparation(steps)
     layers = [
         read_layer(((name, tree[name]) for name in names), prepare=preparation.document) for names in named

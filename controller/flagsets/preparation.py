@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from controller.delivery.problems import withheld
 from evaluator.flags.layer import flag_at
-from evaluator.flags.model import CONFIDENTIAL_KEY
+from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY
 from evaluator.flags.problems import Finding, Severity
 from evaluator.flags.text import DEFAULT
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from evaluator.flags.document import Document
-    from evaluator.flags.model import Flag, FlagSet
+    from evaluator.flags.model import Flag, FlagSet, Json
     from evaluator.flags.operators import Path
     from evaluator.flags.problems import Problem
 
@@ -40,6 +40,32 @@ class Allowance:
     characters: int = DEFAULT.document_bytes
     findings: int = DEFAULT.problems - 1
     """So many that the error which says that there are more is among those listed."""
+    nodes: int = DEFAULT.nodes
+    """Values that all documents together may still hold."""
+
+    def pay(self, document: Document) -> Document:
+        """The document, or none where there are too many values by now."""
+        if document.unreadable:
+            return document
+        self.nodes -= _nodes(document.value)
+        if self.nodes >= 0:
+            return document
+        message = f"the flag set holds more than {DEFAULT.nodes} values; make several of it"
+        found = Finding((), Severity.ERROR, "too-large", message)
+        return replace(document, value=ABSENT, findings=(found,), text="", places=None)
+
+
+def _nodes(value: Json) -> int:
+    """How many values it holds, itself among them."""
+    count, waiting = 0, [value]
+    while waiting:
+        each = waiting.pop()
+        count += 1
+        if isinstance(each, dict):
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
+    return count
 
 
 Step: TypeAlias = "Callable[[Document, Allowance], Prepared]"
@@ -79,6 +105,7 @@ class Preparation:
 
     def document(self, document: Document) -> Document:
         """The document after all steps, in their order."""
+        document = self._allowance.pay(document)
         for step in self._steps:
             if document.unreadable:
                 break

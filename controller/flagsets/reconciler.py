@@ -33,7 +33,7 @@ from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Setback, Stalled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from datetime import datetime
 
     from controller.api.artifact import ArtifactStatus
@@ -42,12 +42,19 @@ if TYPE_CHECKING:
     from controller.runtime.applier import Applier
     from controller.runtime.cache import Cache
 
-    Build = Callable[[bytes, FlagSetSpec, ArtifactStatus, Resource, LastGood | None, Sequence[Step]], Built]
+    Build = Callable[
+        [bytes, FlagSetSpec, ArtifactStatus, Resource, LastGood | None, Sequence[Step]], Awaitable[Built]
+    ]
 
 JITTER: Final = 0.05
 """Of the interval, to both sides: flag sets that were made together are looked at apart."""
 _DETAILS: Final = (DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, SOURCE_READY)
 """What is there only while it holds."""
+
+
+async def in_thread(*arguments: Any) -> Built:
+    """`build` beside the event loop, of definitions that are trusted: what they need is not limited."""
+    return await asyncio.to_thread(build, *arguments)
 
 
 @dataclass(slots=True)
@@ -102,8 +109,7 @@ class FlagSetReconciler:
     """What is told of a commit."""
     inputs: InputReader = NO_INPUTS
     """Reads what is substituted."""
-    build: Build = build
-    """Called in a thread."""
+    build: Build = in_thread
     count: Quota = UNLIMITED
     """Of FlagSets."""
     flags: Quota = UNLIMITED
@@ -222,7 +228,7 @@ class FlagSetReconciler:
             last = await asyncio.to_thread(last_applied, found, self.objects)
             if last is not None and self.detail is ProvenanceDetail.COMMIT:
                 last = replace(last, flag_set=without_author(last.flag_set))
-        built = await asyncio.to_thread(self.build, archive, spec, artifact, resource, last, inputs.steps)
+        built = await self.build(archive, spec, artifact, resource, last, inputs.steps)
         state = Delivered(observed(built.manifests, artifact, resource.created, self.objects.get))
         if memory is not None:
             state.taken, state.outdated = memory.state.taken, memory.state.outdated

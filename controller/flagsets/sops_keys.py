@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from controller.flagsets.pgp import opened as opened_by
@@ -21,15 +22,23 @@ def decryption_with(age: Iterable[str], pgp: Iterable[bytes] = ()) -> Decryption
     """Decrypts with the age identities in `age`, one a line, and the keys in `pgp`, which no passphrase
     protects. Raises KeysError where one cannot be read, or there is none.
     """
-    openers = {"age": _age(age), "pgp": _pgp(pgp)}
-    if not any(openers.values()):
+    keys = _Keys(tuple(age), tuple(pgp))
+    if not any((_age(keys.age), _pgp(keys.pgp))):
         raise KeysError("there is no key")
+    return Decryption(keys)
 
-    def opened(kind: str, messages: Sequence[bytes]) -> bytes | None:
-        opener = openers[kind]
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """The keys as texts, which another process can be sent. Implements `Open`."""
+
+    age: tuple[str, ...]
+    pgp: tuple[bytes, ...]
+
+    def __call__(self, kind: str, messages: Sequence[bytes]) -> bytes | None:
+        """The first content that a key opens; None where there is none."""
+        opener = _age(self.age) if kind == "age" else _pgp(self.pgp)
         return None if opener is None else opener(messages)
-
-    return Decryption(opened)
 
 
 def _age(texts: Iterable[str]) -> Opener | None:

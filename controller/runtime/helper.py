@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import importlib
 import math
 import os
@@ -9,6 +10,7 @@ import pickle
 import resource
 import signal
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
@@ -22,6 +24,18 @@ SETBACK: Final = "setback"
 LIMIT: Final = "limit"
 MEMORY: Final = "memory"
 CPU_TIME: Final = "CPU time"
+
+
+def _proxied(content: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(content)
+
+
+def _reduced(mapping: MappingProxyType[Any, Any]) -> tuple[Any, tuple[dict[Any, Any]]]:
+    return _proxied, (dict(mapping),)
+
+
+# Pickle does not know it by itself. Here, as both ends of the pipe load this module.
+copyreg.pickle(MappingProxyType, _reduced)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import pickle
 import signal
@@ -26,6 +27,8 @@ T = TypeVar("T")
 
 _MAX_REPLY: Final = 256 * 1024**2
 """Bytes."""
+_LONG: Final = 65_536
+"""Bytes of a reply that is read beside the event loop."""
 _COMMAND: Final = "from controller.runtime.helper import main; main({!r})"
 
 
@@ -56,7 +59,7 @@ class _Process:
         if size > _MAX_REPLY:
             raise HelperLostError(f"its reply has {size} bytes, more than {_MAX_REPLY}")
         content = await self.replies.readexactly(size)
-        reply = await asyncio.to_thread(pickle.loads, content) if size > 65_536 else pickle.loads(content)  # noqa: S301 - our own child
+        reply = await asyncio.to_thread(_read_reply, content) if size > _LONG else _read_reply(content)
         return str(reply[0]), reply[1]
 
     async def end(self) -> int:
@@ -64,6 +67,21 @@ class _Process:
         with contextlib.suppress(ProcessLookupError):
             self.child.kill()
         return await self.child.wait()
+
+
+class _Pieces(io.BytesIO):
+    """Read by calls of Python: between two of them, the thread that reads gives way to the event loop."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return super().read(size)
+
+    def readinto(self, buffer: Any, /) -> int:
+        return super().readinto(buffer)
+
+
+def _read_reply(content: bytes) -> tuple[Any, ...]:
+    reply: tuple[Any, ...] = pickle.Unpickler(_Pieces(content)).load()  # noqa: S301 - our own child
+    return reply
 
 
 class Helpers:
@@ -81,7 +99,7 @@ class Helpers:
 
         The process is killed if the caller is cancelled. Raises LimitExceededError, HelperLostError.
         """
-        request = pickle.dumps((limits, function, arguments))
+        request = await asyncio.to_thread(pickle.dumps, (limits, function, arguments))
         async with self._places:
             process = self._idle.pop() if self._idle else await self._start()
             kind, value = await self._call(process, request)

@@ -19,6 +19,7 @@ from controller.artifacts.storages import Storages
 from controller.configurations.dead_proxies import ProxyFollower
 from controller.configurations.live_proxies import LiveProxies
 from controller.delivery.claims import Claims
+from controller.flagsets.limited_build import HELPERS, MODULES
 from controller.flagsets.stage import BY_CONFIG_MAP
 from controller.flagsets.stage import BY_SECRET as FLAG_SET_BY_SECRET
 from controller.handlers.kopf_thread import KopfThread
@@ -35,6 +36,7 @@ from controller.runtime.cache import Cache
 from controller.runtime.clock import now
 from controller.runtime.collection import Collector
 from controller.runtime.dispatch import Dispatcher
+from controller.runtime.helpers import Helpers
 from controller.runtime.leadership import Role
 from controller.runtime.loop import Loop, Outputs
 from controller.runtime.metrics import Metrics
@@ -159,8 +161,10 @@ async def _open_shared(
     address = artifact_address(settings, bound.getsockname()[1])
     storages = Storages(settings.storage_path / "artifacts", f"http://{address}")
     stack.callback(storages.close)
-    claims, endpoints, pending = Claims(), Endpoints(), PendingPushes()
-    return Shared(settings, objects, accounts, storages, address, tokens, claims, endpoints, pending), bound
+    helpers = Helpers(HELPERS, MODULES)
+    stack.push_async_callback(helpers.close)
+    known = Claims(), Endpoints(), PendingPushes(), helpers
+    return Shared(settings, objects, accounts, storages, address, tokens, *known), bound
 
 
 def _dispatcher(

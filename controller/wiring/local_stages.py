@@ -10,7 +10,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, flagset, flagsource, shard
 from controller.api.conditions import FALSE, READY, find
@@ -138,7 +138,7 @@ class LocalStages:
                 random.random,
                 options.provenance,
                 InputReader(self._keys),
-                self._build,
+                self._build_aside,
             ),
         }
         clock = asyncio.get_running_loop().time
@@ -218,6 +218,9 @@ class LocalStages:
         if ready is None or ready["status"] != FALSE:
             return Looked()
         return Looked(ready["reason"], ready.get("message", ""))
+
+    async def _build_aside(self, *arguments: Any) -> Built:
+        return await asyncio.to_thread(self._build, *arguments)
 
     def _build(
         self,

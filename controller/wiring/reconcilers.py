@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from controller.api import alert, configuration, flagset, flagsource, provider, receiver
 from controller.api.meta import Resource
 from controller.configurations.reconciler import ConfigurationReconciler
-from controller.flagsets.build import build
 from controller.flagsets.fetch import ArtifactReader
 from controller.flagsets.inputs import InputReader
+from controller.flagsets.limited_build import HELPERS, LimitedBuild
 from controller.flagsets.reconciler import FlagSetReconciler
 from controller.notifications.alert_reconciler import FlagAlertReconciler
 from controller.receiver.reconciler import FlagReceiverReconciler
+from controller.runtime.places import Places
 from controller.sources.export import Exporter
 from controller.sources.freshness import LookSchedule
 from controller.sources.reconciler import SourceReconciler
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from controller.kube.accounts import Accounts
     from controller.receiver.endpoints import Endpoints
     from controller.runtime.cache import Cache
+    from controller.runtime.helpers import Helpers
     from controller.runtime.loop import Reconciler
     from controller.settings import ControllerSettings
     from controller.sources.pending import PendingPushes
@@ -51,6 +53,8 @@ class Shared:
     claims: Claims
     endpoints: Endpoints
     pending: PendingPushes
+    helpers: Helpers
+    """In which large flag sets are built."""
 
 
 def reconcilers_of(
@@ -76,7 +80,7 @@ def reconcilers_of(
             random.random,
             settings.provenance,
             InputReader(accounts.secret, accounts.config_map),
-            build,
+            LimitedBuild(shared.helpers, Places(HELPERS)),
             *flag_set_quotas(settings, objects),
         ),
         configuration.KIND: ConfigurationReconciler(objects, shared.claims, proxies),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from controller.runtime.helpers import Helpers
+from controller.runtime.places import Places
 from controller.runtime.secret_texts import SecretTexts, proxy_url
 from controller.runtime.setbacks import Stalled
 from controller.sources.bucket.place import Bucket, Store, is_endpoint
@@ -15,7 +16,6 @@ from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.reading import CLIENT, LimitedReader
 from controller.sources.bucket.trust import ManifestTrust
 from controller.sources.deadline import Deadline
-from controller.sources.places import Places
 from controller.sources.secrets import Secrets
 from controller.sources.verification.cosign import read_cosign_keys
 from controller.sources.verification.keys import epoch

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.runtime.helpers import Helpers
+    from controller.runtime.places import Places
     from controller.sources.bucket.listing import Listed
     from controller.sources.bucket.place import Bucket
     from controller.sources.limits import TreeLimits
-    from controller.sources.places import Places
 
 T = TypeVar("T")
 

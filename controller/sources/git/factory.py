@@ -12,6 +12,7 @@ import re2
 
 from controller.api.flagsource import DEFAULT_BRANCH
 from controller.runtime.helpers import Helpers
+from controller.runtime.places import Places
 from controller.runtime.secret_hosts import UNBOUND, binding_of
 from controller.runtime.setbacks import Stalled
 from controller.runtime.temporary import sweep_temporary
@@ -26,7 +27,6 @@ from controller.sources.git.reference import Reference
 from controller.sources.git.rules import Group, Rule
 from controller.sources.git.secrets import credentials_from, with_proxy
 from controller.sources.git.trust import TAG_MODES, Trust, is_tag
-from controller.sources.places import Places
 from controller.sources.secrets import Secrets
 from controller.sources.verification.keys import epoch, read_keys
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.runtime.helpers import Helpers
+    from controller.runtime.places import Places
     from controller.sources.deadline import Deadline
     from controller.sources.git.judging import Question, Verdict
     from controller.sources.limits import TreeLimits
-    from controller.sources.places import Places
     from controller.sources.provider import Fetched, Revision
 
 T = TypeVar("T")

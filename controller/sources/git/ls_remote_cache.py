@@ -15,10 +15,10 @@ from controller.sources.git.program import BrokenMirrorError
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from controller.runtime.places import Places
     from controller.sources.freshness import Freshness
     from controller.sources.git.ls_remote import References
     from controller.sources.git.program import GitProgram
-    from controller.sources.places import Places
 
 _Question: TypeAlias = "tuple[GitProgram, tuple[str, ...]]"
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from controller.runtime.places import Places
 from controller.runtime.secret_hosts import binding_of
 from controller.runtime.secret_texts import SecretTexts, Tls
 from controller.sources.deadline import Deadline
@@ -16,7 +17,6 @@ from controller.sources.oci.credentials import Access, login_from
 from controller.sources.oci.provider import OciProvider
 from controller.sources.oci.registry import Registry
 from controller.sources.oci.signatures import CosignTrust
-from controller.sources.places import Places
 from controller.sources.secrets import Secrets
 from controller.sources.verification.cosign import read_cosign_keys
 from controller.sources.verification.keys import epoch

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _TYPE, _FLAGS = 3, 4  # where they stand in a frame's head
 _HEADERS = bytes([frames.HEADERS])
+COUNTS_AS_ONE = 512
+"""Bytes of a frame that take as long as one more frame: a header block may have 256 fields."""
 
 
 class Connection:
@@ -208,8 +210,8 @@ class Connection:
     # ------------------------------------------------------------------ receiving
 
     def receive(self, data: bytes, now: float = 0.0, most: int = sys.maxsize) -> list[Event]:
-        """What the peer's next bytes mean, up to so many frames of them; any bytes will do, cut anywhere.
-        `now`: seconds, for what may not come too often.
+        """What the peer's next bytes mean, up to so many frames of them, fewer if they are large; any bytes
+        will do, cut anywhere. `now`: seconds, for what may not come too often.
 
         While frames are `unread`, call it again, with or without more bytes.
         """
@@ -254,10 +256,10 @@ class Connection:
             if end - start < size:
                 self._wanted = HEAD_BYTES + size
                 break
-            if not most:
+            if most <= 0:
                 self.unread = True
                 break
-            most -= 1
+            most -= 1 + size // COUNTS_AS_ONE
             at = start + size
             self._frame(word & 0xFF, flags, stream_id & MAX_STREAM_ID, data[start:at])
         if at < end and not self._closed:

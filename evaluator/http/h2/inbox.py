@@ -94,6 +94,8 @@ class Inbox:
             self._streams.require_known(stream_id)
             if not self._streams.ignored(stream_id):
                 self.fail_stream(stream_id, ErrorCode.STREAM_CLOSED)
+            elif size < SHORT:
+                self._guard.idle()
             return
         stream.credit -= size
         if stream.ended:
@@ -183,7 +185,9 @@ class Inbox:
             self._on_trailers(stream, flags, block)
         elif stream_id > self._streams.highest:
             self._on_request(flags, stream_id, block)
-        elif not self._streams.ignored(stream_id):
+        elif self._streams.ignored(stream_id):
+            self._guard.idle()
+        else:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "stream id not increasing")
 
     def _on_request(self, flags: int, stream_id: int, block: Block) -> None:

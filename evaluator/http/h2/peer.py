@@ -64,6 +64,7 @@ class Http2Peer(Peer):
             self._heard = self.clock()
             self.start_turn()
             self._read(data)
+        self.read_in_turn(len(data))
 
     def _read(self, data: bytes) -> None:
         """Parse and answer a piece after the other, until all is read or the turn is over."""

@@ -40,6 +40,12 @@ BATCH_BYTES: Final = 65_536
 """Responses are gathered into one write up to this; then the transport says whether the peer takes more."""
 
 
+FULL_READ_BYTES: Final = 131_072
+"""A read of as much is most likely not all that has come: the next one waits for a turn. The event loop alone
+would read one connection 32 times before it looks at others.
+"""
+
+
 @dataclass(slots=True, eq=False)
 class Port:
     """What the connections of one listener have in common."""
@@ -202,6 +208,11 @@ class Peer(asyncio.Protocol):
             self.transport.pause_reading()
             self._enqueue()
 
+    def read_in_turn(self, size: int) -> None:
+        """So many bytes were read: where that is much, the next read waits for a turn."""
+        if size >= FULL_READ_BYTES:
+            self.answer_later()
+
     def _enqueue(self) -> None:
         if not self._queued:
             self._queued = True
@@ -213,10 +224,11 @@ class Peer(asyncio.Protocol):
         if self._jobs:
             self._make(until)
         late, self._late = self._late, False
-        if late and self.ended is None and not self.transport.is_closing():
+        if late and not self.transport.is_closing():
             if not self.paused:
                 self.transport.resume_reading()
-            self.go_on()
+            if self.ended is None:
+                self.go_on()
         self._queued = bool(self._jobs) or self._late
         return self._queued
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from controller.flagsets.compose import Composition, FailurePolicy, Provenance, compose
+from controller.flagsets.preparation import Allowance
 from evaluator.flags.canonical import canonical, digest
 from evaluator.flags.model import FlagSet
 
@@ -323,3 +325,21 @@ def test_a_note_holds_nothing_and_is_no_problem() -> None:
     overlay = {"overlay/a.json": json.dumps({"flags": {"b": spare}}).encode()}
     made = composed(document({"a": flag()}) | overlay, paths=["flags.json", "overlay"])
     assert (made.problems, made.held, set(made.flag_set.flags)) == ((), (), {"a", "b"})
+
+
+def test_all_documents_together_hold_no_more_values_than_one_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.flagsets.preparation.Allowance", partial(Allowance, nodes=40))
+    flag = '{{"flags": {{"{0}": {{"state": "ENABLED", "variants": {{"a": {1}}}, "defaultVariant": "a"}}}}}}'
+    tree = {f"{key}.json": flag.format(key, list(range(20))).encode() for key in "ab"}
+    made = composed(tree)
+    assert not made.accepted
+    assert [(each.file, each.code) for each in made.problems if each.code == "too-large"] == [
+        ("b.json", "too-large")
+    ]
+
+
+def test_all_documents_together_have_a_bound_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.flagsets.compose.MOST_BYTES", 10)
+    made = composed({"a.json": b'{"flags": {}}'})
+    assert not made.accepted
+    assert "the definitions have 13 bytes, more than the 10 of a flag set" in made.problems[0].message

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
@@ -56,6 +57,23 @@ async def test_a_helper_is_kept_for_the_next_task(helpers: Helpers) -> None:
 async def test_what_a_task_prints_is_no_reply(helpers: Helpers) -> None:
     await helpers.run(LIMITS, print, "noise")
     assert await helpers.run(LIMITS, max, 1, 2) == 2
+
+
+def proxied() -> MappingProxyType[str, int]:
+    return MappingProxyType({"a": 1})
+
+
+async def test_a_mapping_that_nobody_changes_goes_both_ways(helpers: Helpers) -> None:
+    assert await helpers.run(LIMITS, proxied) == proxied()
+    assert await helpers.run(LIMITS, len, proxied()) == 1
+
+
+def many(count: int) -> list[dict[str, list[int]]]:
+    return [{str(number): [number]} for number in range(count)]
+
+
+async def test_a_long_reply_is_read_beside_the_loop_as_it_was(helpers: Helpers) -> None:
+    assert await helpers.run(LIMITS, many, 50_000) == many(50_000)
 
 
 async def test_a_setback_and_an_error_come_back_as_they_were(helpers: Helpers) -> None:
@@ -112,7 +130,8 @@ async def test_a_helper_that_ends_by_itself_is_told(helpers: Helpers) -> None:
 async def test_a_task_whose_caller_is_cancelled_is_killed(helpers: Helpers) -> None:
     pid = await helpers.run(LIMITS, os.getpid)
     task = asyncio.create_task(helpers.run(LIMITS, spin))
-    await asyncio.sleep(0)
+    while helpers._idle:  # noqa: ASYNC110 - nothing tells that it began
+        await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

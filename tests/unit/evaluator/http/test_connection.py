@@ -402,3 +402,14 @@ def test_a_client_that_breaks_the_protocol_hears_why() -> None:
     pair.pump()
     closed = pair.received(ConnectionTerminated)
     assert closed[0].additional_data == b"frame too long"
+
+
+def test_large_frames_count_as_several_where_a_piece_is_parsed() -> None:
+    connection = connected()
+    block = BLOCK + encode_block([(f"x-{number}", "v" * 200) for number in range(60)])
+    wire = b"".join(headers_frame(stream_id, block) for stream_id in range(1, 33, 2))
+    begun = len(connection.receive(wire, most=32))
+    assert 0 < begun < 5
+    while connection.unread:
+        begun += len(connection.receive(b"", most=32))
+    assert begun == 16

@@ -291,6 +291,37 @@ def test_a_response_that_waits_forgives_no_idle_frames() -> None:
     assert connection.receive(idle)[-1] == ConnectionClosed(CALM)
 
 
+OF_A_STREAM = {
+    "DATA": data_frame(1, b"x", flags=0),
+    "HEADERS": headers_frame(1, OK, END_HEADERS | END_STREAM),
+    "PRIORITY": frame(PRIORITY, 0, 1, bytes(5)),
+    "RST_STREAM": reset_frame(1, 8),
+    "WINDOW_UPDATE": window_frame(1, 1),
+}
+
+
+@pytest.mark.parametrize("wire", OF_A_STREAM.values(), ids=OF_A_STREAM.keys())
+def test_frames_of_a_stream_that_we_ended_count_as_idle(wire: bytes) -> None:
+    connection = connected()
+    connection.receive(OPEN)
+    connection.reset(1, ErrorCode.CANCEL)
+    assert connection.receive(wire * IDLE)[-1:] == [ConnectionClosed(CALM)]
+
+
+@pytest.mark.parametrize("wire", OF_A_STREAM.values(), ids=OF_A_STREAM.keys())
+def test_a_few_frames_of_a_stream_that_we_ended_were_under_way(wire: bytes) -> None:
+    connection = connected()
+    connection.receive(OPEN)
+    connection.reset(1, ErrorCode.CANCEL)
+    assert connection.receive(wire * 2) == []
+
+
+def test_a_peer_that_leaves_again_and_again_counts_as_idle() -> None:
+    connection = connected()
+    connection.receive(OPEN)
+    assert connection.receive(frame(GOAWAY, 0, 0, bytes(8)) * IDLE)[-1] == ConnectionClosed(CALM)
+
+
 def test_a_peer_that_reads_much_may_widen_its_windows_as_often() -> None:
     connection = connected()
     connection.receive(

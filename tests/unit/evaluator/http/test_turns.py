@@ -13,9 +13,10 @@ from evaluator.http.h2.frames import END_HEADERS, END_STREAM
 from evaluator.http.h2.hpack import encode_block
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
+from evaluator.http.server.peer import FULL_READ_BYTES
 from evaluator.http.server.scheduler import BUDGET_SECONDS
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
-from tests.unit.evaluator.http.wire import headers_frame
+from tests.unit.evaluator.http.wire import data_frame, headers_frame
 
 if TYPE_CHECKING:
     from evaluator.http.messages import Request
@@ -122,6 +123,24 @@ async def test_a_read_of_many_requests_is_parsed_a_piece_at_a_time(scene: Scene)
         assert len(parsed) < 150
         await asyncio.sleep(0)
     assert len(scene.asked) == 200
+
+
+def bodies(version: str) -> bytes:
+    """As much of a body as one read takes."""
+    if version == "HTTP/1.1":
+        return b"POST /body HTTP/1.1\r\nhost: h\r\ncontent-length: 900000\r\n\r\n" + bytes(FULL_READ_BYTES)
+    head = [(":method", "POST"), (":scheme", "http"), (":path", "/body"), (":authority", "h")]
+    return headers_frame(1, encode_block(head), END_HEADERS) + data_frame(1, bytes(16_000), 0) * 9
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_after_a_full_read_the_next_one_waits_for_a_turn(scene: Scene, ended: bool) -> None:
+    if ended:
+        scene.line.peer.finish()
+    scene.line.peer.data_received(bodies(scene.client.version))
+    reading = [scene.line.pipe.reading]
+    await asyncio.sleep(0)
+    assert [*reading, scene.line.pipe.reading] == [False, True]
 
 
 async def test_a_peer_that_sends_no_more_is_answered_all_that_it_asked() -> None:

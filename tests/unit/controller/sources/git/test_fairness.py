@@ -18,9 +18,9 @@ from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.storages import Storages
 from controller.runtime.cache import Cache
 from controller.runtime.loop import Loop, Outputs
+from controller.runtime.places import Places
 from controller.sources.git.factory import GIT_AT_ONCE, GitFactory
 from controller.sources.pending import PendingPushes
-from controller.sources.places import Places
 from controller.sources.reconciler import SourceReconciler
 from controller.wiring.cluster import SOURCES_AT_ONCE, queue_of
 from tests.git_http import git_server

@@ -11,11 +11,11 @@ import pytest
 
 from controller.runtime.helper import TaskLimits
 from controller.runtime.helpers import Helpers
+from controller.runtime.places import Places
 from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.deadline import Deadline
 from controller.sources.git.limited import LimitedReader
 from controller.sources.limits import TreeLimits
-from controller.sources.places import Places
 from controller.sources.provider import Revision
 from tests.repositories import Repository
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from controller.runtime.places import Places
 from controller.runtime.setbacks import Failed
 from controller.sources.freshness import SHARED, Freshness
 from controller.sources.git.git_url import Credentials, parse_location
 from controller.sources.git.ls_remote_cache import LsRemoteCache
 from controller.sources.git.program import BrokenMirrorError, GitProgram
-from controller.sources.places import Places
 
 if TYPE_CHECKING:
     from controller.sources.git.http_listing import HttpListing
