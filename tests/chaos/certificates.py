@@ -15,6 +15,7 @@ from cryptography import x509
 
 from controller.certificates.renewal import certificates_of, renewed
 from controller.runtime.clock import now
+from tests.clients.upstreams import replace
 from tests.cluster.admission import SECRET as ADMISSION
 from tests.cluster.admission import install_admission, trusted
 from tests.cluster.api import Api, Refused
@@ -102,9 +103,12 @@ class ServerCertificates:
         return str((found.get("data") or {}).get("ca.crt", "")).encode()
 
     def _write(self, certificates: Certificates) -> None:
-        self.authorities.write_bytes(certificates.authorities)
-        (self._folder / "tls.key").write_bytes(certificates.key)
-        (self._folder / "tls.crt").write_bytes(certificates.certificate)
+        for path, content in (
+            (self.authorities, certificates.authorities),
+            (self._folder / "tls.key", certificates.key),
+            (self._folder / "tls.crt", certificates.certificate),
+        ):
+            replace(path, content.decode())
 
 
 def valid(certificate: bytes) -> bool:

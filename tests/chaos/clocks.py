@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from tests.clients.upstreams import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +25,4 @@ class Clock:
 
     def set(self, seconds: float) -> None:
         """Put it off by so many seconds, a tenth of a second from now."""
-        fresh = self._file.with_suffix(".new")
-        fresh.write_text(str(seconds))
-        os.replace(fresh, self._file)
+        replace(self._file, str(seconds))
