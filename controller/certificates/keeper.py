@@ -30,6 +30,11 @@ ABSENT: Final = "not installed"
 class Store(Protocol):
     """Where certificates are kept for all replicas."""
 
+    now: datetime
+    """The cluster's time at the last read: whoever has to believe a certificate has that time too, when the
+    clock of a replica is wrong.
+    """
+
     async def read(self) -> Mapping[str, bytes] | None:
         """The Secret's content; None where there is no such Secret. Raises Setback."""
 
@@ -49,7 +54,6 @@ class Keeper:
     store: Store
     names: Sequence[str]
     leading: Callable[[], bool]
-    now: Callable[[], datetime]
     serve: Callable[[Certificates], None] | None = None
     """Have our port serve these from now on. Called in a thread. None: somebody else serves them."""
     state: str = STARTING
@@ -78,7 +82,7 @@ class Keeper:
         if data is None:
             return ABSENT
         found = certificates_of(data)
-        wanted = renewed(found, self.names, self.now())
+        wanted = renewed(found, self.names, self.store.now)
         if wanted != found and not await self.store.write(wanted.data()):
             # Whoever was faster is read at the next look.
             return self.state

@@ -57,7 +57,7 @@ def certificates_of(data: Mapping[str, bytes]) -> Certificates | None:
     try:
         found = Certificates(data["tls.crt"], data["tls.key"], data["ca.crt"], data["ca.key"])
         leaf = x509.load_pem_x509_certificate(found.certificate)
-        signing = x509.load_pem_x509_certificates(found.authorities)[-1]
+        signing = _last(found.authorities)
         pairs = ((leaf, _loaded(found.key)), (signing, _loaded(found.authority_key)))
     except (KeyError, ValueError, TypeError, IndexError):
         return None
@@ -66,7 +66,7 @@ def certificates_of(data: Mapping[str, bytes]) -> Certificates | None:
 
 def renewed(found: Certificates | None, names: Sequence[str], now: datetime) -> Certificates:
     """`found`, or what takes its place at `now`, for a server of these names and addresses."""
-    if found is None:
+    if found is None or _last(found.authorities).not_valid_before_utc > now:
         authority, key = _authority(names[0], now)
         return _signed(_pem(authority), _pem_of_key(key), names, now)
     trusted = [
@@ -81,9 +81,16 @@ def renewed(found: Certificates | None, names: Sequence[str], now: datetime) -> 
     leaf = x509.load_pem_x509_certificate(found.certificate)
     left = leaf.not_valid_after_utc - now
     known = now - trusted[-1].not_valid_before_utc >= TRUSTED_FOR
-    if left <= timedelta(0) or _names_of(leaf) != set(names) or (left < LEFT and known):
+    # Not valid yet: it was made while a clock was ahead.
+    invalid = left <= timedelta(0) or leaf.not_valid_before_utc > now
+    if invalid or _names_of(leaf) != set(names) or (left < LEFT and known):
         return _signed(b"".join(map(_pem, trusted)), found.authority_key, names, now)
     return found
+
+
+def _last(authorities: bytes) -> x509.Certificate:
+    """The one that signs."""
+    return x509.load_pem_x509_certificates(authorities)[-1]
 
 
 def _authority(server: str, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
@@ -100,7 +107,7 @@ def _authority(server: str, now: datetime) -> tuple[x509.Certificate, ec.Ellipti
 
 def _signed(authorities: bytes, authority_key: bytes, names: Sequence[str], now: datetime) -> Certificates:
     """A new certificate, by the last authority."""
-    authority, signing = x509.load_pem_x509_certificates(authorities)[-1], _loaded(authority_key)
+    authority, signing = _last(authorities), _loaded(authority_key)
     key = ec.generate_private_key(ec.SECP256R1())
     made = (
         _builder(_name(names[0]), authority.subject, key.public_key(), now, LIFE)

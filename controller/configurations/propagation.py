@@ -72,7 +72,9 @@ def _patience_left(before: Mapping[str, Any], now: datetime) -> float:
     except ValueError:
         return PATIENCE
     # The condition's time has whole seconds.
-    return (since + timedelta(seconds=PATIENCE + 1) - now).total_seconds()
+    left = (since + timedelta(seconds=PATIENCE + 1) - now).total_seconds()
+    # Clocks of replicas differ; one that was set back is no reason to wait until it is there again.
+    return left if left <= 2 * PATIENCE else 0.0
 
 
 def _laggard(each: Laggard) -> dict[str, Any]:

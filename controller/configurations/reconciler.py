@@ -113,8 +113,9 @@ class ConfigurationReconciler:
         if new.says_the_same(before):
             return new
         if kept.written_at is not None and digest == resource.status.get("digest", ""):
-            wait = kept.pace - (now - kept.written_at).total_seconds()
-            if wait > 0:
-                return replace(before, next_look=wait)
+            passed = (now - kept.written_at).total_seconds()
+            # Negative where the clock was set back.
+            if 0.0 <= passed < kept.pace:
+                return replace(before, next_look=kept.pace - passed)
         kept.written_at = now
         return new

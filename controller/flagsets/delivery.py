@@ -141,7 +141,8 @@ class Delivery:
 
     async def _sweep(self, state: Delivered, outdated: tuple[Resource, ...], now: datetime) -> float | None:
         """Remove shards that nobody has named for a while; the seconds until the next may go."""
-        state.outdated = {each.name: state.outdated.get(each.name, now) for each in outdated}
+        # Not later than now, should the clock have been set back.
+        state.outdated = {each.name: min(state.outdated.get(each.name, now), now) for each in outdated}
         waits = []
         for each in outdated:
             left = GRACE - (now - state.outdated[each.name]).total_seconds()

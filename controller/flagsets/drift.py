@@ -94,4 +94,5 @@ class Dispute:
         return min(_MOST, _FIRST * 2.0**past) if past >= 0 else 0.0
 
     def _since(self, now: datetime) -> float:
-        return float("inf") if self.last is None else (now - self.last).total_seconds()
+        # Where the clock was set back, it is unknown: taken for long ago.
+        return float("inf") if self.last is None else abs((now - self.last).total_seconds())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +12,7 @@ from controller.runtime.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
 MOST_RETRY_AFTER: Final = 30.0
 """Seconds: whoever stands in between may ask for a day."""
@@ -25,6 +27,8 @@ class Answer:
     body: dict[str, Any]
     retry_after: float = 0.0
     """Seconds to wait before asking again, as the API server asked for."""
+    date: datetime | None = None
+    """The API server's clock; None where it does not say."""
 
     @property
     def message(self) -> str:
@@ -38,6 +42,15 @@ def retry_after(headers: Mapping[str, str]) -> float:
     """
     text = headers.get("Retry-After", "").strip()
     return min(MOST_RETRY_AFTER, float(text)) if text.isascii() and text.isdigit() else 0.0
+
+
+def date(headers: Mapping[str, str]) -> datetime | None:
+    """The time that an answer was given at, by the clock of whoever gave it."""
+    try:
+        found = parsedate_to_datetime(headers.get("Date", ""))
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
 
 
 def expected(answer: Answer, kind: str, name: str) -> dict[str, Any]:

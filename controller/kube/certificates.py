@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from controller.kube.answers import expected
 from controller.kube.paths import path_of
+from controller.runtime.clock import now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,10 +25,13 @@ class CertificateSecret:
         self._name = name
         self._path = path_of("v1", "Secret", namespace, name)
         self._seen: dict[str, Any] = {}
+        self.now = now()
+        """As Store has it."""
 
     async def read(self) -> Mapping[str, bytes] | None:
         """As Store has it."""
         answer = await self._cluster.request("GET", self._path)
+        self.now = answer.date or now()
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
         self._seen = expected(answer, "Secret", self._name)

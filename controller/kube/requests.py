@@ -15,7 +15,7 @@ import orjson
 from kubernetes.aio.client.exceptions import ApiException
 
 from controller.api.meta import NOTHING
-from controller.kube.answers import Answer, causes, expected, retry_after, unreachable
+from controller.kube.answers import Answer, causes, date, expected, retry_after, unreachable
 from controller.kube.discovery import is_installed
 from controller.runtime.setbacks import Failed
 
@@ -103,7 +103,7 @@ class Requests:
         except ValueError:
             found = {"message": content[:200].decode(errors="replace")}
         body_read = found if isinstance(found, dict) else {}
-        return Answer(response.status, body_read, retry_after(response.headers))
+        return Answer(response.status, body_read, retry_after(response.headers), date(response.headers))
 
     async def pages(
         self, path: str, api_version: str, plural: str, accept: str, name: str = ""

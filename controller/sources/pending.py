@@ -72,4 +72,5 @@ class PendingPushes:
 
 
 def _age(pushed: _Push, now: datetime) -> float:
-    return (now - pushed.since).total_seconds()
+    # Where the clock was set back, it is unknown: taken for old.
+    return abs((now - pushed.since).total_seconds())

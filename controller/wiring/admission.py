@@ -77,7 +77,7 @@ async def open_admission(
             # One that nobody trusts yet: the port is open before the cluster is asked.
             served = ServedCertificate(Path(folder), renewed(None, names, now()), callers)
             store = AdmissionObjects(cluster, settings.namespace)
-            keeper = Keeper("admission", store, names, lambda: role.leading, now, served.replace)
+            keeper = Keeper("admission", store, names, lambda: role.leading, served.replace)
             files = served.tls
         listener = Listener(webhook.routes(), LIMITS, name="admission")
         port = await listener.start(

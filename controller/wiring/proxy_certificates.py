@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from controller.certificates.keeper import Keeper
 from controller.kube.proxy_certificates import ProxyCertificates
-from controller.runtime.clock import now
 
 if TYPE_CHECKING:
     from controller.kube.client import Cluster
@@ -19,7 +18,7 @@ def keeper_of(settings: ControllerSettings, cluster: Cluster, role: Role) -> Kee
     if not settings.proxy_certificates:
         return None
     store = ProxyCertificates(cluster, settings.namespace, settings.proxy_ca, settings.namespaces)
-    return Keeper("the proxy", store, _names(settings), lambda: role.leading, now)
+    return Keeper("the proxy", store, _names(settings), lambda: role.leading)
 
 
 def _names(settings: ControllerSettings) -> list[str]:

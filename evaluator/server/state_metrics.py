@@ -92,6 +92,20 @@ class Streams(Protocol):
         """How many are open."""
 
 
+class Saving(Protocol):
+    """Whoever keeps what is served of a source on disk."""
+
+    source: str
+
+    @property
+    def unsaved_seconds(self) -> float:
+        """For how long there is something that is served and not on disk; 0 while there is nothing."""
+
+    @property
+    def last_save_seconds(self) -> float | None:
+        """From when content was served to when it was on disk, of the last one; None before the first."""
+
+
 class StateMetrics:
     """Read at each scrape."""
 
@@ -100,6 +114,8 @@ class StateMetrics:
         self._clock = clock
         self.ports = PortMetrics()
         self._streams: dict[str, list[Streams]] = {}
+        self.saving: Sequence[Saving] = ()
+        """None where there is no state folder."""
         self.lifetimes = Lifetimes()
 
     def streams(self, kind: str, kept: Streams) -> None:
@@ -110,6 +126,7 @@ class StateMetrics:
         """All of it, as it is now. Also called outside the loop, so it walks copies."""
         yield from self._served()
         yield from self._sources()
+        yield from self._saves()
         yield from self._swaps()
         yield from self._open()
         yield from self.lifetimes.families()
@@ -181,6 +198,21 @@ class StateMetrics:
             "1 for the revision and digest of each source that has delivered.",
             ("source", "revision", "digest"),
             (((s.name, s.revision or "", s.digest), 1) for s in statuses if s.digest is not None),
+        )
+
+    def _saves(self) -> Iterator[Metric]:
+        yield _gauge(
+            "flagstaff_source_unsaved_seconds",
+            "For how long something of the source is served that is not on disk; 0 while there is nothing.",
+            ("source",),
+            (((each.source,), each.unsaved_seconds) for each in self.saving),
+        )
+        found = [((each.source,), each.last_save_seconds) for each in self.saving]
+        yield _gauge(
+            "flagstaff_source_last_save_duration_seconds",
+            "Time from when the source's last change was served until it was on disk.",
+            ("source",),
+            ((labels, seconds) for labels, seconds in found if seconds is not None),
         )
 
     def _swaps(self) -> Iterator[Metric]:

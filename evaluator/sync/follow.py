@@ -45,7 +45,8 @@ class Followers:
         self._clock = clock
         self._state_dir = state_dir
         self._last_good: list[LastGood] = []
-        self._keepers: list[Keeper] = []
+        self.keepers: list[Keeper] = []
+        """Who saves, in the order of the sources; none without a state folder."""
         self._followers: list[Follower] = []
         for source in sources:
             keeper = None
@@ -53,7 +54,7 @@ class Followers:
                 last_good = LastGood(state_dir, source.identity)
                 self._last_good.append(last_good)
                 keeper = Keeper(last_good, source.name, Backoff(random))
-                self._keepers.append(keeper)
+                self.keepers.append(keeper)
             follower = Follower(source, exchange, clock=clock, backoff=Backoff(random), keeper=keeper)
             self._followers.append(follower)
 
@@ -67,7 +68,7 @@ class Followers:
         async with asyncio.TaskGroup() as tasks:
             for follower in self._followers:
                 tasks.create_task(follower.run())
-            for keeper in self._keepers:
+            for keeper in self.keepers:
                 tasks.create_task(keeper.run())
             tasks.create_task(self._tidy())
 

@@ -141,11 +141,12 @@ class Follower:
                 len(judged.held),
                 ", ".join(judged.held[:_TOLD]),
             )
+        changed = judged.digest != known or delivery.context != self._context
         content = Content(judged.flag_set, judged.digest, delivery.context)
         await self._current(content)
         self._accepted, self._context = judged.desired, delivery.context
         self._taken, self._untaken, self._refusal = seen, None, None
-        self._save(anew=True)
+        self._save(anew=True, changed=changed)
 
     async def _confirm(self) -> None:
         """What the source holds is what it delivered last."""
@@ -161,14 +162,14 @@ class Follower:
             self._told = None
             self._log.info("the source is current again")
 
-    def _save(self, *, anew: bool) -> None:
+    def _save(self, *, anew: bool, changed: bool = False) -> None:
         if self._keeper is None or self._accepted is None:
             return
         now = self._clock()
         if anew or self._stamped is None or not 0 <= now - self._stamped < _RESTAMP:
             self._stamped = now
             moment = datetime.fromtimestamp(now, UTC)
-            self._keeper.keep(Saved(self._accepted, moment, self._context))
+            self._keeper.keep(Saved(self._accepted, moment, self._context), changed=changed)
 
     async def _stale(self, fault: SourceFault) -> None:
         told = f"{fault.reason}: {fault.message}"

@@ -7,13 +7,14 @@ import hashlib
 import logging
 import re
 import stat
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from evaluator import durable
 from evaluator.flags.saved import MAX_BYTES, Saved, decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     from evaluator.sync.retry import Backoff
@@ -69,20 +70,44 @@ def sweep(folder: Path, followed: Collection[LastGood], now: float) -> int:
 class Keeper:
     """Saves the newest flag set of a source, and tries again for as long as the disk refuses."""
 
-    def __init__(self, last_good: LastGood, source: str, backoff: Backoff) -> None:
+    def __init__(
+        self, last_good: LastGood, source: str, backoff: Backoff, clock: Callable[[], float] = monotonic
+    ) -> None:
+        """`clock` is monotonic seconds."""
+        self.source = source
         self._last_good = last_good
-        self._source = source
         self._backoff = backoff
-        self._newest: Saved | None = None
+        self._clock = clock
+        self._newest: tuple[Saved, float | None] | None = None
+        """With when its content was served first; None: by an earlier process."""
+        self._served_at: float | None = None
+        """When the newest content was served first."""
+        self._unsaved_since: float | None = None
+        """When the oldest content was that is served and not on disk."""
+        self.last_save_seconds: float | None = None
+        """From when content was served to when it was on disk, of the last one; None before the first."""
         self._woken = asyncio.Event()
+
+    @property
+    def unsaved_seconds(self) -> float:
+        """For how long there is something that is served and not on disk; 0 while there is nothing."""
+        since = self._unsaved_since
+        return 0.0 if since is None else self._clock() - since
 
     def load(self) -> Saved | None:
         """What the last process left, as LastGood.load."""
         return self._last_good.load()
 
-    def keep(self, saved: Saved) -> None:
-        """Save this as soon as the disk takes it, instead of any that is still waiting."""
-        self._newest = saved
+    def keep(self, saved: Saved, *, changed: bool) -> None:
+        """Save this as soon as the disk takes it, instead of any that is still waiting.
+
+        `changed`: its content is served from now on, and was not before.
+        """
+        if changed:
+            self._served_at = self._clock()
+            if self._unsaved_since is None:
+                self._unsaved_since = self._served_at
+        self._newest = (saved, self._served_at)
         self._woken.set()
 
     async def run(self) -> None:
@@ -91,9 +116,10 @@ class Keeper:
         while True:
             await self._woken.wait()
             self._woken.clear()
-            saved = self._newest
-            if saved is None:
+            newest = self._newest
+            if newest is None:
                 continue
+            saved, served_at = newest
             try:
                 await asyncio.to_thread(self._last_good.save, saved)
             except OSError as error:
@@ -105,17 +131,24 @@ class Keeper:
                 told = self._tell(str(error), told)
             else:
                 if told is not None:
-                    log.info("%s: its last good flag set is saved again", self._source)
+                    log.info("%s: its last good flag set is saved again", self.source)
                 told = None
                 self._backoff.reset()
-            if self._newest is saved:
+                self._is_saved(served_at)
+            if self._newest is newest:
                 self._newest = None
+
+    def _is_saved(self, served_at: float | None) -> None:
+        if self._unsaved_since is not None:
+            self.last_save_seconds = self._clock() - self._unsaved_since
+        # What came up while this was being written is still to be.
+        self._unsaved_since = None if self._served_at == served_at else self._served_at
 
     def _tell(self, cause: str, told: str | None) -> str:
         if cause != told:
             log.warning(
                 "%s: its last good flag set cannot be saved in %s: %s",
-                self._source,
+                self.source,
                 self._last_good.path,
                 cause,
             )

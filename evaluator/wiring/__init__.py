@@ -82,7 +82,9 @@ async def _run(settings: Settings, stop: asyncio.Event, clock: Callable[[], floa
     history = await _history(settings, store)
     # Before the ports are open: no client may get FLAG_NOT_FOUND for a flag that is on disk.
     await followers.restore()
-    serving = await serve(store, settings, clock=clock, context=store.context, history=history)
+    serving = await serve(
+        store, settings, clock=clock, context=store.context, history=history, saving=followers.keepers
+    )
     log.info("listening", extra=asdict(serving.ports))
     following = asyncio.create_task(_follow(followers, endpoint, history))
     stopping = asyncio.create_task(stop.wait())

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from evaluator.history import History
+    from evaluator.server.state_metrics import Saving
     from evaluator.settings import Settings, TlsPaths
     from evaluator.store import Store
 
@@ -99,12 +100,13 @@ async def serve(
     clock: Callable[[], float] = unix_time,
     context: Mapping[str, Any] = EMPTY,
     history: History | None = None,
+    saving: Sequence[Saving] = (),
 ) -> Serving:
     """Listen on all ports; returns once they are open. Raises OSError if one cannot be had, and leaves none
     open then.
 
-    `history` holds earlier versions for /explain. `context` is what sources lay over evaluation contexts,
-    beneath what the settings do; it may change in place.
+    `history` holds earlier versions for /explain, `saving` keeps what is served on disk. `context` is what
+    sources lay over evaluation contexts, beneath what the settings do; it may change in place.
     """
     observed = Observed(store, settings, clock)
     values = _under(settings.context_values, context)
@@ -115,6 +117,7 @@ async def serve(
     )
     parts = _parts(given)
     _watch(parts, observed)
+    observed.metrics.state.saving = saving
     addresses = _addresses(_tables(given, parts), given)
     lag = observed.metrics.lag
     lag.start()

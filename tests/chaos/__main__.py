@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from tests.chaos.commits import Commits
 from tests.chaos.faults import draw, read
 from tests.chaos.judging import Violations
-from tests.chaos.leaks import held, leaks
+from tests.chaos.leaks import MORE, held, leaks
 from tests.chaos.observing import Observer, wait_settled
 from tests.chaos.world import World
 from tests.cluster.assets import PLANE, find
@@ -105,6 +105,7 @@ def run(
     for text in leaks(world, at_rest):
         violations.add(text)
     report(world, observer, commits, mended)
+    report_held(world, at_rest)
 
 
 def break_all(
@@ -147,6 +148,13 @@ def report(
         print(
             f"  {kind:<22} {len(took):>3} times, all current after {statistics.median(took):.1f} s, at most {max(took):.1f} s"
         )
+
+
+def report_held(world: World, at_rest: dict[str, dict[str, int]]) -> None:
+    """The most that a process holds beyond what it held at rest."""
+    now = held(world)
+    most = {what: max(now[name][what] - before[what] for name, before in at_rest.items()) for what in MORE}
+    print("held more than at rest, at most: " + ", ".join(f"{count} {what}" for what, count in most.items()))
 
 
 def recovery(world: World, over: float, number: int) -> float:

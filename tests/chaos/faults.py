@@ -16,7 +16,10 @@ PLANE: Final = ("kube-apiserver", "etcd")
 GIT: Final = "git"
 TOKENS: Final = "tokens"
 """Of the evaluators, which one account has."""
-_PROCESSES: Final = (*CONTROLLERS, *PROXIES, *EVALUATORS, *PLANE)
+CERTIFICATES: Final = "certificates"
+"""Of the proxies and of the controllers' webhook."""
+_OURS: Final = (*CONTROLLERS, *PROXIES, *EVALUATORS)
+_PROCESSES: Final = (*_OURS, *PLANE)
 TARGETS: Final[dict[str, tuple[str, ...]]] = {
     "kill": _PROCESSES,
     "freeze": _PROCESSES,
@@ -24,10 +27,13 @@ TARGETS: Final[dict[str, tuple[str, ...]]] = {
     "refuse": (GIT,),
     "lie": (GIT,),
     "fill": (*CONTROLLERS, *EVALUATORS),
-    "cut": (*CONTROLLERS, *PROXIES, *EVALUATORS),
-    "expire": (TOKENS,),
+    "cut": _OURS,
+    "ahead": _OURS,
+    "behind": _OURS,
+    "expire": (TOKENS, CERTIFICATES),
 }
 """What each kind of fault may befall."""
+_EVERY: Final = [(kind, target) for kind, targets in TARGETS.items() for target in targets]
 _PAUSES: Final = (0.5, 4.0)
 _LENGTHS: Final = (0.5, 8.0)
 
@@ -50,15 +56,20 @@ class Fault:
 
 
 def draw(chance: random.Random, seconds: float) -> list[Fault]:
-    """Faults that are over after `seconds`; they overlap, and one target has one at a time."""
+    """Faults that are over after `seconds`; they overlap, and one target has one at a time. Each befalls each of
+    its targets once before any does twice.
+    """
     drawn: list[Fault] = []
+    left: list[tuple[str, str]] = []
     at = chance.uniform(*_PAUSES)
     while at < seconds:
-        kind = chance.choice(tuple(TARGETS))
-        target = chance.choice(TARGETS[kind])
-        fault = Fault(round(at, 2), kind, target, round(chance.uniform(*_LENGTHS), 2))
-        if fault.until <= seconds and not any(each.target == target and each.until > at for each in drawn):
-            drawn.append(fault)
+        left = left or chance.sample(_EVERY, len(_EVERY))
+        length = round(chance.uniform(*_LENGTHS), 2)
+        busy = {each.target for each in drawn if each.until > at}
+        free = next((each for each in left if each[1] not in busy), None)
+        if free is not None and at + length <= seconds:
+            drawn.append(Fault(round(at, 2), *free, length))
+            left.remove(free)
         at += chance.uniform(*_PAUSES)
     return drawn
 

@@ -1,8 +1,10 @@
-"""What processes hold and leave behind: descriptors, children, temporary folders."""
+"""What processes hold and leave behind: descriptors, children, memory, files."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import resource
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -10,9 +12,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from tests.chaos.world import World
 
-DESCRIPTORS: Final = 60
-"""More than at rest after the start: connections, mirrors and watches that are in use."""
-CHILDREN: Final = 4
+MORE: Final = {"descriptors": 60, "children": 4, "MB of memory": 64, "files": 100}
+"""Than at rest after the start: connections, mirrors, watches, versions and artifacts that are in use."""
 TEMPORARY: Final = 4
 _PATIENCE: Final = 30.0
 
@@ -40,13 +41,33 @@ def children(pid: int) -> list[int]:
     return sorted(found - {pid})
 
 
-def held(world: World) -> dict[str, tuple[int, int]]:
-    """Descriptors and children of each process of ours."""
-    names = (*world.replicas, *world.pods)
-    return {name: (descriptors(world.pid(name)), len(children(world.pid(name)))) for name in names}
+def megabytes(pid: int) -> int:
+    """Resident memory; none of who has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize() // 1_000_000
+    except FileNotFoundError:
+        return 0
 
 
-def leaks(world: World, at_rest: dict[str, tuple[int, int]]) -> list[str]:
+def files(folder: Path) -> int:
+    """What a process keeps on disk, but for Git's objects: there are more with each commit."""
+    return sum("objects" not in parent.split("/") and len(names) for parent, _, names in os.walk(folder))
+
+
+def held(world: World) -> dict[str, dict[str, int]]:
+    """What each process of ours holds, by the words of MORE."""
+    return {
+        name: {
+            "descriptors": descriptors(world.pid(name)),
+            "children": len(children(world.pid(name))),
+            "MB of memory": megabytes(world.pid(name)),
+            "files": files(world.folder / name),
+        }
+        for name in (*world.replicas, *world.pods)
+    }
+
+
+def leaks(world: World, at_rest: dict[str, dict[str, int]]) -> list[str]:
     """What is held beyond what was at rest, after a while in which it may be let go."""
     until = time.monotonic() + _PATIENCE
     while (found := _leaks(world, at_rest)) and time.monotonic() < until:
@@ -54,14 +75,13 @@ def leaks(world: World, at_rest: dict[str, tuple[int, int]]) -> list[str]:
     return found
 
 
-def _leaks(world: World, at_rest: dict[str, tuple[int, int]]) -> list[str]:
-    found = []
-    for name, (files, programs) in held(world).items():
-        before = at_rest[name]
-        if files > before[0] + DESCRIPTORS:
-            found.append(f"{name} has {files} descriptors open, and had {before[0]}")
-        if programs > before[1] + CHILDREN:
-            found.append(f"{name} has {programs} children, and had {before[1]}")
+def _leaks(world: World, at_rest: dict[str, dict[str, int]]) -> list[str]:
+    found = [
+        f"{name} has {count} {what}, and had {at_rest[name][what]}"
+        for name, now in held(world).items()
+        for what, count in now.items()
+        if count > at_rest[name][what] + MORE[what]
+    ]
     for name in world.replicas:
         left = [each.name for each in (world.folder / name / "tmp").iterdir()]
         # A client of Kubernetes writes the authority of its kubeconfig to a file, which a kill leaves.

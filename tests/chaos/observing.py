@@ -126,11 +126,14 @@ def settled(world: World, commit: str, number: int) -> str:
             return f"{name} serves {progress.newest}, not {number}"
     try:
         found, made = world.spine.get("flagset", NAME), world.spine.get("ffc", NAME)
+        doubted = world.doubted()
     except (OSError, Refused) as error:
         return f"the API server: {error}"
     applied = found["status"].get("lastAppliedRevision", "")
     if not applied.endswith(commit):
         return f"the FlagSet applied {applied}, not {commit}"
+    if doubted:
+        return doubted
     served, wanted = made["status"].get("served"), f"{len(world.pods)}/{len(world.pods)}"
     if served != wanted or made["status"].get("laggards"):
         return f"served {served}, laggards {made['status'].get('laggards')}"

@@ -13,7 +13,9 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.chaos.faults import CONTROLLERS, EVALUATORS, GIT, PLANE, PROXIES, TOKENS
+from tests.chaos.certificates import KEPT, ServerCertificates
+from tests.chaos.clocks import OFF_BY, Clock
+from tests.chaos.faults import CERTIFICATES, CONTROLLERS, EVALUATORS, GIT, PLANE, PROXIES
 from tests.chaos.judging import Progress
 from tests.chaos.tokens import Tokens
 from tests.clients.disks import Limited, SmallDisk
@@ -57,12 +59,15 @@ class World:
 
     def __init__(self, spine: Spine, folder: Path, violations: Violations) -> None:
         self.spine, self._plane, self.folder, self._violations = spine, spine.plane, folder, violations
-        self.replicas: dict[str, Replica] = {}
+        self.controllers: dict[str, ControllerProcess] = {}
+        self.proxies: dict[str, ProxyProcess] = {}
         self.pods: dict[str, PodProcess] = {}
         self.networks: dict[str, Relay] = {}
         self.disks: dict[str, Disk] = {}
         self.progress = {name: Progress(time.monotonic) for name in EVALUATORS}
         self._tokens = Tokens(spine, folder)
+        self.certificates = ServerCertificates(spine, folder)
+        self._clocks: dict[str, Clock] = {}
         self.without_disk: list[str] = []
         """Whose disks are imitated, since none can be mounted."""
         self.down: set[str] = set()
@@ -74,35 +79,56 @@ class World:
     def start(self, stack: contextlib.ExitStack, chance: random.Random) -> None:
         """Start all, each when what it needs is there."""
         self._tokens.grant()
-        proxies: list[ProxyProcess] = []
-        for name in (*CONTROLLERS, *PROXIES):
-            folder = self.folder / name
-            temporary = folder / "tmp"
-            temporary.mkdir(parents=True)
-            network = self.networks[name] = stack.enter_context(relay(self._plane.port))
-            via = f"https://127.0.0.1:{network.port}"
-            if name in CONTROLLERS:
-                self.disks[name] = self._disk(stack, folder / "data")
-                made: Replica = ControllerProcess(self._plane, folder, name=name, via=via)
-            else:
-                proxies.append(ProxyProcess(self._plane, folder, *ENFORCED, name=name, via=via))
-                made = proxies[-1]
-            made.command = ["env", f"TMPDIR={temporary}", *made.command]
-            self.replicas[name] = stack.enter_context(contextlib.closing(made))
-            made.start()
+        self.certificates.install()
+        for name in CONTROLLERS:
+            self.disks[name] = self._disk(stack, self.folder / name / "data")
+            made = ControllerProcess(
+                self._plane, self.folder / name, *KEPT, name=name, via=self._via(stack, name)
+            )
+            self.controllers[name] = made
+            self._begin(stack, name, made)
+        self.certificates.begin(self.controllers[CONTROLLERS[0]].admission)
+        for name in PROXIES:
+            options = (*ENFORCED, *self.certificates.files)
+            proxy = ProxyProcess(
+                self._plane, self.folder / name, *options, name=name, via=self._via(stack, name)
+            )
+            self.proxies[name] = proxy
+            self._begin(stack, name, proxy)
         for name in EVALUATORS:
-            service = Service(proxies, chance)
-            self.networks[name] = stack.enter_context(contextlib.closing(service))
-            source = following(f"127.0.0.1:{service.port}", self.spine.name, NAME)
-            source["bearerTokenFile"] = str(self._tokens.file(name))
-            folder = self.folder / name
-            folder.mkdir()
-            self.disks[name] = self._disk(stack, folder / "state")
-            state = ("--state-dir", str(folder / "state" / "kept"))
-            pod = PodProcess(self._plane, self.spine.name, name, source, folder, *state)
-            self.pods[name] = pod
-            stack.callback(lambda it: it.evaluator.stop(signal.SIGKILL), pod)
-            self._tokens.rotate(name)
+            self._start_evaluator(stack, name, Service([*self.proxies.values()], chance))
+
+    def _via(self, stack: contextlib.ExitStack, name: str) -> str:
+        """Where it finds the API server."""
+        self.networks[name] = stack.enter_context(relay(self._plane.port))
+        return f"https://127.0.0.1:{self.networks[name].port}"
+
+    def _begin(self, stack: contextlib.ExitStack, name: str, replica: Replica) -> None:
+        temporary = self.folder / name / "tmp"
+        temporary.mkdir(parents=True)
+        clock = self._clocks[name] = Clock(self.folder / name)
+        environ = {"TMPDIR": str(temporary), **clock.environ}
+        replica.command = ["env", *(f"{key}={value}" for key, value in environ.items()), *replica.command]
+        stack.enter_context(contextlib.closing(replica))
+        replica.start()
+
+    def _start_evaluator(self, stack: contextlib.ExitStack, name: str, service: Service) -> None:
+        self.networks[name] = stack.enter_context(contextlib.closing(service))
+        folder = self.folder / name
+        folder.mkdir()
+        source = {
+            **following(f"127.0.0.1:{service.port}", self.spine.name, NAME),
+            "bearerTokenFile": str(self._tokens.file(name)),
+            "tls": True,
+            "certPath": str(self.certificates.authorities),
+        }
+        self.disks[name] = self._disk(stack, folder / "state")
+        state = ("--state-dir", str(folder / "state" / "kept"))
+        clock = self._clocks[name] = Clock(folder)
+        pod = PodProcess(self._plane, self.spine.name, name, source, folder, *state, environ=clock.environ)
+        self.pods[name] = pod
+        stack.callback(lambda: pod.evaluator.stop(signal.SIGKILL))
+        self._tokens.rotate(name)
 
     def _disk(self, stack: contextlib.ExitStack, folder: Path) -> Disk:
         folder.mkdir(parents=True)
@@ -112,6 +138,16 @@ class World:
             return Limited(folder)
         stack.callback(partial(subprocess.run, ["umount", "--lazy", str(folder)], check=True))
         return SmallDisk(folder, each=4096)
+
+    @property
+    def replicas(self) -> dict[str, Replica]:
+        """Controllers and proxies."""
+        return {**self.controllers, **self.proxies}
+
+    def doubted(self) -> str:
+        """Whose certificate is not believed; empty: nobody's."""
+        admission = {name: each.admission for name, each in self.controllers.items()}
+        return self.certificates.doubted(admission, {name: each.sync for name, each in self.proxies.items()})
 
     def pid(self, name: str) -> int:
         """Of the process that has the name now."""
@@ -137,15 +173,15 @@ class World:
 
     @contextlib.contextmanager
     def _broken(self, fault: Fault) -> Iterator[None]:
-        ways: dict[str, Callable[[str], contextlib.AbstractContextManager[None]]] = {
-            "kill": self._killed, "freeze": self._frozen, "fill": self._filled, "cut": self._cut,
-            "expire": self._expired,
-        }  # fmt: skip
         if fault.target == GIT:
             self.spine.server.mood = fault.kind
             yield
             self.spine.server.mood = ""
             return
+        ways: dict[str, Callable[[str], contextlib.AbstractContextManager[None]]] = {
+            "kill": self._killed, "freeze": self._frozen, "fill": self._filled, "cut": self._cut,
+            "expire": self._expired, **{kind: partial(self._moved, by) for kind, by in OFF_BY.items()},
+        }  # fmt: skip
         with ways[fault.kind](fault.target):
             yield
 
@@ -217,15 +253,27 @@ class World:
         self.networks[name].mend()
 
     @contextlib.contextmanager
+    def _moved(self, seconds: float, name: str) -> Iterator[None]:
+        self._clocks[name].set(seconds)
+        yield
+        self._clocks[name].set(0)
+
+    @contextlib.contextmanager
     def _expired(self, name: str) -> Iterator[None]:
-        assert name == TOKENS
+        if name == CERTIFICATES:
+            self.certificates.expire()
+        else:
+            for each in EVALUATORS:
+                self._tokens.expire(each)
         for each in EVALUATORS:
-            self._tokens.expire(each)
             self._reconnect(self.networks[each])
         yield
-        for each in EVALUATORS:
-            # The API server may be away; a kubelet tries again, too.
-            within(partial(self._tokens.rotate, each))
+        # Whoever renews them may be away, and tries again.
+        if name == CERTIFICATES:
+            within(self.certificates.mount)
+        else:
+            for each in EVALUATORS:
+                within(partial(self._tokens.rotate, each))
 
     @staticmethod
     def _reconnect(network: Relay) -> None:

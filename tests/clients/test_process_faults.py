@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import subprocess
 import sys
 import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -48,6 +50,14 @@ def kept(state: Path) -> int:
     return int(decode(found[0]).flag_set.flags["banner"].variants["now"]) if found else 0
 
 
+def unsaved(management: int) -> float:
+    """What the gauge says."""
+    with urlopen(f"http://127.0.0.1:{management}/metrics", timeout=30) as answer:
+        found = re.search(rb"^flagstaff_source_unsaved_seconds\{.*\} (.+)$", answer.read(), re.MULTILINE)
+    assert found is not None
+    return float(found[1])
+
+
 def test_flags_are_served_from_a_full_disk_and_saved_once_there_is_room(
     disk: Disk, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
@@ -55,17 +65,20 @@ def test_flags_are_served_from_a_full_disk_and_saved_once_there_is_room(
     words = [*FILE, "--state-dir", str(state)]
     replace(tmp_path / "flags.json", numbered(1))
     with evaluator(*words, cwd=tmp_path) as running:
-        port = ready(running)["grpc"]
+        ports = ready(running)
+        port, management = ports["grpc"], ports["management"]
         with watching(port) as seen:
             assert until(lambda: kept(state) == 1)
             disk.fill(running.process)
             replace(tmp_path / "flags.json", numbered(2))
             running.said("its last good flag set cannot be saved")
             assert seen.sees(2)
+            assert unsaved(management) > 0
             disk.empty(running.process)
             since = Stopwatch()
             running.said("its last good flag set is saved again")
             record_property("recovery", f"disk full: saved again in {since.seconds} s")
+            assert until(lambda: unsaved(management) == 0)
         assert (seen.seen, kept(state)) == ([1, 2], 2)
     (tmp_path / "flags.json").unlink()
     with evaluator(*words, cwd=tmp_path) as running:

@@ -13,7 +13,7 @@ from tests.clients.evaluator import Evaluator
 from tests.cluster.api import Api, path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from tests.cluster.plane import Plane
@@ -32,8 +32,9 @@ class PodProcess:
         source: dict[str, Any],
         folder: Path,
         *words: str,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
-        """`words` are further options of the evaluator's."""
+        """`words` are further options of the evaluator's, `environ` further variables."""
         self.api, self.namespace, self.name = Api(plane), namespace, name
         container = {"name": "evaluator", "image": "flagstaff"}
         made = self.api.ask(
@@ -56,7 +57,7 @@ class PodProcess:
         self._words = ("--sources", json.dumps([source]), *words)
         self._environ = {
             "POD_NAME": name, "POD_NAMESPACE": namespace, "POD_UID": made["metadata"]["uid"], "NODE_NAME": NODE,
-            "TMPDIR": str(folder),
+            "TMPDIR": str(folder), **(environ or {}),
         }  # fmt: skip
         self.restart()
 

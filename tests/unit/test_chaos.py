@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
+import time
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import pytest
 
+from controller.runtime.clock import now
+from tests.chaos.clocks import OFF_BY, Clock
 from tests.chaos.commits import Content
 from tests.chaos.faults import TARGETS, draw, read
 from tests.chaos.judging import SAVED_AGAIN_WITHIN, SAVED_WITHIN, Progress, contradiction
+from tests.cluster.patience import within
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 COMMITS = {"good": Content(3), "held": Content(4, broken=True), "unreadable": None}
 
@@ -21,7 +32,8 @@ def values(number: int, twin: int, careful: int) -> dict[str, object]:
 def test_a_seed_draws_the_same_faults_and_they_are_read_as_they_are_written() -> None:
     drawn = draw(random.Random("1"), 300.0)
     assert drawn == draw(random.Random("1"), 300.0) == read(list(map(str, drawn)))
-    assert {each.kind for each in drawn} == TARGETS.keys()
+    every = {(kind, target) for kind, targets in TARGETS.items() for target in targets}
+    assert {(each.kind, each.target) for each in drawn} == every
     assert max(each.until for each in drawn) <= 300.0
 
 
@@ -30,6 +42,33 @@ def test_a_target_has_one_fault_at_a_time() -> None:
     for target in {each.target for each in drawn}:
         befell = [each for each in drawn if each.target == target]
         assert all(before.until <= after.at for before, after in pairwise(befell))
+
+
+@pytest.mark.parametrize("kind", OFF_BY)
+def test_a_clock_is_set_while_its_process_runs_and_no_monotonic_one(tmp_path: Path, kind: str) -> None:
+    clock = Clock(tmp_path)
+    reads = "import datetime, sys, time\nfor _ in sys.stdin: print(time.time(), datetime.datetime.now().timestamp(), time.monotonic(), flush=True)"
+    command, environ = [sys.executable, "-c", reads], {**os.environ, **clock.environ}
+    with subprocess.Popen(
+        command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+
+        def off_by() -> list[int]:
+            """Days by which its two wall clocks and its monotonic one differ from ours."""
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+            ours = (now().timestamp(), now().timestamp(), time.monotonic())
+            found = map(float, process.stdout.readline().split())
+            return [round((each - our) / 86_400) for each, our in zip(found, ours, strict=True)]
+
+        for days in (round(OFF_BY[kind] / 86_400), 0):
+            clock.set(days * 86_400.0)
+            wanted = [days, days, 0]
+            within(lambda: off_by() == wanted)  # noqa: B023 - called within the turn
+        assert process.stdin is not None
+        process.stdin.close()
 
 
 def test_a_fault_that_cannot_befall_its_target_is_refused() -> None:

@@ -102,5 +102,6 @@ class LsRemoteCache:
 
     def _clear(self, now: datetime) -> None:
         for question, listing in tuple(self._latest.items()):
-            if listing.answer.done() and now - listing.began > SHARED:
+            # One that began later than now began before the clock was set back.
+            if listing.answer.done() and abs(now - listing.began) > SHARED:
                 del self._latest[question]

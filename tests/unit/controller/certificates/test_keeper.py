@@ -26,6 +26,7 @@ class Secret:
 
     def __init__(self, data: Mapping[str, bytes] | None) -> None:
         self.data = data
+        self.now = NOW
         self.trusted: list[bytes] = []
         self.writes = 0
         self.failing = ""
@@ -50,15 +51,12 @@ class Secret:
 
 
 class Replica:
-    """A keeper with a clock that can be put forward."""
+    """A keeper and its port."""
 
     def __init__(self, secret: Secret, folder: Path, *, leading: bool = True) -> None:
-        self.now = NOW
         self.file = folder / "server.pem"
         self.served = ServedCertificate(folder, renewed(None, NAMES, NOW))
-        self.keeper = Keeper(
-            "admission", secret, NAMES, lambda: leading, lambda: self.now, self.served.replace
-        )
+        self.keeper = Keeper("admission", secret, NAMES, lambda: leading, self.served.replace)
 
     async def look(self) -> str:
         await self.keeper.look()
@@ -122,7 +120,7 @@ async def test_a_certificate_is_renewed_in_time(secret: Secret, tmp_path: Path) 
     replica = Replica(secret, tmp_path)
     await replica.look()
     before = replica.file.read_bytes()
-    replica.now += LIFE - LEFT + timedelta(minutes=1)
+    secret.now += LIFE - LEFT + timedelta(minutes=1)
     await replica.look()
     assert replica.file.read_bytes() != before
     assert secret.trusted[0] == secret.trusted[1]
@@ -147,13 +145,12 @@ async def test_what_was_served_stays_so_while_nothing_can_be_read(secret: Secret
 
 
 async def test_certificates_that_somebody_else_serves_are_kept_renewed_and_trusted(secret: Secret) -> None:
-    at = [NOW]
-    keeper = Keeper("the proxy", secret, NAMES, lambda: True, lambda: at[0])
+    keeper = Keeper("the proxy", secret, NAMES, lambda: True)
     await keeper.look()
     first = certificates_of(secret.data or {})
     assert first is not None
     assert (keeper.state, secret.trusted) == (KEPT, [first.authorities])
-    at[0] += LIFE - LEFT + timedelta(minutes=1)
+    secret.now += LIFE - LEFT + timedelta(minutes=1)
     await keeper.look()
     renewal = certificates_of(secret.data or {})
     assert renewal is not None
@@ -164,7 +161,7 @@ async def test_certificates_that_somebody_else_serves_are_kept_renewed_and_trust
 async def test_what_cannot_be_kept_is_told_once_and_again_after_it_could(
     secret: Secret, caplog: pytest.LogCaptureFixture
 ) -> None:
-    keeper = Keeper("the proxy", secret, NAMES, lambda: True, lambda: NOW)
+    keeper = Keeper("the proxy", secret, NAMES, lambda: True)
     for failing in ("forbidden", "forbidden", "", "forbidden"):
         secret.failing = failing
         await keeper.look()

@@ -54,6 +54,20 @@ def test_other_names_need_another_at_once() -> None:
     assert renewed(again, (NAMES[0],), NOW) is again
 
 
+def test_what_was_made_by_a_clock_that_was_ahead_is_replaced() -> None:
+    made = renewed(None, NAMES, NOW)
+    ahead = renewed(made, NAMES, NOW + LIFE)
+    again = renewed(ahead, NAMES, NOW)
+    assert again.authorities == made.authorities
+    verify(again, made, NOW)
+
+
+def test_so_is_an_authority() -> None:
+    ahead = renewed(None, NAMES, NOW + timedelta(days=100))
+    again = renewed(ahead, NAMES, NOW)
+    verify(again, again, NOW)
+
+
 def test_for_twenty_years_what_is_served_is_trusted_by_who_trusts_what_was_told_an_hour_before() -> None:
     # Replicas and API servers look at different times: each pair of states an hour apart must agree.
     states = [renewed(None, NAMES, NOW)]

@@ -51,6 +51,7 @@ def test_while_some_are_to_follow_it_progresses_and_is_looked_at_when_patience_e
         pytest.param(Count(served=2, total=3), 4.0, "Progressing", id="soon"),
         pytest.param(Count(served=2, total=3), 16.0, "Lagging", id="after its patience"),
         pytest.param(Count(served=2, total=3, silent=1), 0.0, "Lagging", id="one is silent"),
+        pytest.param(Count(served=2, total=3), -8_640_000.0, "Lagging", id="the clock was set back"),
     ],
 )
 def test_it_lags_once_somebody_is_silent_or_does_not_follow(

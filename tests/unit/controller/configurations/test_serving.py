@@ -146,6 +146,14 @@ async def test_who_serves_it_is_written_once_a_second_and_at_last_is_right(world
     assert (world.status["served"], world.writes) == ("10/10", 2)
 
 
+async def test_a_clock_that_is_set_back_holds_up_nothing(world: World) -> None:
+    world.receipt("p1", "a")
+    await world.look()
+    world.receipt("p1", "a", "b")
+    await world.look(after=-100 * 86_400)
+    assert world.status["served"] == "2/2"
+
+
 async def test_the_larger_the_object_the_seldomer_it_is_written(world: World) -> None:
     large = {f"f{number}": flag(metadata={"x": "y" * 1000}) for number in range(500)}
     world.spec = {"flagSpec": {"flags": large}}

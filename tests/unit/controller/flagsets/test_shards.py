@@ -77,6 +77,14 @@ async def test_old_shards_go_after_a_grace_time_and_the_next_look_is_then(world:
     assert seen.settled.next_look == pytest.approx(600)
 
 
+async def test_a_clock_that_is_set_back_keeps_old_shards_for_a_grace_time_and_no_longer(world: World) -> None:
+    world.commit("r2", document(**MANY | {"flag-40": flag("on", metadata=NOTE)}))
+    await world.look()
+    assert (await world.look(after=-100 * 86_400)).settled.next_look == pytest.approx(GRACE)
+    await world.look(after=GRACE)
+    assert world.cluster.names("FlagShard") == sorted(world.document_shards())
+
+
 async def test_of_shards_that_are_outdated_nothing_is_kept_in_memory(world: World) -> None:
     for number in range(1, 4):
         world.commit(f"r{number + 1}", document(**MANY | {f"flag-{number}0": flag("on")}))

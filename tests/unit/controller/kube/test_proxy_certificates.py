@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from aiohttp import web
 
 from controller.kube.client import Cluster
 from controller.kube.proxy_certificates import WRITTEN, ProxyCertificates
+from controller.runtime.clock import now
 from controller.runtime.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ class Server:
     refusing: str = ""
     """A namespace whose ConfigMap cannot be changed."""
     asked: list[str] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
+    """Of an answer with the Secret."""
 
     def add(self, namespace: str) -> None:
         self.maps[namespace] = {"metadata": {"name": "flagstaff-ca", "namespace": namespace}, "data": {}}
@@ -42,7 +46,7 @@ class Server:
                 self.secret = await request.json()
             if self.secret is None:
                 return web.json_response({"code": 404}, status=404)
-            return web.json_response(self.secret)
+            return web.json_response(self.secret, headers=self.headers)
         if request.method == "GET":
             items = [{"metadata": each["metadata"]} for each in self.maps.values()]
             return web.json_response({"metadata": {}, "items": items})
@@ -149,3 +153,13 @@ async def test_an_empty_secret_is_filled_and_read_back(cluster: Cluster, server:
     written = {"tls.crt": b"c", "tls.key": b"k", "ca.crt": b"a", "ca.key": b"s"}
     assert await certificates.write(written)
     assert await certificates.read() == written
+
+
+@pytest.mark.parametrize("said", ["Mon, 01 Mar 2027 10:00:00 GMT", "yesterday", ""])
+async def test_the_time_is_that_of_the_api_server(server: Server, cluster: Cluster, said: str) -> None:
+    store = ProxyCertificates(cluster, "flagstaff-system", "flagstaff-ca", ())
+    server.secret, server.headers = {"metadata": {}}, {"Date": said}
+    before = now()
+    await store.read()
+    theirs = datetime(2027, 3, 1, 10, tzinfo=UTC)
+    assert store.now == theirs if said.endswith("GMT") else before <= store.now <= now()

@@ -41,9 +41,10 @@ def test_a_commit_that_was_seen_is_expected_no_more() -> None:
     assert not expected.waits(KEY, NOW)
 
 
-def test_a_commit_that_never_comes_is_given_up() -> None:
+@pytest.mark.parametrize("passed", [PATIENCE + 1, -8_640_000.0], ids=["late", "the clock was set back"])
+def test_a_commit_that_never_comes_is_given_up(passed: float) -> None:
     expected = waiting()
-    late = NOW + timedelta(seconds=PATIENCE + 1)
+    late = NOW + timedelta(seconds=passed)
     assert expected.next_look(KEY, BEFORE, late) is None
     assert not expected.waits(KEY, NOW)
 

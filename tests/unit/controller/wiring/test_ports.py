@@ -49,6 +49,6 @@ async def test_each_port_has_its_own_address_and_is_counted() -> None:
         ):
             assert name in await asked(host, port)
         found = text(metrics.families()).decode()
-    for name in ("management", "artifacts", "receiver"):
-        assert f'flagstaff_held_bytes{{port="{name}"}}' in found
-        assert f'flagstaff_refused_connections_total{{port="{name}"}} 0.0' in found
+    for port_name in ("management", "artifacts", "receiver"):
+        assert f'flagstaff_held_bytes{{port="{port_name}"}}' in found
+        assert f'flagstaff_refused_connections_total{{port="{port_name}"}} 0.0' in found

@@ -81,6 +81,20 @@ def test_swaps_are_counted_and_timed_and_the_same_again_is_none() -> None:
     assert found["flagstaff_last_swap_duration_seconds",] > 0
 
 
+def test_what_is_not_on_disk_is_told_of_each_source_that_is_kept() -> None:
+    state_metrics = StateMetrics(Store(), lambda: NOW)
+    names = ("flagstaff_source_unsaved_seconds", "flagstaff_source_last_save_duration_seconds")
+    assert not {name for name, *_ in read(state_metrics)} & {*names}
+    state_metrics.saving = (
+        SimpleNamespace(source="a", unsaved_seconds=0.0, last_save_seconds=0.02),
+        SimpleNamespace(source="b", unsaved_seconds=7.0, last_save_seconds=None),
+    )
+    found = read(state_metrics)
+    assert {key: value for key, value in found.items() if key[0] in names} == {
+        (names[0], "a"): 0.0, (names[0], "b"): 7.0, (names[1], "a"): 0.02,
+    }  # fmt: skip
+
+
 def test_connections_and_streams_are_asked_for_when_read() -> None:
     state_metrics = StateMetrics(Store(), lambda: NOW)
     port = SimpleNamespace(connections=1, held_bytes=10, refused=2)

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -10,9 +13,12 @@ import pytest
 
 from evaluator.flags.model import Flag, FlagSet, State
 from evaluator.flags.saved import MAX_BYTES, Saved, decode, encode
-from evaluator.sync.lastgood import KEPT_SECONDS, LastGood, sweep
+from evaluator.sync.lastgood import KEPT_SECONDS, Keeper, LastGood, sweep
+from evaluator.sync.retry import Backoff
+from tests.unit.evaluator.sync.fakes import Clock, until
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -83,6 +89,84 @@ def test_a_context_that_was_changed_is_noticed() -> None:
 def test_what_could_not_be_read_back_is_not_written() -> None:
     with pytest.raises(ValueError, match="too many"):
         encode(saved(region="x" * (MAX_BYTES // 256)))
+
+
+@contextlib.asynccontextmanager
+async def keeping(last_good: LastGood, clock: Clock) -> AsyncIterator[Keeper]:
+    keeper = Keeper(last_good, "one", Backoff(lambda: 0.0), clock)
+    task = asyncio.create_task(keeper.run())
+    try:
+        yield keeper
+    finally:
+        task.cancel()
+
+
+async def test_a_set_is_unsaved_from_when_it_is_served_until_it_is_on_disk(tmp_path: Path) -> None:
+    clock = Clock()
+    async with keeping(LastGood(tmp_path, "one"), clock) as keeper:
+        assert (keeper.unsaved_seconds, keeper.last_save_seconds) == (0.0, None)
+        keeper.keep(saved(), changed=True)
+        clock.now += 3
+        assert keeper.unsaved_seconds == 3
+        await until(lambda: keeper.last_save_seconds == 3)
+        clock.now += 60
+        assert keeper.unsaved_seconds == 0
+        keeper.keep(saved(), changed=False)
+        assert keeper.unsaved_seconds == 0
+
+
+async def test_what_a_disk_refuses_stays_unsaved_however_often_it_is_replaced(tmp_path: Path) -> None:
+    clock, folder = Clock(), tmp_path / "state"
+    folder.write_text("no folder")
+    async with keeping(LastGood(folder, "one"), clock) as keeper:
+        for number in range(3):
+            keeper.keep(saved(number=number), changed=number != 1)
+            clock.now += 10
+            await asyncio.sleep(0)
+        assert keeper.unsaved_seconds == 30
+        folder.unlink()
+        await until(lambda: not keeper.unsaved_seconds)
+        assert keeper.last_save_seconds == 30
+
+
+async def test_a_set_that_is_too_large_to_be_kept_stays_unsaved(tmp_path: Path) -> None:
+    clock = Clock()
+    async with keeping(LastGood(tmp_path, "one"), clock) as keeper:
+        keeper.keep(saved(region="x" * (MAX_BYTES // 256)), changed=True)
+        await until(lambda: keeper._newest is None)
+        clock.now += 5
+        assert keeper.unsaved_seconds == 5
+        keeper.keep(saved(), changed=True)
+        await until(lambda: not keeper.unsaved_seconds)
+
+
+class SlowDisk(LastGood):
+    """Takes nothing until it is let."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "one")
+        self.begun, self.let = 0, threading.Semaphore(0)
+
+    def save(self, saved: Saved) -> None:
+        self.begun += 1
+        assert self.let.acquire(timeout=60)
+        super().save(saved)
+
+
+async def test_what_comes_up_while_the_one_before_is_written_is_unsaved_since_then(tmp_path: Path) -> None:
+    clock, disk = Clock(), SlowDisk(tmp_path)
+    async with keeping(disk, clock) as keeper:
+        keeper.keep(saved(number=1), changed=True)
+        await until(lambda: disk.begun == 1)
+        clock.now += 2
+        keeper.keep(saved(number=2), changed=True)
+        clock.now += 1
+        disk.let.release()
+        await until(lambda: disk.begun == 2)
+        assert (keeper.last_save_seconds, keeper.unsaved_seconds) == (3, 1)
+        disk.let.release()
+        await until(lambda: not keeper.unsaved_seconds)
+        assert keeper.last_save_seconds == 1
 
 
 def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:

@@ -72,6 +72,12 @@ async def asked(
     return int(found.commits["refs/heads/main"])
 
 
+async def test_a_clock_that_is_set_back_keeps_no_listing(listings: LsRemoteCache, program: Program) -> None:
+    ahead = NOW + timedelta(days=100)
+    assert await asked(listings, program, Freshness(ahead, ahead)) == 1
+    assert [await asked(listings, program, Freshness(NOW, NOW)) for _ in range(2)] == [2, 2]
+
+
 async def test_those_whose_turn_it_is_share_one_listing(listings: LsRemoteCache, program: Program) -> None:
     assert [await asked(listings, program) for _ in range(5)] == [1] * 5
     later = NOW + SHARED
