@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from posixpath import normpath
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -16,8 +17,21 @@ DEFAULT_BRANCH: Final = "main"
 PROVIDERS: Final = ("git", "oci", "bucket")
 """Fields of the spec of which each configures one provider."""
 
+INCLUDE_LIMIT: Final = 8
+"""Sources that one may include."""
+OBSERVED: Final = ("observedIgnore", "observedInclude", "observedLayerSelector")
+"""Fields of the status that tell how the files of its artifact were chosen."""
+
 _Short = Annotated[str, Field(min_length=1, max_length=255)]
 
+
+def _folder(path: str) -> str:
+    if path.startswith("/") or ".." in path.split("/"):
+        raise ValueError("must be a folder within the source: no / at its start, and no ..")
+    return path
+
+
+_Folder = Annotated[str, Field(max_length=1024), AfterValidator(_folder)]
 
 _SCP: Final = re.compile(r"([^/:]+@[^/:]+):(?!//)(.+)")
 """`git@host:path`, as Git takes it on its command line."""
@@ -122,6 +136,29 @@ class VerifySpec(Model):
         return self
 
 
+class Include(Model):
+    """Another FlagSource beside this one, whose files are taken in."""
+
+    repository: LocalReference
+    from_path: _Folder = ""
+    to_path: _Folder = ""
+
+    @property
+    def source_folder(self) -> str:
+        """What is taken of its files; empty: all."""
+        return _plain(self.from_path)
+
+    @property
+    def target_folder(self) -> str:
+        """Where they go; empty: among the source's own."""
+        return _plain(self.to_path or self.repository.name)
+
+
+def _plain(path: str) -> str:
+    plain = normpath(path)
+    return "" if plain == "." else plain
+
+
 class FlagSourceSpec(Model):
     """What the user asks for."""
 
@@ -135,6 +172,7 @@ class FlagSourceSpec(Model):
     bucket: BucketSpec | None = None
     verify: VerifySpec | None = None
     export: bool = False
+    include: Annotated[tuple[Include, ...], Field(max_length=INCLUDE_LIMIT)] = ()
 
     @model_validator(mode="after")
     def _has_one_provider(self) -> Self:
@@ -152,11 +190,29 @@ class FlagSourceSpec(Model):
         return next(name for name in PROVIDERS if getattr(self, name) is not None)
 
     @property
-    def selection(self) -> dict[str, str]:
-        """What decides, beside `ignore`, which files of a revision are in its artifact."""
-        if self.oci is None:
-            return {}
-        return self.oci.layer_selector.model_dump(by_alias=True, exclude_defaults=True)
+    def observed(self) -> dict[str, Any]:
+        """What decides which files of a revision are in its artifact, as the status tells it (`OBSERVED`)."""
+        found: dict[str, Any] = {
+            "observedIgnore": self.ignore,
+            "observedInclude": [
+                each.model_dump(by_alias=True, exclude_defaults=True) for each in self.include
+            ],
+        }
+        if self.oci is not None:
+            selector = self.oci.layer_selector.model_dump(by_alias=True, exclude_defaults=True)
+            found["observedLayerSelector"] = selector
+        return {name: each for name, each in found.items() if each not in (None, [], {})}
+
+
+class IncludedArtifact(Model):
+    """The artifact of an included source that went into this one's."""
+
+    path: str
+    url: str
+    revision: str
+    digest: str
+    last_update_time: str
+    size: int | None = None
 
 
 class FlagSourceStatus(Model):
@@ -166,6 +222,8 @@ class FlagSourceStatus(Model):
     last_handled_reconcile_at: str | None = None
     last_handled_accept_revision: str | None = None
     observed_ignore: str | None = None
+    observed_include: tuple[Include, ...] = ()
+    included_artifacts: tuple[IncludedArtifact, ...] = ()
     observed_layer_selector: LayerSelector | None = None
     observed_lineage: str | None = None
     observed_verification: str | None = None
