@@ -19,7 +19,7 @@ PROVIDERS: Final = ("git", "oci", "bucket")
 
 INCLUDE_LIMIT: Final = 8
 """Sources that one may include."""
-OBSERVED: Final = ("observedIgnore", "observedInclude", "observedLayerSelector")
+OBSERVED: Final = ("observedIgnore", "observedInclude", "observedLayerSelector", "observedSparseCheckout")
 """Fields of the status that tell how the files of its artifact were chosen."""
 
 _Short = Annotated[str, Field(min_length=1, max_length=255)]
@@ -31,7 +31,14 @@ def _folder(path: str) -> str:
     return path
 
 
+def _literal(path: str) -> str:
+    if any(mark in path for mark in "*?["):
+        raise ValueError("must be a folder's name, not a pattern")
+    return path
+
+
 _Folder = Annotated[str, Field(max_length=1024), AfterValidator(_folder)]
+_Directory = Annotated[_Folder, Field(min_length=1), AfterValidator(_literal)]
 
 _SCP: Final = re.compile(r"([^/:]+@[^/:]+):(?!//)(.+)")
 """`git@host:path`, as Git takes it on its command line."""
@@ -63,6 +70,7 @@ class GitSpec(Model):
     secret_ref: LocalReference | None = None
     proxy_secret_ref: LocalReference | None = None
     history: Literal["Any", "FastForwardOnly"] = "Any"
+    sparse_checkout: Annotated[tuple[_Directory, ...], Field(max_length=100)] = ()
 
 
 class OciReference(Model):
@@ -201,6 +209,8 @@ class FlagSourceSpec(Model):
         if self.oci is not None:
             selector = self.oci.layer_selector.model_dump(by_alias=True, exclude_defaults=True)
             found["observedLayerSelector"] = selector
+        if self.git is not None:
+            found["observedSparseCheckout"] = list(self.git.sparse_checkout)
         return {name: each for name, each in found.items() if each not in (None, [], {})}
 
 
@@ -225,6 +235,7 @@ class FlagSourceStatus(Model):
     observed_include: tuple[Include, ...] = ()
     included_artifacts: tuple[IncludedArtifact, ...] = ()
     observed_layer_selector: LayerSelector | None = None
+    observed_sparse_checkout: tuple[str, ...] = ()
     observed_lineage: str | None = None
     observed_verification: str | None = None
     artifact: ArtifactStatus | None = None

@@ -104,6 +104,7 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
     "an empty branch": ("FlagSource", {**SOURCE, "git": {**GIT, "ref": {"branch": ""}}}, r"spec\.git\.ref\.branch.*at least 1 chars"),
     "a typo": ("FlagSource", {**SOURCE, "intervall": "1m"}, r"unknown field \"spec\.intervall\""),
     "a folder elsewhere": ("FlagSource", {**SOURCE, "include": [{"repository": {"name": "x"}, "toPath": "a/../../b"}]}, r"toPath.*must be a folder within the source"),
+    "a pattern of folders": ("FlagSource", {**SOURCE, "git": {**GIT, "sparseCheckout": ["flags/*"]}}, r"sparseCheckout.*not a pattern"),
     "no source": ("FlagSet", {}, r"spec\.sourceRef: Required value"),
     "a chart": ("FlagSet", {"sourceRef": {"kind": "HelmChart", "name": "x"}}, r"spec\.sourceRef\.kind: Unsupported value.*GitRepository"),
     "no path": ("FlagSet", {**SET, "paths": []}, r"spec\.paths.*at least 1 items"),

@@ -105,6 +105,7 @@ class GitFactory:
             self.mirror_root,
             credentials=await self._credentials(spec, look, location),
             deadline=deadline,
+            sparse=spec.sparse_checkout,
             listed=partial(self.listings.references, freshness=look.freshness, namespace=namespace),
             place=partial(self.places.place, namespace),
             reader=reader,

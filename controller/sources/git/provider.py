@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
+from posixpath import normpath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import pygit2
 
-from controller.runtime.setbacks import Failed, advised
+from controller.runtime.setbacks import Failed, Stalled, advised
 from controller.sources.deadline import Deadline
 from controller.sources.git.git_url import Credentials, Location, parse_location
 from controller.sources.git.ls_remote import References, choose_among, narrowed, parse
@@ -61,6 +62,8 @@ class GitProvider:
     """For all steps together, where the provider is opened for one look."""
     paths: tuple[str, ...] = ()
     """Files, folders and globs that matter; files that none could match are not written. Empty: all."""
+    sparse: tuple[str, ...] = ()
+    """Folders that alone are written, and must be there; in place of `paths`. Empty: all."""
     listed: Callable[[GitProgram, tuple[str, ...]], Awaitable[References]] | None = None
     """Lists a remote's references in place of this provider; others may have asked already."""
     place: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
@@ -117,11 +120,21 @@ class GitProvider:
             signer = None
             if self.trust is not None:
                 signer = await self.trust.signer(path, self.reference, revision, accepted)
-            fetched = await self.reader(path, revision, into, limits, paths)
+            fetched = await self.reader(path, revision, into, limits, self.sparse or paths)
+            await asyncio.to_thread(self._require_folders, fetched, into)
             told = fetched if self.authors else without_author(fetched)
             return with_signer(told, signer, named=self.authors)
 
         return read
+
+    def _require_folders(self, fetched: Fetched, into: Path) -> None:
+        for each in self.sparse:
+            start = f"{normpath(each)}/"
+            if not (into / each).is_dir() and not any(name.startswith(start) for name in fetched.skipped):
+                message = (
+                    f"{self.shown}: {fetched.revision} has no folder {each}; correct spec.git.sparseCheckout"
+                )
+                raise Stalled("FolderNotFound", message)
 
     async def _fetched(self, revision: Revision, into: Path, reader: TreeReader) -> Fetched:
         if self.location.path is not None:
