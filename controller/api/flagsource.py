@@ -19,7 +19,13 @@ PROVIDERS: Final = ("git", "oci", "bucket")
 
 INCLUDE_LIMIT: Final = 8
 """Sources that one may include."""
-OBSERVED: Final = ("observedIgnore", "observedInclude", "observedLayerSelector", "observedSparseCheckout")
+OBSERVED: Final = (
+    "observedIgnore",
+    "observedInclude",
+    "observedLayerSelector",
+    "observedRecurseSubmodules",
+    "observedSparseCheckout",
+)
 """Fields of the status that tell how the files of its artifact were chosen."""
 
 _Short = Annotated[str, Field(min_length=1, max_length=255)]
@@ -70,6 +76,7 @@ class GitSpec(Model):
     secret_ref: LocalReference | None = None
     proxy_secret_ref: LocalReference | None = None
     history: Literal["Any", "FastForwardOnly"] = "Any"
+    recurse_submodules: bool = False
     sparse_checkout: Annotated[tuple[_Directory, ...], Field(max_length=100)] = ()
 
 
@@ -210,6 +217,7 @@ class FlagSourceSpec(Model):
             selector = self.oci.layer_selector.model_dump(by_alias=True, exclude_defaults=True)
             found["observedLayerSelector"] = selector
         if self.git is not None:
+            found["observedRecurseSubmodules"] = self.git.recurse_submodules or None
             found["observedSparseCheckout"] = list(self.git.sparse_checkout)
         return {name: each for name, each in found.items() if each not in (None, [], {})}
 
@@ -235,6 +243,7 @@ class FlagSourceStatus(Model):
     observed_include: tuple[Include, ...] = ()
     included_artifacts: tuple[IncludedArtifact, ...] = ()
     observed_layer_selector: LayerSelector | None = None
+    observed_recurse_submodules: bool = False
     observed_sparse_checkout: tuple[str, ...] = ()
     observed_lineage: str | None = None
     observed_verification: str | None = None

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from controller.sources.hosts import Hosts
+
 
 class Beside:
     """Namespace `apps` as the API server would keep it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, hosts: Hosts | None = None) -> None:
         self.root = root
         self.secrets: dict[str, Mapping[str, bytes]] = {}
         self.asleep: set[ObjectKey] = set()
@@ -35,7 +37,7 @@ class Beside:
         self._now = datetime(2026, 1, 2, tzinfo=UTC)
         self.objects = Cache(indexes_of([FLAG_SOURCES]), on_change=self._changed)
         self.storages = Storages(root / "artifacts", "http://artifacts")
-        self.git = GitFactory(self._secret, root / "mirrors", allow_local=True)
+        self.git = GitFactory(self._secret, root / "mirrors", allow_local=True, hosts=hosts)
         self.reconciler = SourceReconciler(
             {"git": self.git}, self.storages, PendingPushes(), lambda: 0.5, objects=self.objects
         )
