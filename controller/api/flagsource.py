@@ -104,6 +104,7 @@ class OciSpec(Model):
     layer_selector: LayerSelector = LayerSelector()
     secret_ref: LocalReference | None = None
     cert_secret_ref: LocalReference | None = None
+    proxy_secret_ref: LocalReference | None = None
     insecure: bool = False
 
 
