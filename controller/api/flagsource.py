@@ -108,6 +108,17 @@ class OciSpec(Model):
     insecure: bool = False
 
 
+_AWS_STS: Final = r"^https://(vpce-[a-z0-9-]+\.)?sts(-fips)?(\.[a-z]{2}(-[a-z]+)+-[0-9]+)?(\.vpce)?\.amazonaws\.com(\.cn)?/?$"
+"""To anybody else the controller's web identity would be shown."""
+
+
+class StsSpec(Model):
+    """Who gives temporary keys for the controller's web identity."""
+
+    provider: Literal["aws"]
+    endpoint: Annotated[str, Field(max_length=255, pattern=_AWS_STS)]
+
+
 class BucketSpec(Model):
     """Objects in S3 or what speaks its protocol, Google Cloud Storage or Azure Blob Storage."""
 
@@ -120,6 +131,13 @@ class BucketSpec(Model):
     secret_ref: LocalReference | None = None
     cert_secret_ref: LocalReference | None = None
     proxy_secret_ref: LocalReference | None = None
+    sts: StsSpec | None = None
+
+    @model_validator(mode="after")
+    def _has_identity_for_sts(self) -> Self:
+        if self.sts is not None and (self.provider != "aws" or self.secret_ref is not None):
+            raise ValueError("sts is there for provider aws without secretRef")
+        return self
 
 
 class SignerGroup(Model):

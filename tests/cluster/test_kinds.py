@@ -105,6 +105,8 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
     "a typo": ("FlagSource", {**SOURCE, "intervall": "1m"}, r"unknown field \"spec\.intervall\""),
     "a folder elsewhere": ("FlagSource", {**SOURCE, "include": [{"repository": {"name": "x"}, "toPath": "a/../../b"}]}, r"toPath.*must be a folder within the source"),
     "a pattern of folders": ("FlagSource", {**SOURCE, "git": {**GIT, "sparseCheckout": ["flags/*"]}}, r"sparseCheckout.*not a pattern"),
+    "an identity for a stranger": ("FlagSource", {"interval": "1m", "bucket": {"bucketName": "x", "provider": "aws", "sts": {"provider": "aws", "endpoint": "https://sts.evil.com"}}}, r"sts\.endpoint.*should match"),
+    "an identity and keys": ("FlagSource", {"interval": "1m", "bucket": {"bucketName": "x", "provider": "aws", "secretRef": {"name": "x"}, "sts": {"provider": "aws", "endpoint": "https://sts.amazonaws.com"}}}, r"sts is there for provider aws without secretRef"),
     "no source": ("FlagSet", {}, r"spec\.sourceRef: Required value"),
     "a chart": ("FlagSet", {"sourceRef": {"kind": "HelmChart", "name": "x"}}, r"spec\.sourceRef\.kind: Unsupported value.*GitRepository"),
     "no path": ("FlagSet", {**SET, "paths": []}, r"spec\.paths.*at least 1 items"),
