@@ -216,6 +216,11 @@ class FlagSourceSpec(Model):
             raise ValueError("verify needs a bucket.prefix that ends in /: a folder is signed")
         if self.verify is not None and self.verify.mode is not None and self.git is None:
             raise ValueError("verify.mode is there for git only")
+        if self.verify is not None and self.verify.rules and self.git and self.git.recurse_submodules:
+            raise ValueError(
+                "verify.rules and git.recurseSubmodules exclude each other: "
+                "rules do not see the files of submodules"
+            )
         return self
 
     @property

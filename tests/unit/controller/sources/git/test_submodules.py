@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controller.api.fields import InvalidSpecError, read
+from controller.api.flagsource import FlagSourceSpec
 from controller.artifacts.skipped import NAME
 from controller.sources.git import submodules
 from controller.sources.hosts import Hosts
@@ -249,6 +251,14 @@ async def test_a_folder_of_the_checkout_may_be_a_submodule(
     team.link(team.flags, "shared", RELATIVE, team.shared)
     await apply(beside, server, sparseCheckout=["shared"])
     assert beside.files() == {"shared/shared.json": "shared"}
+
+
+def test_rules_that_would_not_see_their_files_exclude_submodules() -> None:
+    rules = [{"paths": ["production/**"], "anyOf": [{"signers": ["ada@example.com"]}]}]
+    verify = {"mode": "EveryCommit", "secretRef": {"name": "signers"}, "rules": rules}
+    spec = {"interval": "1m", "git": {"url": "https://h/r", **RECURSE}, "verify": verify}
+    with pytest.raises(InvalidSpecError, match="rules do not see the files of submodules"):
+        read(FlagSourceSpec, spec)
 
 
 async def test_a_folder_of_this_machine_has_none(beside: Beside, team: Team) -> None:
