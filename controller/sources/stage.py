@@ -40,7 +40,7 @@ def _offered(source: Resource | None) -> object:
     told = (artifact.get("revision"), artifact.get("digest")) if isinstance(artifact, dict) else None
     ready = find(status.get("conditions", ()), READY) or {}
     # A change of what it includes itself may end a cycle.
-    health = (ready.get("status"), ready.get("message"), source.suspended, list(included_names(source)))
+    health = (ready.get("status"), ready.get("reason"), source.suspended, list(included_names(source)))
     return told, bool(status.get("observedVerification")), health
 
 
