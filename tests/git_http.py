@@ -212,6 +212,9 @@ class _Tunnel(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._forward()
 
+    def do_HEAD(self) -> None:
+        self._forward()
+
     def do_POST(self) -> None:
         self._forward()
 

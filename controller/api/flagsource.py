@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from posixpath import normpath
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -16,8 +17,34 @@ DEFAULT_BRANCH: Final = "main"
 PROVIDERS: Final = ("git", "oci", "bucket")
 """Fields of the spec of which each configures one provider."""
 
+INCLUDE_LIMIT: Final = 8
+"""Sources that one may include."""
+OBSERVED: Final = (
+    "observedIgnore",
+    "observedInclude",
+    "observedLayerSelector",
+    "observedRecurseSubmodules",
+    "observedSparseCheckout",
+)
+"""Fields of the status that tell how the files of its artifact were chosen."""
+
 _Short = Annotated[str, Field(min_length=1, max_length=255)]
 
+
+def _folder(path: str) -> str:
+    if path.startswith("/") or ".." in path.split("/"):
+        raise ValueError("must be a folder within the source: no / at its start, and no ..")
+    return path
+
+
+def _literal(path: str) -> str:
+    if any(mark in path for mark in "*?["):
+        raise ValueError("must be a folder's name, not a pattern")
+    return path
+
+
+_Folder = Annotated[str, Field(max_length=1024), AfterValidator(_folder)]
+_Directory = Annotated[_Folder, Field(min_length=1), AfterValidator(_literal)]
 
 _SCP: Final = re.compile(r"([^/:]+@[^/:]+):(?!//)(.+)")
 """`git@host:path`, as Git takes it on its command line."""
@@ -49,6 +76,8 @@ class GitSpec(Model):
     secret_ref: LocalReference | None = None
     proxy_secret_ref: LocalReference | None = None
     history: Literal["Any", "FastForwardOnly"] = "Any"
+    recurse_submodules: bool = False
+    sparse_checkout: Annotated[tuple[_Directory, ...], Field(max_length=100)] = ()
 
 
 class OciReference(Model):
@@ -75,7 +104,19 @@ class OciSpec(Model):
     layer_selector: LayerSelector = LayerSelector()
     secret_ref: LocalReference | None = None
     cert_secret_ref: LocalReference | None = None
+    proxy_secret_ref: LocalReference | None = None
     insecure: bool = False
+
+
+_AWS_STS: Final = r"^https://(vpce-[a-z0-9-]+\.)?sts(-fips)?(\.[a-z]{2}(-[a-z]+)+-[0-9]+)?(\.vpce)?\.amazonaws\.com(\.cn)?/?$"
+"""To anybody else the controller's web identity would be shown."""
+
+
+class StsSpec(Model):
+    """Who gives temporary keys for the controller's web identity."""
+
+    provider: Literal["aws"]
+    endpoint: Annotated[str, Field(max_length=255, pattern=_AWS_STS)]
 
 
 class BucketSpec(Model):
@@ -90,6 +131,13 @@ class BucketSpec(Model):
     secret_ref: LocalReference | None = None
     cert_secret_ref: LocalReference | None = None
     proxy_secret_ref: LocalReference | None = None
+    sts: StsSpec | None = None
+
+    @model_validator(mode="after")
+    def _has_identity_for_sts(self) -> Self:
+        if self.sts is not None and (self.provider != "aws" or self.secret_ref is not None):
+            raise ValueError("sts is there for provider aws without secretRef")
+        return self
 
 
 class SignerGroup(Model):
@@ -122,6 +170,29 @@ class VerifySpec(Model):
         return self
 
 
+class Include(Model):
+    """Another FlagSource beside this one, whose files are taken in."""
+
+    repository: LocalReference
+    from_path: _Folder = ""
+    to_path: _Folder = ""
+
+    @property
+    def source_folder(self) -> str:
+        """What is taken of its files; empty: all."""
+        return _plain(self.from_path)
+
+    @property
+    def target_folder(self) -> str:
+        """Where they go; empty: among the source's own."""
+        return _plain(self.to_path or self.repository.name)
+
+
+def _plain(path: str) -> str:
+    plain = normpath(path)
+    return "" if plain == "." else plain
+
+
 class FlagSourceSpec(Model):
     """What the user asks for."""
 
@@ -135,6 +206,7 @@ class FlagSourceSpec(Model):
     bucket: BucketSpec | None = None
     verify: VerifySpec | None = None
     export: bool = False
+    include: Annotated[tuple[Include, ...], Field(max_length=INCLUDE_LIMIT)] = ()
 
     @model_validator(mode="after")
     def _has_one_provider(self) -> Self:
@@ -144,6 +216,11 @@ class FlagSourceSpec(Model):
             raise ValueError("verify needs a bucket.prefix that ends in /: a folder is signed")
         if self.verify is not None and self.verify.mode is not None and self.git is None:
             raise ValueError("verify.mode is there for git only")
+        if self.verify is not None and self.verify.rules and self.git and self.git.recurse_submodules:
+            raise ValueError(
+                "verify.rules and git.recurseSubmodules exclude each other: "
+                "rules do not see the files of submodules"
+            )
         return self
 
     @property
@@ -152,11 +229,32 @@ class FlagSourceSpec(Model):
         return next(name for name in PROVIDERS if getattr(self, name) is not None)
 
     @property
-    def selection(self) -> dict[str, str]:
-        """What decides, beside `ignore`, which files of a revision are in its artifact."""
-        if self.oci is None:
-            return {}
-        return self.oci.layer_selector.model_dump(by_alias=True, exclude_defaults=True)
+    def observed(self) -> dict[str, Any]:
+        """What decides which files of a revision are in its artifact, as the status tells it (`OBSERVED`)."""
+        found: dict[str, Any] = {
+            "observedIgnore": self.ignore,
+            "observedInclude": [
+                each.model_dump(by_alias=True, exclude_defaults=True) for each in self.include
+            ],
+        }
+        if self.oci is not None:
+            selector = self.oci.layer_selector.model_dump(by_alias=True, exclude_defaults=True)
+            found["observedLayerSelector"] = selector
+        if self.git is not None:
+            found["observedRecurseSubmodules"] = self.git.recurse_submodules or None
+            found["observedSparseCheckout"] = list(self.git.sparse_checkout)
+        return {name: each for name, each in found.items() if each not in (None, [], {})}
+
+
+class IncludedArtifact(Model):
+    """The artifact of an included source that went into this one's."""
+
+    path: str
+    url: str
+    revision: str
+    digest: str
+    last_update_time: str
+    size: int | None = None
 
 
 class FlagSourceStatus(Model):
@@ -166,7 +264,11 @@ class FlagSourceStatus(Model):
     last_handled_reconcile_at: str | None = None
     last_handled_accept_revision: str | None = None
     observed_ignore: str | None = None
+    observed_include: tuple[Include, ...] = ()
+    included_artifacts: tuple[IncludedArtifact, ...] = ()
     observed_layer_selector: LayerSelector | None = None
+    observed_recurse_submodules: bool = False
+    observed_sparse_checkout: tuple[str, ...] = ()
     observed_lineage: str | None = None
     observed_verification: str | None = None
     artifact: ArtifactStatus | None = None

@@ -99,6 +99,8 @@ class Fetched:
     """The revision in words, for Events: `commit 'Turn it on' of Ada <ada@example.com>`. Empty: no words."""
     skipped: tuple[str, ...] = ()
     """Entries that were not fetched, with the reason: `flags/evil.json: symlink, not followed`."""
+    submodules: tuple[tuple[str, str], ...] = ()
+    """Of a Git commit: path and commit of each that was not fetched with it."""
 
 
 class Provider(Protocol):

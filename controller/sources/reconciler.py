@@ -5,38 +5,38 @@ artifact.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass, field, replace
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.conditions import FALSE, TRUE, Condition
 from controller.api.fields import InvalidSpecError, read
-from controller.api.flagsource import FlagSourceSpec
+from controller.api.flagsource import OBSERVED, FlagSourceSpec
 from controller.api.meta import ACCEPT_REVISION
 from controller.api.provenance import SIGNED_AT, VERIFIED_BY
 from controller.api.receipt import OBSERVED_AT
 from controller.artifacts.archive import pack
-from controller.artifacts.durable import as_failed
 from controller.artifacts.skipped import write_skipped
+from controller.runtime.cache import Cache
 from controller.runtime.events import Occurrence
 from controller.runtime.quotas import UNLIMITED, Quota
 from controller.runtime.result import Done, Result
-from controller.runtime.setbacks import Setback, Stalled
-from controller.runtime.temporary import TemporaryFolder
+from controller.runtime.setbacks import Setback, Stalled, Waiting
 from controller.sources.freshness import Freshness, LookSchedule
 from controller.sources.ignore import not_ignored, patterns_of, remove_ignored
+from controller.sources.include import copy_included, digests, find_included, include_health
 from controller.sources.provider import Accepted, Look, Unverified, lets_through
+from controller.sources.quarantine import quarantine
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import Callable, Mapping
     from datetime import datetime
-    from pathlib import Path
 
     from controller.api.meta import ObjectKey, Resource
     from controller.artifacts.artifact import Artifact
     from controller.artifacts.storage import Storage
     from controller.sources.export import Exporter
+    from controller.sources.include import Included
     from controller.sources.pending import PendingPushes
     from controller.sources.provider import Fetched, Provider, ProviderFactory, Revision
 
@@ -69,6 +69,32 @@ class _Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What an artifact is made for and of."""
+
+    resource: Resource
+    spec: FlagSourceSpec
+    provider: Provider
+    includes: tuple[Included, ...]
+
+    def is_in(self, artifact: Artifact, revision: Revision) -> bool:
+        """Whether the artifact that the status tells is of `revision` and still as the spec asks."""
+        status, observed = self.resource.status, self.spec.observed
+        return (
+            artifact.revision == str(revision)
+            and all(status.get(name) == observed.get(name) for name in OBSERVED)
+            and status.get("observedVerification", "") == self.provider.epoch
+            and self.is_of_same_includes
+        )
+
+    @property
+    def is_of_same_includes(self) -> bool:
+        """Whether no included source has another artifact than the status tells."""
+        before = digests(self.resource.status.get("includedArtifacts") or ())
+        return before == digests(each.artifact for each in self.includes)
+
+
+@dataclass(frozen=True, slots=True)
 class SourceReconciler:
     """Brings a FlagSource's artifact to what its source holds."""
 
@@ -85,6 +111,8 @@ class SourceReconciler:
     """Of bytes of artifacts."""
     exporter: Exporter | None = None
     """None: nobody else is there to read artifacts."""
+    objects: Cache = field(default_factory=Cache)
+    """Where the sources are that others include."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Resolve, fetch what is new, verify, store and export it. After a setback the result tells what is
@@ -118,15 +146,18 @@ class SourceReconciler:
             provider = await self._open(resource, spec, now)
             # What is wrong in a source may be corrected there without notice to us.
             again = spec.interval * (1.0 + JITTER * (2.0 * self.random() - 1.0))
+            wanted = _Wanted(resource, spec, provider, find_included(resource, spec, self.objects))
             revision = await self._resolve(resource, provider, now)
             soon = self.pending.next_look(resource.key, revision, now, sure=provider.shows_every_push)
-            stored = await self._store(resource, spec, provider, revision, (storage, kept))
+            stored = await self._store(wanted, revision, (storage, kept))
         except Setback as setback:
             details = _details_after(setback, resource, kept)
+            if isinstance(setback, Waiting) and setback.delay is not None:
+                again = setback.delay
             return Result.of(setback, details=details, next_look=again)
         after = again if soon is None else min(soon, again)
         self.schedule.next(resource.key, now + timedelta(seconds=after))
-        return self._done(resource, spec, provider, stored, (now, after))
+        return self._done(wanted, stored, (now, after))
 
     def forget(self, key: ObjectKey) -> None:
         """A source's artifacts go with it."""
@@ -168,28 +199,20 @@ class SourceReconciler:
             raise
 
     async def _store(
-        self,
-        resource: Resource,
-        spec: FlagSourceSpec,
-        provider: Provider,
-        revision: Revision,
-        store: tuple[Storage, Artifact | None],
+        self, wanted: _Wanted, revision: Revision, store: tuple[Storage, Artifact | None]
     ) -> _Stored:
         """The artifact of `revision`: the one that is kept, or a new one."""
         storage, kept = store
-        same_files = (
-            resource.status.get("observedIgnore") == spec.ignore
-            and resource.status.get("observedLayerSelector", {}) == spec.selection
-            and resource.status.get("observedVerification", "") == provider.epoch
-        )
-        if kept is not None and kept.revision == str(revision) and same_files:
+        resource, provider = wanted.resource, wanted.provider
+        if kept is not None and wanted.is_in(kept, revision):
             self.stored.require(resource, kept.size)
             return _Stored(kept)
-        async with _quarantine(revision) as folder:
+        async with quarantine(revision) as folder:
             fetched = await provider.fetch(revision, folder, _accepted(resource, provider))
-            ignored = await asyncio.to_thread(patterns_of, folder, spec.ignore)
+            ignored = await asyncio.to_thread(patterns_of, folder, wanted.spec.ignore)
+            left_out = await copy_included(folder, wanted.includes, self.storages)
             await asyncio.to_thread(remove_ignored, folder, ignored)
-            skipped = not_ignored(fetched.skipped, ignored)
+            skipped = not_ignored((*fetched.skipped, *left_out), ignored)
             await asyncio.to_thread(write_skipped, folder, skipped)
             archive = await asyncio.to_thread(pack, folder)
         self.stored.require(resource, len(archive))
@@ -198,18 +221,13 @@ class SourceReconciler:
         )
         return _Stored(artifact, fetched)
 
-    def _done(
-        self,
-        resource: Resource,
-        spec: FlagSourceSpec,
-        provider: Provider,
-        stored: _Stored,
-        times: tuple[datetime, float],
-    ) -> Result:
+    def _done(self, wanted: _Wanted, stored: _Stored, times: tuple[datetime, float]) -> Result:
         now, next_look = times
+        resource, provider = wanted.resource, wanted.provider
         before, artifact = _promised(resource), stored.artifact
         path, url = self.storages.url(resource.key, artifact)
         same = (before.get("digest"), before.get("revision")) == (artifact.digest, artifact.revision)
+        known = before if wanted.is_of_same_includes else {}
         moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
         status: dict[str, Any] = {
             "artifact": {
@@ -219,13 +237,12 @@ class SourceReconciler:
                 "digest": artifact.digest,
                 "size": artifact.size,
                 "lastUpdateTime": before.get("lastUpdateTime", moment) if same else moment,
-                "metadata": {**artifact.metadata, OBSERVED_AT: _observed_at(before, artifact, now)},
-            }
+                "metadata": {**artifact.metadata, OBSERVED_AT: _observed_at(known, artifact, now)},
+            },
+            **wanted.spec.observed,
         }
-        if spec.ignore is not None:
-            status["observedIgnore"] = spec.ignore
-        if spec.selection:
-            status["observedLayerSelector"] = spec.selection
+        if wanted.includes:
+            status["includedArtifacts"] = [each.artifact for each in wanted.includes]
         if provider.lineage:
             status["observedLineage"] = provider.lineage
         named = resource.annotations.get(ACCEPT_REVISION, "")
@@ -236,6 +253,7 @@ class SourceReconciler:
         if provider.epoch:
             status["observedVerification"] = provider.epoch
             details += (Condition(VERIFIED, TRUE, "Succeeded", _signed(artifact)),)
+        details += include_health(wanted.includes)
         events = () if before.get("digest") == artifact.digest else (_new_artifact(stored),)
         return Result(
             Done(_in_storage(artifact)),
@@ -251,21 +269,6 @@ def _read(resource: Resource) -> FlagSourceSpec:
         return read(FlagSourceSpec, resource.spec)
     except InvalidSpecError as error:
         raise Stalled("InvalidSpec", str(error)) from error
-
-
-@contextlib.asynccontextmanager
-async def _quarantine(revision: Revision) -> AsyncIterator[Path]:
-    """A folder for files that are not verified yet; removed with everything in it."""
-    try:
-        folder = await asyncio.to_thread(TemporaryFolder.make)
-    except OSError as error:
-        raise as_failed(error, f"a folder for the files of {revision}") from error
-    try:
-        yield folder.path
-    except OSError as error:
-        raise as_failed(error, f"the files of {revision}") from error
-    finally:
-        await asyncio.to_thread(folder.remove)
 
 
 def _accepted(resource: Resource, provider: Provider) -> Accepted:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from controller.api import flagsource
+from controller.api.conditions import READY, find
 from controller.api.kinds import FLAG_SOURCE, SECRET
 from controller.api.meta import secret_names, version_of
 from controller.runtime.cache import Index
 from controller.runtime.quotas import exceeded, room_made
 from controller.runtime.watches import Reconciles, Watch, listed_by
+from controller.sources.include import included_names
 
 if TYPE_CHECKING:
     from controller.api.meta import Resource
@@ -19,6 +21,7 @@ BY_SECRET: Final = Index(
     frozenset({flagsource.KIND}),
     lambda each: {name for part in each.spec.values() for name in secret_names(part)},
 )
+BY_INCLUDED: Final = Index("FlagSource by included one", frozenset({flagsource.KIND}), included_names)
 OVER_QUOTA: Final = exceeded(flagsource.KIND)
 
 
@@ -29,11 +32,24 @@ def stored_bytes(source: Resource) -> int:
     return size if isinstance(size, int) else 0
 
 
+def _offered(source: Resource | None) -> object:
+    """What a source that includes it has to know of it."""
+    if source is None:
+        return None
+    artifact, status = source.status.get("artifact"), source.status
+    told = (artifact.get("revision"), artifact.get("digest")) if isinstance(artifact, dict) else None
+    ready = find(status.get("conditions", ()), READY) or {}
+    # A change of what it includes itself may end a cycle.
+    health = (ready.get("status"), ready.get("reason"), source.suspended, list(included_names(source)))
+    return told, bool(status.get("observedVerification")), health
+
+
 FLAG_SOURCES: Final = Reconciles(
     FLAG_SOURCE,
     wakes=(
         Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
+        Watch(frozenset({flagsource.KIND}), changed=_offered, keys=listed_by(BY_INCLUDED)),
         room_made(flagsource.KIND, OVER_QUOTA, stored_bytes),
     ),
-    indexes=(BY_SECRET, OVER_QUOTA),
+    indexes=(BY_SECRET, BY_INCLUDED, OVER_QUOTA),
 )

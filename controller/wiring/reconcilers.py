@@ -71,6 +71,7 @@ def reconcilers_of(
             LookSchedule(),
             *source_quotas(settings, objects),
             Exporter(objects, accounts.client),
+            objects,
         ),
         flagset.KIND: FlagSetReconciler(
             objects,

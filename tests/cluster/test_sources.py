@@ -71,6 +71,27 @@ def test_a_token_and_a_private_ca_in_a_secret_open_a_repository(
         space.wait_ready("flagsource")
 
 
+def test_a_commit_in_an_included_source_reaches_the_including_one_at_once(
+    space: Namespace, repository: Repository, tmp_path: Path
+) -> None:
+    shared = Repository(tmp_path / "shared")
+    shared.commit("first", shared__json=flags(shared="on"))
+    with git_server(tmp_path) as server:
+        own = flag_source(f"{server.url}/repository/.git", include=[{"repository": {"name": "shared"}}])
+        space.apply(own)
+        space.wait_reason("flagsource", "IncludeUnavailable")
+        space.apply(flag_source(f"{server.url}/shared/.git", name="shared"))
+        before = space.wait_ready("flagsource")["status"]["artifact"]
+        second = shared.commit("second", shared__json=flags(shared="off"))
+        space.poke("flagsource", "shared")
+        found = space.wait(
+            "flagsource",
+            lambda found: found["status"]["includedArtifacts"][0]["revision"] == f"main@sha1:{second}",
+        )
+    assert found["status"]["artifact"]["revision"] == before["revision"]
+    assert found["status"]["artifact"]["digest"] != before["digest"]
+
+
 def test_a_trusted_key_that_is_taken_away_is_noticed_at_once_and_what_was_accepted_stays(
     space: Namespace, repository: Repository, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+INDEX = "application/vnd.oci.image.index.v1+json"
 FLUX_CONTENT = "application/vnd.cncf.flux.content.v1.tar+gzip"
 ORAS_FILE = "application/vnd.oci.image.layer.v1.tar"
 ORAS_FOLDER = "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -95,6 +96,20 @@ def flux_of(
     return Artifact(_go(manifest), (config, layer))
 
 
+def index(*manifests: tuple[Artifact, Mapping[str, str] | None]) -> bytes:
+    """As `docker buildx imagetools create` does; each manifest with its platform."""
+    listed = [
+        {
+            "mediaType": MANIFEST,
+            "digest": artifact.digest,
+            "size": len(artifact.manifest),
+            **({"platform": dict(platform)} if platform is not None else {}),
+        }
+        for artifact, platform in manifests
+    ]
+    return _go({"schemaVersion": 2, "mediaType": INDEX, "manifests": listed})
+
+
 def oras_files(files: Mapping[str, str]) -> Artifact:
     """As `oras push HOST/REPOSITORY:TAG a.json b.json` does."""
     blobs = [text.encode() for text in files.values()]
@@ -166,6 +181,11 @@ class Pusher:
             self._ask("PUT", f"{place}{'&' if '?' in place else '?'}digest={sha256(blob)}", blob)
         self._ask("PUT", f"/v2/{repository}/manifests/{tag}", artifact.manifest, MANIFEST)
         return artifact.digest
+
+    def push_index(self, repository: str, tag: str, content: bytes) -> str:
+        """Its digest; the manifests in it must be there."""
+        self._ask("PUT", f"/v2/{repository}/manifests/{tag}", content, INDEX)
+        return sha256(content)
 
     def tag(self, repository: str, old: str, new: str) -> None:
         """Have `new`, too, point at what `old`, a tag or a digest, points at."""

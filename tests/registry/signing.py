@@ -10,11 +10,10 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from tests.registry.artifacts import MANIFEST, Artifact, sha256
+from tests.registry.artifacts import INDEX, MANIFEST, Artifact, sha256
 
 PAYLOAD = "application/vnd.dev.cosign.simplesigning.v1+json"
 BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
-INDEX = "application/vnd.oci.image.index.v1+json"
 SIGN = "https://sigstore.dev/cosign/sign/v1"
 
 

@@ -95,6 +95,8 @@ class BucketFactory:
                 shown.require_host(host)
         async with deadline.running():
             await self._judge(bucket.endpoint or _own_host(bucket), client.get("proxy_url"))
+            if spec.sts is not None:
+                await self._judge(spec.sts.endpoint, client.get("proxy_url"))
         limited = LimitedReader(self._helpers, self._places, namespace, deadline)
         trust = await self._trust(look)
         return BucketProvider(bucket, limited, advice=ADVICE, authors=self._authors, trust=trust)
@@ -204,6 +206,8 @@ def _s3(spec: BucketSpec, secret: SecretTexts | None) -> _Access:
     config: dict[str, Any] = {"virtual_hosted_style_request": False}
     if spec.region:
         config["region"] = spec.region
+    if spec.sts is not None:
+        config["aws_endpoint_url_sts"] = spec.sts.endpoint.rstrip("/")
     if secret is None:
         # To a store of somebody else's the controller's own keys are not shown.
         return _Access(config | {"skip_signature": spec.provider == "generic"})

@@ -96,6 +96,10 @@ class GitFactory:
         if location.path is not None and not self._allow_local:
             message = "file:// URLs are not allowed in a cluster; write https://, http:// or ssh://"
             raise Stalled("URLInvalid", message)
+        if location.path is not None and spec.recurse_submodules:
+            raise Stalled(
+                "InvalidSpec", "spec.git.recurseSubmodules needs a remote repository, not a file:// URL"
+            )
         deadline = Deadline(look.timeout, location.shown)
         reference = _reference(spec)
         reader = LimitedReader(self.helpers, self._reading, namespace, deadline)
@@ -105,6 +109,8 @@ class GitFactory:
             self.mirror_root,
             credentials=await self._credentials(spec, look, location),
             deadline=deadline,
+            sparse=spec.sparse_checkout,
+            submodules=spec.recurse_submodules,
             listed=partial(self.listings.references, freshness=look.freshness, namespace=namespace),
             place=partial(self.places.place, namespace),
             reader=reader,

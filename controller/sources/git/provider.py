@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
+from posixpath import normpath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import pygit2
 
-from controller.runtime.setbacks import Failed, advised
+from controller.runtime.setbacks import Failed, Stalled, advised
 from controller.sources.deadline import Deadline
 from controller.sources.git.git_url import Credentials, Location, parse_location
 from controller.sources.git.ls_remote import References, choose_among, narrowed, parse
@@ -23,6 +24,8 @@ from controller.sources.git.repository import (
     list_references,
     open_repository,
 )
+from controller.sources.git.submodules import FILE as SUBMODULES_FILE
+from controller.sources.git.submodules import SubmoduleReader
 from controller.sources.git.tree import DAMAGE, read_in_thread, without_author
 from controller.sources.git.watch import watched
 from controller.sources.limits import TreeLimits
@@ -61,6 +64,10 @@ class GitProvider:
     """For all steps together, where the provider is opened for one look."""
     paths: tuple[str, ...] = ()
     """Files, folders and globs that matter; files that none could match are not written. Empty: all."""
+    sparse: tuple[str, ...] = ()
+    """Folders that alone are written, and must be there; in place of `paths`. Empty: all."""
+    submodules: bool = False
+    """Whether the files of submodules are fetched, too; of a remote only."""
     listed: Callable[[GitProgram, tuple[str, ...]], Awaitable[References]] | None = None
     """Lists a remote's references in place of this provider; others may have asked already."""
     place: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext
@@ -106,7 +113,13 @@ class GitProvider:
         """Write the files of `revision` below the empty folder `into`. Raises `Setback`."""
         with advised(self.advice):
             async with self.place():
-                return await self._fetched(revision, into, self._reader(accepted))
+                fetched = await self._fetched(revision, into, self._reader(accepted))
+                if self.submodules:
+                    reader = SubmoduleReader(into, self._mirror_of, self.limits)
+                    skipped = await reader.read(self.location, fetched)
+                    fetched = replace(fetched, skipped=skipped)
+        await asyncio.to_thread(self._require_folders, fetched, into)
+        return fetched
 
     def _reader(self, accepted: Accepted) -> TreeReader:
         """Verifies a commit, then reads its files."""
@@ -117,11 +130,22 @@ class GitProvider:
             signer = None
             if self.trust is not None:
                 signer = await self.trust.signer(path, self.reference, revision, accepted)
-            fetched = await self.reader(path, revision, into, limits, paths)
+            wanted = (*self.sparse, SUBMODULES_FILE) if self.sparse and self.submodules else self.sparse
+            fetched = await self.reader(path, revision, into, limits, wanted or paths)
             told = fetched if self.authors else without_author(fetched)
             return with_signer(told, signer, named=self.authors)
 
         return read
+
+    def _require_folders(self, fetched: Fetched, into: Path) -> None:
+        for each in self.sparse:
+            folder = normpath(each)
+            missing = not (into / folder).is_dir() and folder not in dict(fetched.submodules)
+            if missing and not any(name.startswith(f"{folder}/") for name in fetched.skipped):
+                message = (
+                    f"{self.shown}: {fetched.revision} has no folder {each}; correct spec.git.sparseCheckout"
+                )
+                raise Stalled("FolderNotFound", message)
 
     async def _fetched(self, revision: Revision, into: Path, reader: TreeReader) -> Fetched:
         if self.location.path is not None:
@@ -166,6 +190,12 @@ class GitProvider:
         """The copy of a remote."""
         complete = self.trust is not None
         return Mirror(self.mirror_root, self._program(), self.reader, self.refused, complete=complete)
+
+    def _mirror_of(self, location: Location) -> Mirror:
+        """The copy of a submodule's repository."""
+        credentials = self.credentials or self.location.credentials
+        program = replace(self._program(), location=location, credentials=credentials)
+        return Mirror(self.mirror_root, program, self.reader)
 
     async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
         """Who changed `line` (from 1) of `file` last; None where the history is not at hand, as in a

@@ -105,7 +105,12 @@ def write_commit(
         where = f" {error.filename}" if error.filename else ""
         message = f"the files of {revision} could not be written{where}: {error.strerror or error}"
         raise Failed("StorageOperationFailed", message) from error
-    return _fetched(commit, revision, tuple(writing.skipped))
+    return replace(_fetched(commit, revision, tuple(writing.skipped)), submodules=tuple(writing.submodules))
+
+
+def submodule_skipped(path: str) -> str:
+    """The entry of `Fetched.skipped` for a submodule."""
+    return f"{path}: submodule, not read"
 
 
 @dataclass(slots=True)
@@ -115,6 +120,7 @@ class _Writing:
     limits: TreeLimits
     prefixes: tuple[tuple[str, ...], ...]
     skipped: list[str] = field(default_factory=list)
+    submodules: list[tuple[str, str]] = field(default_factory=list)
     entries: int = 0
     size: int = 0
 
@@ -133,7 +139,12 @@ class _Writing:
             self._count()
             if entry.filemode == FileMode.TREE:
                 self.folder(entry.id, child)
-            elif self._regular(entry.filemode, child):
+            elif entry.filemode == FileMode.COMMIT:
+                self.submodules.append(("/".join(child), str(entry.id)))
+                self.skipped.append(submodule_skipped("/".join(child)))
+            elif entry.filemode == FileMode.LINK:
+                self.skipped.append(f"{'/'.join(child)}: symlink, not followed")
+            else:
                 if not made:
                     self.into.joinpath(*parts).mkdir(parents=True, exist_ok=True)
                     made = True
@@ -165,13 +176,6 @@ class _Writing:
         self.entries += 1
         if self.entries > self.limits.entries:
             raise _limit(f"the tree has more than {self.limits.entries} files and folders")
-
-    def _regular(self, mode: int, child: tuple[str, ...]) -> bool:
-        if mode == FileMode.LINK:
-            self.skipped.append(f"{'/'.join(child)}: symlink, not followed")
-        elif mode == FileMode.COMMIT:
-            self.skipped.append(f"{'/'.join(child)}: submodule, not read")
-        return mode not in {FileMode.LINK, FileMode.COMMIT}
 
     def _file(self, oid: pygit2.Oid, child: tuple[str, ...]) -> None:
         shown = "/".join(child)

@@ -63,13 +63,16 @@ class Connections:
         """One request, which follows no redirect. Raises Stalled (InvalidSecret, InvalidProxy, HostDenied)
         for certificates and a proxy that cannot be used, and for a host that no source may be on.
         """
-        proxy = self._proxy(url)
+        proxy = access.proxy or self._proxy(url)
         if self._hosts is not None:
-            host = url.host or ""
+            host, port = url.host or "", url.port or 0
             if proxy is not None:
                 self._hosts.require_name(host)
-            else:
-                await self._hosts.require_literal(host, url.port or 0)
+            if access.proxy:
+                given = urlsplit(access.proxy)
+                host, port = given.hostname or "", given.port or 80
+            if access.proxy or proxy is None:
+                await self._hosts.require_literal(host, port)
         if self._session is None:
             # Blobs are compressed by whoever made them, and their digest is that of the bytes as they come.
             self._session = aiohttp.ClientSession(

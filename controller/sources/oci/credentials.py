@@ -48,11 +48,13 @@ class Access:
     certificate: str = field(default="", repr=False)
     """PEM, with any intermediates: the client's own."""
     certificate_key: str = field(default="", repr=False)
+    proxy: str = field(default="", repr=False)
+    """URL of an http proxy, with its username and password; empty for the environment's."""
 
     @property
     def elsewhere(self) -> Access:
         """What is left of it for a host that is not the registry's own."""
-        return Access(authority=self.authority)
+        return Access(authority=self.authority, proxy=self.proxy)
 
 
 def login_from(name: str, content: bytes, address: Address) -> Login | None:

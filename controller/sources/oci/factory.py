@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from controller.runtime.places import Places
 from controller.runtime.secret_hosts import binding_of
-from controller.runtime.secret_texts import SecretTexts, Tls
+from controller.runtime.secret_texts import SecretTexts, Tls, proxy_url
 from controller.sources.deadline import Deadline
 from controller.sources.oci.address import parse_address
 from controller.sources.oci.connections import Connections
@@ -65,7 +65,17 @@ class OciFactory:
             name, content = await self._secrets.content(spec.cert_secret_ref, look, field)
             binding_of(content).require(urlsplit(address.origin).hostname or "")
             tls = SecretTexts(name, content).tls()
-        access = Access(await self._login(spec, address, look), *tls)
+        login, proxy = await self._login(spec, address, look), ""
+        if spec.proxy_secret_ref is not None:
+            field = "spec.oci.proxySecretRef"
+            name, content = await self._secrets.content(spec.proxy_secret_ref, look, field)
+            proxy = proxy_url(SecretTexts(name, content), ("http",))
+            reader = urlsplit(proxy).hostname or ""
+            binding_of(content).require(reader)
+            if login is not None and address.insecure:
+                # The proxy reads what is sent in clear.
+                login.binding.require(reader)
+        access = Access(login, *tls, proxy)
         return OciProvider(
             Registry(address, access, self.connections),
             spec.ref,

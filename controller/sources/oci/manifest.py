@@ -70,16 +70,33 @@ class Manifest:
         return f"artifact of {words}" if words else ""
 
 
+def chosen_manifest(content: bytes) -> str | None:
+    """The digest of the manifest that an index stands for: the first for linux/amd64 or for no platform, as
+    Flux takes it; None: `content` is no index. Raises Stalled (InvalidArtifact) where it has none.
+    """
+    listed = _object(content).get("manifests")
+    if not isinstance(listed, list):
+        return None
+    for each in listed:
+        if isinstance(each, dict) and _is_chosen(each.get("platform")):
+            digest = each.get("digest")
+            if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+                raise _invalid("its index names a manifest without a sha256 digest")
+            return digest
+    raise _invalid("it is an index of images, none of which is for linux/amd64 or for no platform")
+
+
+def _is_chosen(platform: object) -> bool:
+    if not isinstance(platform, dict):
+        return True
+    return (platform.get("os"), platform.get("architecture")) == ("linux", "amd64")
+
+
 def read_manifest(content: bytes, media_type: str | None = None) -> Manifest:
     """The manifest, with its first layer, or the first of `media_type`. Raises Stalled (InvalidArtifact)."""
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):
-        raise _invalid("its manifest is not JSON") from None
-    if not isinstance(found, dict):
-        raise _invalid("its manifest is not an object")
+    found = _object(content)
     if "manifests" in found:
-        raise _invalid("it is an index of several images, of which none is chosen")
+        raise _invalid("it is an index within an index, which is not read")
     layers = found.get("layers")
     if not isinstance(layers, list) or not layers:
         raise _invalid("its manifest has no layers")
@@ -88,6 +105,16 @@ def read_manifest(content: bytes, media_type: str | None = None) -> Manifest:
         {str(key): str(text) for key, text in annotations.items()} if isinstance(annotations, dict) else {}
     )
     return Manifest(_chosen(layers, media_type), texts)
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        raise _invalid("its manifest is not JSON") from None
+    if not isinstance(found, dict):
+        raise _invalid("its manifest is not an object")
+    return found
 
 
 def _chosen(layers: list[Any], media_type: str | None) -> Layer:

@@ -19,7 +19,7 @@ from controller.sources.limits import TreeLimits
 from controller.sources.listed import listed, near
 from controller.sources.oci.address import DEFAULT_TAG
 from controller.sources.oci.layer import copy, extract
-from controller.sources.oci.manifest import read_manifest
+from controller.sources.oci.manifest import chosen_manifest, read_manifest
 from controller.sources.oci.registry import Gone
 from controller.sources.polled import polled
 from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Revision
@@ -89,16 +89,14 @@ class OciProvider:
         """Write the files of `revision` below the empty folder `into`. Raises Setback."""
         del accepted
         async with self.place():
-            try:
-                async with self._running():
-                    content = await self.registry.manifest(revision.digest)
-            except Gone as gone:
-                message = f"{revision} is not, or no longer, in the registry: {gone.message}"
-                raise Failed("RevisionGone", message) from gone
+            content = await self._manifest(revision, revision.digest)
             signer = None
             if self.trust is not None:
                 async with self._running():
                     signer = await self.trust.signer(self.registry, revision.digest)
+            # Whoever signed the index signed the digest in it.
+            if (chosen := chosen_manifest(content)) is not None:
+                content = await self._manifest(revision, chosen)
             manifest = read_manifest(content, self.selector.media_type)
             skipped = await self._write(manifest.layer, into)
         metadata, summary = manifest.metadata, manifest.summary
@@ -172,6 +170,15 @@ class OciProvider:
         tags = await self._tags()
         message = f"{self.registry.address}: no tag {tag!r}; {near(tag, tags, 'tags')}"
         return Failed("ReferenceNotFound", message) if tag not in tags else gone
+
+    async def _manifest(self, revision: Revision, digest: str) -> bytes:
+        """The manifest of `revision`, or one that it names."""
+        try:
+            async with self._running():
+                return await self.registry.manifest(digest)
+        except Gone as gone:
+            message = f"{revision} is not, or no longer, in the registry: {gone.message}"
+            raise Failed("RevisionGone", message) from gone
 
     async def _write(self, layer: Layer, into: Path) -> tuple[str, ...]:
         if layer.size > DEFAULT_LIMITS.compressed_bytes:

@@ -14,6 +14,7 @@ import re
 import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
 
 import aiohttp
 from yarl import URL
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 _INDEX: Final = "application/vnd.oci.image.index.v1+json"
 _DOCKER_MANIFEST: Final = "application/vnd.docker.distribution.manifest.v2+json"
-_ACCEPTED: Final = f"{MANIFEST}, {_DOCKER_MANIFEST}"
+_DOCKER_INDEX: Final = "application/vnd.docker.distribution.manifest.list.v2+json"
+_ACCEPTED: Final = f"{MANIFEST}, {_INDEX}, {_DOCKER_MANIFEST}, {_DOCKER_INDEX}"
 MANIFEST_BYTES: Final = 4 * 1024**2
 """As registries are to take at least, and many at most."""
 _ANSWER_BYTES: Final = 1024**2
@@ -290,7 +292,7 @@ class Registry:
             first = content["errors"][0]
             said = self._clean(f"{first['code']} {first.get('message', '')}")
         message = f"{self.address}: {answer.url.host} answers {status}{f' ({said})' if said else ''}"
-        if status in {401, 403}:
+        if status in {401, 403, 407}:
             return Failed("AuthenticationFailed", message)
         if status == 404:
             return Gone("RepositoryNotFound" if "NAME_UNKNOWN" in said else "RevisionGone", message)
@@ -312,15 +314,18 @@ class Registry:
             yield
         except (aiohttp.ClientSSLError, ssl.SSLError) as error:
             raise Failed("CertificateRefused", f"{self.address}: {self._clean(str(error))}") from error
+        except aiohttp.ClientHttpProxyError as error:
+            reason = "AuthenticationFailed" if error.status == 407 else "OCIArtifactPullFailed"
+            raise Failed(reason, f"{self.address}: the proxy answers {error.status}") from error
         except (aiohttp.ClientError, ConnectionError) as error:
             what = self._clean(str(error)) or type(error).__name__
             raise Failed("OCIArtifactPullFailed", f"{self.address}: {what}") from error
 
     def _clean(self, text: str) -> str:
         """One line of another's text, without our password."""
-        login = self.access.login
-        if login is not None:
-            text = text.replace(login.password, "***")
+        login, proxy = self.access.login, urlsplit(self.access.proxy).password or ""
+        for word in (login.password if login is not None else "", proxy, unquote(proxy)):
+            text = text.replace(word, "***") if word else text
         return one_line(text, 300).strip()
 
     def _mismatch(self, what: str, digest: str) -> Failed:

@@ -12,12 +12,14 @@ import trustme
 
 from controller.runtime.secret_hosts import Binding, SecretContent
 from controller.runtime.setbacks import Failed, Setback, Stalled
+from controller.sources.hosts import Hosts
+from tests.git_http import http_proxy
 from tests.registry.artifacts import Pusher, flux
 from tests.registry.front import before
 from tests.registry.htpasswd import LOGIN, guarded_registry
 from tests.registry.program import running
 from tests.registry.tokens import token_service
-from tests.unit.controller.sources.oci.opening import Opener, opener, written
+from tests.unit.controller.sources.oci.opening import Opener, confined, opener, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,6 +134,65 @@ async def test_a_blob_elsewhere_is_fetched_without_the_login(
             await source.fetch(await source.resolve(), tmp_path)
         assert storage.authorizations == [None]
     assert written(tmp_path) == FILES
+
+
+BY_PROXY = {**BY_SECRET, "proxySecretRef": {"name": "proxy"}}
+PROXY_LOGIN = {"username": b"ada", "password": b"way:out"}
+
+
+async def test_a_proxy_of_a_secret_is_asked_for_everything(front: Front, tmp_path: Path) -> None:
+    with http_proxy("ada:way:out") as proxy:
+        by = {"address": proxy.address.encode(), **PROXY_LOGIN}
+        async with opener(login=docker_config(front.host), proxy=by) as sources:
+            source = await sources.open(f"oci://{front.host}/team/flags", **BY_PROXY)
+            await source.fetch(await source.resolve(), tmp_path)
+            assert written(tmp_path) == FILES
+            assert len(proxy.targets) == len(front.asked)
+            sources.secrets["proxy"] = {"address": proxy.address.encode()}
+            told = await refused(sources, front.host, **BY_PROXY)
+    assert (told.reason, "407" in told.message) == ("AuthenticationFailed", True)
+
+
+async def test_a_proxy_is_tunnelled_through_to_https(
+    private: int, authority: trustme.CA, tmp_path: Path
+) -> None:
+    with http_proxy("ada:way:out") as proxy:
+        by = {"address": proxy.address.encode(), **PROXY_LOGIN}
+        by_tunnel = {**CERTIFICATES, "proxySecretRef": {"name": "proxy"}}
+        async with opener(tls=client(authority), proxy=by) as sources:
+            source = await sources.open(f"oci://127.0.0.1:{private}/team/flags", **by_tunnel)
+            await source.fetch(await source.resolve(), tmp_path)
+            assert written(tmp_path) == FILES
+            assert set(proxy.targets) == {f"127.0.0.1:{private}"}
+            sources.secrets["proxy"] = {**by, "password": b"guessed"}
+            told = await refused(sources, f"127.0.0.1:{private}", **by_tunnel)
+    assert told.reason == "AuthenticationFailed"
+    assert told.message.endswith("the proxy answers 407")
+
+
+async def test_a_proxy_that_reads_the_login_must_be_named_by_its_annotation(front: Front) -> None:
+    login = SecretContent(docker_config(front.host), Binding("shop", "login", ("127.0.0.1",)))
+    async with opener(login=login, proxy={"address": b"http://proxy.example.com:3128"}) as sources:
+        told = await refused(sources, front.host, **BY_PROXY)
+    assert "Secret shop/login may not be used for host proxy.example.com" in told.message
+
+
+@pytest.mark.parametrize("address", [b"https://127.0.0.1:1", b"socks5://127.0.0.1:1", b"127.0.0.1:1"])
+async def test_a_proxy_of_another_protocol_is_refused(front: Front, address: bytes) -> None:
+    async with opener(login=docker_config(front.host), proxy={"address": address}) as sources:
+        told = await refused(sources, front.host, **BY_PROXY)
+    assert (told.reason, "http://" in told.message) == ("InvalidSecret", True)
+
+
+async def test_a_proxy_may_not_be_where_no_source_may_be(front: Front) -> None:
+    hosts = Hosts((), ("127.0.0.0/8",))
+    async with confined(hosts) as sources:
+        sources.secrets["proxy"] = {"address": b"http://127.0.0.1:1"}
+        by = {"proxySecretRef": {"name": "proxy"}}
+        told = await refused(sources, "registry.example.com", **by)
+        assert "host 127.0.0.1 has the address 127.0.0.1, denied" in told.message
+        hosts_by_name = await refused(sources, front.host, **by)
+    assert (told.reason, hosts_by_name.reason) == ("HostDenied", "HostDenied")
 
 
 @pytest.fixture

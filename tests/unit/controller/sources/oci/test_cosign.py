@@ -9,9 +9,9 @@ import pytest
 from controller.api.provenance import VERIFIED_BY
 from controller.runtime.setbacks import Setback, Stalled
 from controller.sources.provider import Unverified
-from tests.registry.artifacts import flux
+from tests.registry.artifacts import INDEX, flux, index
 from tests.registry.front import Answer
-from tests.registry.signing import INDEX, Key, bundle, bundled, referrers, signature_tag, simple
+from tests.registry.signing import Key, bundle, bundled, referrers, signature_tag, simple
 from tests.unit.controller.sources.oci.opening import opener
 
 if TYPE_CHECKING:
@@ -50,6 +50,16 @@ async def test_what_cosign_2_signed_is_fetched(shelf: Shelf, tmp_path: Path, dig
     assert (tmp_path / "flags.json").is_file()
     assert found.metadata[VERIFIED_BY].startswith("ci (cosign SHA256:")
     assert "signed by ci" in found.summary
+
+
+async def test_the_index_is_what_must_be_signed(shelf: Shelf, tmp_path: Path, digest: str) -> None:
+    key = Key()
+    listed = index((flux({"flags.json": "{}"}), None))
+    whole = shelf.pusher.push_index(shelf.repository, "latest", listed)
+    shelf.pusher.push(shelf.repository, signature_tag(digest), simple(digest, key))
+    await refused(shelf, tmp_path, ci=key.public)
+    shelf.pusher.push(shelf.repository, signature_tag(whole), simple(whole, key))
+    assert VERIFIED_BY in (await pulled(shelf, tmp_path, ci=key.public)).metadata
 
 
 async def test_what_cosign_3_signed_is_fetched_by_the_api_or_by_its_fallback_tag(

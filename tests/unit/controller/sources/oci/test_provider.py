@@ -9,7 +9,7 @@ import pytest
 
 from controller.api.provenance import AUTHOR, COMMITTED_AT
 from controller.runtime.setbacks import Failed, Setback, Stalled
-from tests.registry.artifacts import FLUX_CONTENT, ORAS_FILE, flux, oras_files, oras_folder
+from tests.registry.artifacts import FLUX_CONTENT, ORAS_FILE, Artifact, flux, index, oras_files, oras_folder
 from tests.unit.controller.sources.oci.opening import opener, written
 
 if TYPE_CHECKING:
@@ -150,6 +150,41 @@ async def test_a_tag_that_moved_is_another_revision(shelf: Shelf, tmp_path: Path
             into.mkdir()
             await source.fetch(await source.resolve(), into)
             assert written(into) == {"a.json": number}
+
+
+AMD64, ARM64 = ({"os": "linux", "architecture": each} for each in ("amd64", "arm64"))
+ATTESTATION = {"os": "unknown", "architecture": "unknown"}
+
+
+@pytest.mark.parametrize("platforms", [(ARM64, AMD64), (ATTESTATION, None), (ARM64, AMD64, None)])
+async def test_of_an_index_the_first_manifest_for_linux_amd64_or_for_no_platform_is_taken(
+    shelf: Shelf, tmp_path: Path, platforms: tuple[dict[str, str] | None, ...]
+) -> None:
+    artifacts = [flux({"a.json": str(number)}, created=str(number)) for number in range(len(platforms))]
+    for number, artifact in enumerate(artifacts):
+        shelf.pusher.push(shelf.repository, f"part-{number}", artifact)
+    listed = index(*zip(artifacts, platforms, strict=True))
+    digest = shelf.pusher.push_index(shelf.repository, "latest", listed)
+    fetched = await pulled(shelf, tmp_path)
+    assert str(fetched.revision) == f"latest@{digest}"
+    assert written(tmp_path) == {"a.json": "1"}
+
+
+async def test_an_index_of_other_platforms_alone_and_one_of_indexes_are_refused(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    artifact = flux(FILES)
+    shelf.pusher.push(shelf.repository, "part", artifact)
+    listed = index((artifact, ARM64))
+    digest = shelf.pusher.push_index(shelf.repository, "latest", listed)
+    failed = await setback(shelf, tmp_path)
+    assert failed.reason == "InvalidArtifact"
+    assert "none of which is for linux/amd64" in failed.message
+    nested = index((Artifact(listed, ()), None))
+    assert shelf.pusher.push_index(shelf.repository, "nested", nested) != digest
+    failed = await setback(shelf, tmp_path, ref={"tag": "nested"})
+    assert "it is an index within an index" in failed.message
+    assert written(tmp_path) == {}
 
 
 async def test_a_tag_that_is_gone_is_told_with_those_that_there_are(shelf: Shelf, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from controller.runtime.setbacks import Setback, Stalled
 from controller.sources.oci.address import Target, parse_address, parse_target
 from controller.sources.oci.challenge import Bearer, bearer_of, challenges_of
 from controller.sources.oci.credentials import Login, login_from
-from controller.sources.oci.manifest import read_manifest
+from controller.sources.oci.manifest import chosen_manifest, read_manifest
 
 DIGEST = "sha256:" + "0" * 64
 
@@ -154,6 +154,8 @@ JSON: Any = st.recursive(
                     "auth",
                     "username",
                     "layers",
+                    "manifests",
+                    "platform",
                     "annotations",
                     "digest",
                     "size",
@@ -176,5 +178,7 @@ def test_whatever_is_read_a_setback_is_all_that_comes_of_it(text: str, value: An
     for content in (json.dumps(value).encode(), raw):
         with contextlib.suppress(Setback):
             login_from("it", content, parse_address("oci://ghcr.io/flags"))
+        with contextlib.suppress(Setback):
+            chosen_manifest(content)
         with contextlib.suppress(Setback):
             _ = read_manifest(content).metadata
