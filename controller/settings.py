@@ -82,6 +82,13 @@ Port = Annotated[int, Field(ge=0, le=65_535)]
 Count = Annotated[int, Field(ge=0, le=10_000_000)]
 Quota = Annotated[int, Field(ge=0)]
 Namespace = Annotated[str, BeforeValidator(_own_namespace)]
+QuotasName = Annotated[
+    str,
+    Field(
+        description="ConfigMap in our own namespace with limits of single namespaces, which go before "
+        "those of the --quota options (default: none)"
+    ),
+]
 
 
 class ControllerSettings(BaseSettings):
@@ -173,6 +180,7 @@ class ControllerSettings(BaseSettings):
         le=256,
         description="reconciles at the same time, for each kind and namespace; for each kind, twice as many",
     )
+    quotas: QuotasName = ""
     quota_sources: Quota = Field(
         default=0, description="most FlagSources in one namespace; 0: no limit, here and below"
     )

@@ -10,7 +10,7 @@ from controller.runtime.setbacks import Stalled
 from controller.runtime.watches import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from controller.api.meta import ObjectKey, Resource
     from controller.runtime.cache import Change
@@ -24,10 +24,16 @@ class Quota:
     """
 
     def __init__(
-        self, what: str, most: int, *, used: Callable[[Resource], int], objects: Cache, option: str
+        self,
+        what: str,
+        most: Callable[[str], int],
+        *,
+        used: Callable[[Resource], int],
+        objects: Cache,
+        option: str,
     ) -> None:
-        """`what` people are told is limited; `most`: 0 for no limit; `used`: what an object has by its
-        status; `option` sets the limit.
+        """`what` people are told is limited; `most`: of a namespace, 0 for no limit; `used`: what an object
+        has by its status; `option` sets the limit.
         """
         self._what = what
         self._most = most
@@ -39,7 +45,8 @@ class Quota:
 
     def require(self, resource: Resource, wanted: int = 1) -> None:
         """Let the object have `wanted`. Raises Stalled (QuotaExceeded) where it may not."""
-        if not self._most:
+        most = self._most(resource.namespace)
+        if not most:
             return
         older = younger = 0
         age = (resource.created, resource.name)
@@ -52,10 +59,10 @@ class Quota:
                     younger += has
         grows = wanted > self._claimed.get(resource.key, self._used(resource))
         total = older + wanted + (younger if grows else 0)
-        if total > self._most:
+        if total > most:
             raise Stalled(
                 REASON,
-                f"{self._what} of namespace {resource.namespace}: {total}, and its quota is {self._most}; "
+                f"{self._what} of namespace {resource.namespace}: {total}, and its quota is {most}; "
                 f"remove some, or have the quota raised ({self._option})",
             )
         self._claimed[resource.key] = wanted
@@ -65,7 +72,7 @@ class Quota:
         self._claimed.pop(key, None)
 
 
-UNLIMITED: Final = Quota("", 0, used=lambda _: 0, objects=Cache(), option="")
+UNLIMITED: Final = Quota("", lambda _: 0, used=lambda _: 0, objects=Cache(), option="")
 
 
 def exceeded(kind: str) -> Index:
@@ -87,3 +94,8 @@ def room_made(kind: str, index: Index, used: Callable[[Resource], int]) -> Watch
         return [each.key for each in cache.find(index, change.latest.namespace, REASON)]
 
     return Watch(frozenset({kind}), changed=lambda each: None if each is None else used(each), keys=woken)
+
+
+def refused_there(cache: Cache, indexes: Iterable[Index], namespace: str) -> Iterator[ObjectKey]:
+    """Who is over a quota of the namespace, as each index of `exceeded` lists them."""
+    return (each.key for index in indexes for each in cache.find(index, namespace, REASON))

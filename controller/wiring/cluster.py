@@ -21,6 +21,7 @@ from controller.configurations.live_proxies import LiveProxies
 from controller.delivery.claims import Claims
 from controller.flagsets.stage import BY_CONFIG_MAP
 from controller.flagsets.stage import BY_SECRET as FLAG_SET_BY_SECRET
+from controller.flagsets.stage import OVER_QUOTA as FLAG_SETS_OVER_QUOTA
 from controller.handlers.kopf_thread import KopfThread
 from controller.kube.accounts import Accounts
 from controller.kube.client import Cluster
@@ -39,17 +40,21 @@ from controller.runtime.leadership import Role
 from controller.runtime.loop import Loop, Outputs
 from controller.runtime.metrics import Metrics
 from controller.runtime.queue import KeyedQueue
+from controller.runtime.quotas import refused_there
 from controller.runtime.watch_health import WatchHealth
 from controller.runtime.watches import indexes_of
 from controller.sources.leftovers import Leftovers
 from controller.sources.pending import PendingPushes
 from controller.sources.stage import BY_SECRET as SOURCE_BY_SECRET
+from controller.sources.stage import OVER_QUOTA as SOURCES_OVER_QUOTA
 from controller.wiring.admission import injector, open_admission
 from controller.wiring.leading import leadership_of
 from controller.wiring.notifying import open_notifying
 from controller.wiring.ports import artifact_address, bound_socket, listen
 from controller.wiring.providers import providers_of
 from controller.wiring.proxy_certificates import keeper_of
+from controller.wiring.quota_overrides import overridden
+from controller.wiring.quotas import limits_of
 from controller.wiring.reconcilers import Shared, reconcilers_of
 from controller.wiring.replica import STAGES, Controller, Ports, readiness
 from controller.wiring.tokens import TokenFile
@@ -60,6 +65,7 @@ if TYPE_CHECKING:
 
     from controller.api.meta import ObjectKey
     from controller.runtime.cache import Change
+    from controller.runtime.limits import Limits
     from controller.settings import ControllerSettings
 
 log = logging.getLogger(__name__)
@@ -84,7 +90,7 @@ async def open_controller(
     role = Role()
     metrics = Metrics(objects, queues, now, health, role)
     async with contextlib.AsyncExitStack() as stack:
-        cluster, accounts, events = await _connected(stack, settings, metrics)
+        cluster, accounts, events, limits = await _connected(stack, settings, metrics)
         notifying = await open_notifying(
             stack,
             settings,
@@ -93,7 +99,7 @@ async def open_controller(
             metrics,
             wake=lambda key, delay: queues[key.kind].put(key, delay),
         )
-        shared, bound = await _open_shared(stack, settings, objects, accounts)
+        shared, bound = await _open_shared(stack, settings, objects, accounts, limits)
         providers = providers_of(settings, accounts.secret)
         for each in providers.values():
             stack.push_async_callback(each.close)
@@ -109,6 +115,7 @@ async def open_controller(
         dispatcher = _dispatcher(
             objects,
             loops,
+            limits,
             proxies.changed,
             _rivals(shared.claims),
             *(each.changed for each in referred),
@@ -148,7 +155,11 @@ async def open_controller(
 
 
 async def _open_shared(
-    stack: contextlib.AsyncExitStack, settings: ControllerSettings, objects: Cache, accounts: Accounts
+    stack: contextlib.AsyncExitStack,
+    settings: ControllerSettings,
+    objects: Cache,
+    accounts: Accounts,
+    limits: Limits,
 ) -> tuple[Shared, socket.socket]:
     """And the socket that artifacts are served on."""
     tokens = await asyncio.to_thread(TokenFile, settings.artifact_tokens_file)
@@ -157,23 +168,35 @@ async def _open_shared(
     address = artifact_address(settings, bound.getsockname()[1])
     storages = Storages(settings.storage_path / "artifacts", f"http://{address}")
     stack.callback(storages.close)
-    claims, endpoints, pending = Claims(), Endpoints(), PendingPushes()
-    return Shared(settings, objects, accounts, storages, address, tokens, claims, endpoints, pending), bound
+    known = Claims(), Endpoints(), PendingPushes()
+    return Shared(settings, objects, limits, accounts, storages, address, tokens, *known), bound
 
 
 def _dispatcher(
-    objects: Cache, loops: dict[str, Loop], *followers: Callable[[Change], Iterable[ObjectKey]]
+    objects: Cache,
+    loops: dict[str, Loop],
+    limits: Limits,
+    *followers: Callable[[Change], Iterable[ObjectKey]],
 ) -> Dispatcher:
-    """What is told of every change of an object."""
+    """What is told of every change of an object, and of a namespace's limits."""
     dispatcher = Dispatcher(objects, STAGES, loops, followers)
     objects.on_change = dispatcher.changed
+    limits.changed = partial(_wake_refused, dispatcher, objects)
     return dispatcher
+
+
+def _wake_refused(dispatcher: Dispatcher, objects: Cache, namespace: str) -> None:
+    """The namespace has other limits."""
+    for key in refused_there(objects, (SOURCES_OVER_QUOTA, FLAG_SETS_OVER_QUOTA), namespace):
+        dispatcher.wake(key)
 
 
 async def _connected(
     stack: contextlib.AsyncExitStack, settings: ControllerSettings, metrics: Metrics
-) -> tuple[Cluster, Accounts, ApiServerEvents]:
-    """The client, those that act for objects, and what posts Events, on a loop whose lag is measured."""
+) -> tuple[Cluster, Accounts, ApiServerEvents, Limits]:
+    """The client, those that act for objects, what posts Events, and the limits that are followed, on a loop
+    whose lag is measured.
+    """
     metrics.lag.start()
     stack.callback(metrics.lag.stop)
     cluster = await Cluster.connect(settings.kubeconfig or None, wrote=metrics.wrote)
@@ -181,7 +204,10 @@ async def _connected(
     events = ApiServerEvents(cluster.api, metrics.registry, wrote=metrics.wrote)
     await stack.enter_async_context(events.posting())
     accounts = Accounts(cluster, settings.default_service_account, settings.require_secret_hosts)
-    return cluster, accounts, events
+    limits = limits_of(settings)
+    following = overridden(limits, cluster.api, settings.namespace, settings.quotas, events)
+    await stack.enter_async_context(following)
+    return cluster, accounts, events, limits
 
 
 def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:

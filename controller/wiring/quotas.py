@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controller.flagsets.stage import flag_count
+from controller.runtime.limits import Limits, NamespaceLimits
 from controller.runtime.quotas import Quota
 from controller.sources.stage import stored_bytes
 
@@ -13,19 +14,31 @@ if TYPE_CHECKING:
     from controller.settings import ControllerSettings
 
 
-def source_quotas(settings: ControllerSettings, objects: Cache) -> tuple[Quota, Quota]:
+def limits_of(settings: ControllerSettings) -> Limits:
+    """As the options have them."""
+    return Limits(
+        NamespaceLimits(
+            sources=settings.quota_sources,
+            flag_sets=settings.quota_flag_sets,
+            artifact_bytes=settings.quota_artifact_bytes,
+            flags=settings.quota_flags,
+        )
+    )
+
+
+def source_quotas(limits: Limits, objects: Cache) -> tuple[Quota, Quota]:
     """How many FlagSources, and how many bytes of artifacts."""
     return (
         Quota(
             "FlagSources",
-            settings.quota_sources,
+            lambda namespace: limits.of(namespace).sources,
             used=lambda each: int("artifact" in each.status),
             objects=objects,
             option="--quota-sources",
         ),
         Quota(
             "bytes of artifacts",
-            settings.quota_artifact_bytes,
+            lambda namespace: limits.of(namespace).artifact_bytes,
             used=stored_bytes,
             objects=objects,
             option="--quota-artifact-bytes",
@@ -33,15 +46,21 @@ def source_quotas(settings: ControllerSettings, objects: Cache) -> tuple[Quota, 
     )
 
 
-def flag_set_quotas(settings: ControllerSettings, objects: Cache) -> tuple[Quota, Quota]:
+def flag_set_quotas(limits: Limits, objects: Cache) -> tuple[Quota, Quota]:
     """How many FlagSets, and how many flags."""
     return (
         Quota(
             "FlagSets",
-            settings.quota_flag_sets,
+            lambda namespace: limits.of(namespace).flag_sets,
             used=lambda each: int("flags" in each.status),
             objects=objects,
             option="--quota-flag-sets",
         ),
-        Quota("flags", settings.quota_flags, used=flag_count, objects=objects, option="--quota-flags"),
+        Quota(
+            "flags",
+            lambda namespace: limits.of(namespace).flags,
+            used=flag_count,
+            objects=objects,
+            option="--quota-flags",
+        ),
     )

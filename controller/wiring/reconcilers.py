@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from controller.kube.accounts import Accounts
     from controller.receiver.endpoints import Endpoints
     from controller.runtime.cache import Cache
+    from controller.runtime.limits import Limits
     from controller.runtime.loop import Reconciler
     from controller.settings import ControllerSettings
     from controller.sources.pending import PendingPushes
@@ -43,6 +44,7 @@ class Shared:
 
     settings: ControllerSettings
     objects: Cache
+    limits: Limits
     accounts: Accounts
     storages: Storages
     address: str
@@ -65,7 +67,7 @@ def reconcilers_of(
             shared.pending,
             random.random,
             LookSchedule(),
-            *source_quotas(settings, objects),
+            *source_quotas(shared.limits, objects),
             Exporter(objects, accounts.client),
         ),
         flagset.KIND: FlagSetReconciler(
@@ -77,7 +79,7 @@ def reconcilers_of(
             settings.provenance,
             InputReader(accounts.secret, accounts.config_map),
             build,
-            *flag_set_quotas(settings, objects),
+            *flag_set_quotas(shared.limits, objects),
         ),
         configuration.KIND: ConfigurationReconciler(objects, shared.claims, proxies),
         configuration.FLAG_KIND: ConfigurationReconciler(objects, shared.claims),

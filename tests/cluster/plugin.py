@@ -34,6 +34,8 @@ _FOLDER: Final = "FLAGSTAFF_TEST_PLANE"
 _MISSING: Final = "CLUSTER TESTS SKIPPED: no test control plane here; `make plane` builds it"
 _CONTROLLER: Final = "FLAGSTAFF_TEST_CONTROLLER"
 """Tells the workers the ports of the run's controller."""
+QUOTAS: Final = "flagstaff-quotas"
+"""The ConfigMap that the run's controller has its quotas from."""
 _planes: list[Plane] = []
 _controllers: list[ControllerProcess] = []
 _numbers = itertools.count()
@@ -60,7 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _start_controller(plane: Plane) -> None:
     """One for the run: what it is to do in a namespace, it does for every test at once."""
-    process = ControllerProcess(plane, plane.folder / "controller", "--allow-local-providers")
+    arguments = ("--allow-local-providers", "--quotas", QUOTAS)
+    process = ControllerProcess(plane, plane.folder / "controller", *arguments)
     _controllers.append(process)
     process.start()
     os.environ[_CONTROLLER] = json.dumps(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.cluster.controllers import SYSTEM
 from tests.cluster.objects import Namespace, condition, flag_set, flag_source, flags, secret
-from tests.cluster.plugin import ROOT
+from tests.cluster.patience import within
+from tests.cluster.plugin import QUOTAS, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,3 +71,25 @@ def test_a_service_account_s_rights_decide_what_is_read_and_written(spine: Spine
     do_as_told(spine, "flagset", f'User "{tenant}" cannot patch resource "featureflagconfigurations"')
     spine.wait_applied(commit)
     assert spine.served() == {"banner": "off"}
+
+
+def test_a_quota_of_one_namespace_is_lowered_and_raised_while_the_controller_runs(spine: Spine) -> None:
+    limit(spine, "flagSets: 1")
+    spine.apply(flag_set(name="second"))
+    refused = spine.wait_reason("flagset", "QuotaExceeded", "second")
+    assert condition(refused, "Stalled")["status"] == "True"
+    limit(spine, "flagSets: many")
+    system = Namespace(spine.plane, SYSTEM)
+    told = f"{spine.name}.flagSets: "
+    within(lambda: any(each["message"].startswith(told) for each in system.events(QUOTAS)), lambda: told)
+    limit(spine, "flagSets: 2")
+    spine.wait_ready("flagset", "second")
+    limit(spine, None)
+
+
+def limit(space: Namespace, text: str | None) -> None:
+    """What the platform's team writes of one namespace."""
+    system = Namespace(space.plane, SYSTEM)
+    system.kubectl("create", "configmap", QUOTAS, check=False)
+    change = json.dumps({"data": {space.name: text}})
+    system.kubectl("patch", "configmap", QUOTAS, "--type=merge", "--patch", change)

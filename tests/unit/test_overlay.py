@@ -65,7 +65,7 @@ def test_the_controller_takes_what_it_sets(monkeypatch: pytest.MonkeyPatch) -> N
     assert settings.proxy_certificates
     assert settings.require_secret_hosts
     assert settings.default_service_account
-    quotas = {name: getattr(settings, name) for name in ControllerSettings.model_fields if "quota" in name}
+    quotas = {name: getattr(settings, name) for name in ControllerSettings.model_fields if "quota_" in name}
     assert min(quotas.values()) > 0
 
 

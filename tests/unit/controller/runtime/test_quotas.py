@@ -30,7 +30,7 @@ class Space:
         self.objects = Cache((INDEX,))
         for each in found:
             self.objects.learn(each)
-        self.quota = Quota("things", most, used=used, objects=self.objects, option="--quota-things")
+        self.quota = Quota("things", lambda _: most, used=used, objects=self.objects, option="--quota-things")
 
     def lets(self, resource: Resource, wanted: int) -> bool:
         try:

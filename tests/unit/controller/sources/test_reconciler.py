@@ -27,7 +27,7 @@ from controller.settings import ControllerSettings
 from controller.sources.pending import PendingPushes
 from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Revision, Unverified
 from controller.sources.reconciler import SourceReconciler
-from controller.wiring.quotas import source_quotas
+from controller.wiring.quotas import limits_of, source_quotas
 from evaluator import durable
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Life:
             objects.learn(each)
         settings = ControllerSettings(quota_sources=sources, quota_artifact_bytes=artifact_bytes)
         self.restart()
-        count, content = source_quotas(settings, objects)
+        count, content = source_quotas(limits_of(settings), objects)
         self.reconciler = replace(self.reconciler, count=count, stored=content)
 
     async def look(self, *, written: bool = True, **more: Any) -> Settled:
