@@ -188,6 +188,9 @@ class ControllerSettings(BaseSettings):
     quota_artifact_bytes: Quota = Field(
         default=0, description="most bytes that the artifacts of one namespace have together"
     )
+    quota_mirror_bytes: Quota = Field(
+        default=0, description="most bytes that the mirrors of one namespace's Git repositories have together"
+    )
     quota_flags: Quota = Field(
         default=0, description="most flags that the FlagSets of one namespace have together"
     )

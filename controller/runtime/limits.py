@@ -26,6 +26,8 @@ class NamespaceLimits(Model):
     flag_sets: Limit = 0
     artifact_bytes: Limit = 0
     """Of all artifacts together."""
+    mirror_bytes: Limit = 0
+    """Of all mirrors of Git repositories together."""
     flags: Limit = 0
     """Of all FlagSets together."""
 

@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 REASON: Final = "QuotaExceeded"
 
 
+def over(what: str, namespace: str, total: int, most: int, option: str) -> Stalled:
+    """The refusal of what would be `total` of a namespace, which may have `most` by `option`."""
+    return Stalled(
+        REASON,
+        f"{what} of namespace {namespace}: {total}, and its quota is {most}; "
+        f"remove some, or have the quota raised ({option})",
+    )
+
+
 class Quota:
     """A limit for each namespace. The oldest objects come first, and what an object has is not taken from it:
     it may not grow.
@@ -60,11 +69,7 @@ class Quota:
         grows = wanted > self._claimed.get(resource.key, self._used(resource))
         total = older + wanted + (younger if grows else 0)
         if total > most:
-            raise Stalled(
-                REASON,
-                f"{self._what} of namespace {resource.namespace}: {total}, and its quota is {most}; "
-                f"remove some, or have the quota raised ({self._option})",
-            )
+            raise over(self._what, resource.namespace, total, most, self._option)
         self._claimed[resource.key] = wanted
 
     def forget(self, key: ObjectKey) -> None:

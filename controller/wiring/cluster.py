@@ -100,7 +100,7 @@ async def open_controller(
             wake=lambda key, delay: queues[key.kind].put(key, delay),
         )
         shared, bound = await _open_shared(stack, settings, objects, accounts, limits)
-        providers = providers_of(settings, accounts.secret)
+        providers = providers_of(settings, limits, accounts.secret)
         for each in providers.values():
             stack.push_async_callback(each.close)
         collector = Collector(objects, cluster, WATCHED, settings.namespaces, health, clock)

@@ -21,6 +21,7 @@ def limits_of(settings: ControllerSettings) -> Limits:
             sources=settings.quota_sources,
             flag_sets=settings.quota_flag_sets,
             artifact_bytes=settings.quota_artifact_bytes,
+            mirror_bytes=settings.quota_mirror_bytes,
             flags=settings.quota_flags,
         )
     )

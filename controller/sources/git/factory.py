@@ -21,6 +21,7 @@ from controller.sources.git.http_listing import HttpListing
 from controller.sources.git.limited import HELPERS, MODULE, LimitedReader
 from controller.sources.git.ls_remote_cache import LsRemoteCache
 from controller.sources.git.mirror import remove_mirror, sweep_mirrors
+from controller.sources.git.mirror_quota import MirrorQuota
 from controller.sources.git.provider import GitProvider
 from controller.sources.git.reference import Reference
 from controller.sources.git.rules import Group, Rule
@@ -31,7 +32,7 @@ from controller.sources.secrets import Secrets
 from controller.sources.verification.keys import epoch, read_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from datetime import datetime
     from pathlib import Path
 
@@ -60,7 +61,9 @@ ADVICE: Final = {
 
 
 class GitFactory:
-    """Opens Git repositories; those of one remote and one identity share its mirror and its listings."""
+    """Opens Git repositories; those of one remote and one identity share its listings, and within a namespace
+    its mirror.
+    """
 
     def __init__(
         self,
@@ -70,9 +73,11 @@ class GitFactory:
         allow_local: bool = False,
         authors: bool = True,
         hosts: Hosts | None = None,
+        mirror_bytes: Callable[[str], int] = lambda _namespace: 0,
     ) -> None:
         """`allow_local`: a `file://` URL may name a folder of this machine; whoever writes it reads with our
         rights. `authors`: whether status and Events name authors of commits. `hosts`: where remotes may be.
+        `mirror_bytes`: that all mirrors of a namespace may have, 0: any number.
         """
         self.mirror_root = mirror_root
         self.places = Places(GIT_AT_ONCE, GIT_AT_ONCE)
@@ -87,6 +92,7 @@ class GitFactory:
         """The mirror that each source uses."""
         self._refused: dict[Path, tuple[Revision, str]] = {}
         self._removals: set[asyncio.Task[None]] = set()
+        self._quota = MirrorQuota(mirror_bytes, self._removals)
         # A process that was killed may have left keys behind.
         sweep_temporary()
 
@@ -102,13 +108,15 @@ class GitFactory:
         source = GitProvider(
             location,
             reference,
-            self.mirror_root,
+            # What one namespace follows makes no other's mirror grow.
+            self.mirror_root / namespace,
             credentials=await self._credentials(spec, look, location),
             deadline=deadline,
             listed=partial(self.listings.references, freshness=look.freshness, namespace=namespace),
             place=partial(self.places.place, namespace),
             reader=reader,
             refused=self._refused,
+            quota=self._quota,
             advice=ADVICE,
             authors=self._authors,
             hosts=self._hosts,
@@ -180,6 +188,7 @@ class GitFactory:
             self._mirrors[key] = mirror
         if before is not None and before != mirror and before not in self._mirrors.values():
             self._refused.pop(before, None)
+            self._quota.forget(before)
             # Credentials that are renewed every hour would leave a mirror every hour.
             removal = asyncio.create_task(asyncio.to_thread(remove_mirror, before))
             self._removals.add(removal)
