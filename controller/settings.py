@@ -191,6 +191,9 @@ class ControllerSettings(BaseSettings):
     quota_mirror_bytes: Quota = Field(
         default=0, description="most bytes that the mirrors of one namespace's Git repositories have together"
     )
+    quota_git_processes: Quota = Field(
+        default=0, description="most programs of Git that run for one namespace at a time; others wait"
+    )
     quota_flags: Quota = Field(
         default=0, description="most flags that the FlagSets of one namespace have together"
     )

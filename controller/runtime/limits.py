@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import yaml
 from pydantic import ConfigDict, Field
@@ -28,6 +28,8 @@ class NamespaceLimits(Model):
     """Of all artifacts together."""
     mirror_bytes: Limit = 0
     """Of all mirrors of Git repositories together."""
+    git_processes: Limit = 0
+    """That run at the same time."""
     flags: Limit = 0
     """Of all FlagSets together."""
 
@@ -74,3 +76,6 @@ class Limits:
         return self._defaults.model_copy(
             update={name: getattr(given, name) for name in given.model_fields_set}
         )
+
+
+UNLIMITED: Final = Limits(NamespaceLimits())

@@ -33,7 +33,7 @@ def providers_of(
         allow_local=settings.allow_local,
         authors=authors,
         hosts=hosts,
-        mirror_bytes=lambda namespace: limits.of(namespace).mirror_bytes,
+        limits=limits,
     )
     oci = OciFactory(secret, authors=authors, hosts=hosts)
     return {"git": git, "oci": oci, "bucket": BucketFactory(secret, hosts, authors=authors)}

@@ -22,6 +22,7 @@ def limits_of(settings: ControllerSettings) -> Limits:
             flag_sets=settings.quota_flag_sets,
             artifact_bytes=settings.quota_artifact_bytes,
             mirror_bytes=settings.quota_mirror_bytes,
+            git_processes=settings.quota_git_processes,
             flags=settings.quota_flags,
         )
     )

@@ -12,6 +12,7 @@ import re2
 
 from controller.api.flagsource import DEFAULT_BRANCH
 from controller.runtime.helpers import Helpers
+from controller.runtime.limits import UNLIMITED
 from controller.runtime.secret_hosts import UNBOUND, binding_of
 from controller.runtime.setbacks import Stalled
 from controller.runtime.temporary import sweep_temporary
@@ -32,12 +33,13 @@ from controller.sources.secrets import Secrets
 from controller.sources.verification.keys import epoch, read_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from datetime import datetime
     from pathlib import Path
 
     from controller.api.flagsource import GitSpec, VerifyRule
     from controller.api.meta import ObjectKey
+    from controller.runtime.limits import Limits
     from controller.sources.git.git_url import Credentials, Location
     from controller.sources.hosts import Hosts
     from controller.sources.provider import Look, Revision
@@ -73,14 +75,14 @@ class GitFactory:
         allow_local: bool = False,
         authors: bool = True,
         hosts: Hosts | None = None,
-        mirror_bytes: Callable[[str], int] = lambda _namespace: 0,
+        limits: Limits = UNLIMITED,
     ) -> None:
         """`allow_local`: a `file://` URL may name a folder of this machine; whoever writes it reads with our
         rights. `authors`: whether status and Events name authors of commits. `hosts`: where remotes may be.
-        `mirror_bytes`: that all mirrors of a namespace may have, 0: any number.
+        `limits`: what each namespace may have.
         """
         self.mirror_root = mirror_root
-        self.places = Places(GIT_AT_ONCE, GIT_AT_ONCE)
+        self.places = Places(GIT_AT_ONCE, GIT_AT_ONCE, lambda namespace: limits.of(namespace).git_processes)
         self.listings = LsRemoteCache(self.places, HttpListing(hosts))
         self.helpers = Helpers(HELPERS, (MODULE,))
         self._reading = Places(HELPERS)
@@ -92,7 +94,7 @@ class GitFactory:
         """The mirror that each source uses."""
         self._refused: dict[Path, tuple[Revision, str]] = {}
         self._removals: set[asyncio.Task[None]] = set()
-        self._quota = MirrorQuota(mirror_bytes, self._removals)
+        self._quota = MirrorQuota(lambda namespace: limits.of(namespace).mirror_bytes, self._removals)
         # A process that was killed may have left keys behind.
         sweep_temporary()
 

@@ -14,6 +14,7 @@ from controller.api.flagsource import GitSpec
 from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import unpack
 from controller.artifacts.storages import Storages
+from controller.runtime.limits import Limits, NamespaceLimits
 from controller.runtime.secret_hosts import Binding, SecretContent
 from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.sources.freshness import SHARED, Freshness
@@ -53,8 +54,7 @@ class World:
     def __init__(self, root: Path, url: str) -> None:
         self.url = url
         self.secrets: dict[tuple[str, str], Mapping[str, bytes]] = {}
-        self.mirror_bytes: dict[str, int] = {}
-        """The quota of each namespace that has one."""
+        self.limits = Limits(NamespaceLimits())
         self.storages = Storages(root / "artifacts", "http://artifacts")
         self.opened: list[GitFactory] = []
         self.restart(root)
@@ -66,9 +66,7 @@ class World:
 
     def restart(self, root: Path) -> None:
         """Another process, which knows nothing of the one before."""
-        self.sources = GitFactory(
-            self.secret, root / "mirrors", mirror_bytes=lambda namespace: self.mirror_bytes.get(namespace, 0)
-        )
+        self.sources = GitFactory(self.secret, root / "mirrors", limits=self.limits)
         self.opened.append(self.sources)
         self.reconciler = SourceReconciler({"git": self.sources}, self.storages, PendingPushes(), lambda: 0.5)
 
@@ -418,7 +416,7 @@ def noise(size: int) -> str:
 async def test_a_mirror_that_outgrows_the_quota_is_removed_and_its_artifact_stays(
     world: World, repository: Repository, server: GitServer
 ) -> None:
-    world.mirror_bytes["apps"] = 1_000_000
+    world.limits.replace({"apps": "mirrorBytes: 1000000"})
     assert await world.look() == b"1"
     repository.commit("huge", huge__bin=noise(4_000_000), flags__json="2")
     refused = await world.fails()
@@ -436,14 +434,14 @@ async def test_a_mirror_that_outgrows_the_quota_is_removed_and_its_artifact_stay
     assert (await world.fails()).reason == "QuotaExceeded"
     # Its references are looked at; it is not fetched again.
     assert not [each for each in server.paths if "git-upload-pack" in each and "info/refs" not in each]
-    world.mirror_bytes["apps"] = 10_000_000
+    world.limits.replace({"apps": "mirrorBytes: 10000000"})
     assert await world.look() == b"2"
 
 
 async def test_a_mirror_that_outgrew_the_quota_over_time_is_made_anew(
     world: World, repository: Repository
 ) -> None:
-    world.mirror_bytes["apps"] = 3_000_000
+    world.limits.replace({"apps": "mirrorBytes: 3000000"})
     for number in range(4):
         repository.commit("other", other__bin=noise(2_000_000), flags__json=str(number))
         assert await world.look() == str(number).encode()
@@ -452,7 +450,7 @@ async def test_a_mirror_that_outgrew_the_quota_over_time_is_made_anew(
 async def test_what_one_namespace_follows_makes_no_other_s_mirror_grow(
     world: World, repository: Repository
 ) -> None:
-    world.mirror_bytes["apps"] = 1_000_000
+    world.limits.replace({"apps": "mirrorBytes: 1000000"})
     repository.git("checkout", "-q", "-b", "huge")
     repository.commit("huge", huge__bin=noise(4_000_000))
     look = Look(ObjectKey("FlagSource", "other", "flags"), 60.0, Freshness(NOW, NOW))
@@ -471,7 +469,7 @@ async def test_what_one_namespace_follows_makes_no_other_s_mirror_grow(
 async def test_where_another_source_goes_there_is_room_for_its_mirror(
     world: World, repository: Repository, server: GitServer
 ) -> None:
-    world.mirror_bytes["apps"] = 3_000_000
+    world.limits.replace({"apps": "mirrorBytes: 3000000"})
     repository.commit("large", large__bin=noise(4_000_000))
     await world.look("first")
     # Another address of the same server: another remote.
