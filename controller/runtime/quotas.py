@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 from controller.api.conditions import failure
@@ -49,8 +50,8 @@ class Quota:
         self._used = used
         self._objects = objects
         self._option = option
-        self._claimed: dict[ObjectKey, int] = {}
-        """What objects were let have, whether their status tells yet or not."""
+        self._claimed: dict[ObjectKey, tuple[str, int]] = {}
+        """What objects were let have, by their uid, whether their status tells yet or not."""
 
     def require(self, resource: Resource, wanted: int = 1) -> None:
         """Let the object have `wanted`. Raises Stalled (QuotaExceeded) where it may not."""
@@ -61,20 +62,35 @@ class Quota:
         age = (resource.created, resource.name)
         for each in self._objects.of_kind(resource.key.kind, resource.namespace):
             if each.key != resource.key:
-                has = self._claimed.get(each.key, self._used(each))
+                has = self._has(each)
                 if (each.created, each.name) < age:
                     older += has
                 else:
                     younger += has
-        grows = wanted > self._claimed.get(resource.key, self._used(resource))
+        grows = wanted > self._has(resource)
         total = older + wanted + (younger if grows else 0)
         if total > most:
             raise over(self._what, resource.namespace, total, most, self._option)
-        self._claimed[resource.key] = wanted
+        self._claimed[resource.key] = (resource.uid, wanted)
+
+    @contextlib.contextmanager
+    def given(self, key: ObjectKey) -> Iterator[None]:
+        """Do what the object was let have room for. Where the block fails, it has again what its status
+        tells.
+        """
+        try:
+            yield
+        except BaseException:
+            self.forget(key)
+            raise
 
     def forget(self, key: ObjectKey) -> None:
         """The object is gone."""
         self._claimed.pop(key, None)
+
+    def _has(self, resource: Resource) -> int:
+        claim = self._claimed.get(resource.key)
+        return self._used(resource) if claim is None or claim[0] != resource.uid else claim[1]
 
 
 UNLIMITED: Final = Quota("", lambda _: 0, used=lambda _: 0, objects=Cache(), option="")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from controller.api.meta import ObjectKey, Resource
@@ -79,6 +81,25 @@ def test_what_was_let_counts_before_a_status_tells_of_it_until_the_object_goes()
     assert not space.lets(second, 3)
     space.quota.forget(first.key)
     assert space.lets(second, 3)
+
+
+def test_what_was_let_and_failed_is_given_back() -> None:
+    first, second = source("a", 1), source("b")
+    space = Space(first, second)
+    assert space.lets(first, 9)
+    with space.quota.given(first.key):
+        """It did not fail."""
+    assert not space.lets(second, 9)
+    with pytest.raises(KeyError), space.quota.given(first.key):
+        raise KeyError("no")
+    assert space.lets(second, 9)
+
+
+def test_an_object_does_not_have_what_another_of_its_name_was_let_have() -> None:
+    first, second = source("a"), source("b")
+    space = Space(first, second)
+    assert space.lets(replace(first, uid="gone"), 8)
+    assert space.lets(second, 10)
 
 
 def test_without_a_limit_nothing_is_counted() -> None:

@@ -233,6 +233,20 @@ async def test_an_artifact_over_the_quota_is_not_stored_and_the_one_before_stays
     assert settled.condition("Ready") == ("False", "QuotaExceeded")
 
 
+async def test_an_artifact_that_could_not_be_stored_leaves_its_room_to_others(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life.quotas(Resource(KEY, "uid", 1, "1"), older(0), artifact_bytes=1000)
+    life.source.files = {"flags.json": os.urandom(300).hex()}
+    with monkeypatch.context() as full:
+        full.setattr(durable, "write_file", no_space)
+        await life.look()
+    assert life.condition("Ready") == ("False", "StorageFull")
+    life.reconciler.stored.require(older(0), 1000)
+    await life.look()
+    assert life.condition("Ready") == ("False", "QuotaExceeded")
+
+
 async def test_what_was_left_out_is_told(life: Life) -> None:
     life.source.skipped = ("a: symlink, not followed",)
     after = await life.look()
