@@ -284,6 +284,16 @@ class ProxySettings(BaseSettings):
         default=20_000,
         description="most open streams from one address; lower it where every subscriber has its own",
     )
+    quotas: QuotasName = ""
+    quota_streams: Quota = Field(
+        default=0,
+        description="most open streams of the subscribers of one namespace, as their tokens name it; "
+        "0: no limit, here and below",
+    )
+    quota_receipts: Quota = Field(
+        default=0,
+        description="most receipts of the pods of one namespace, one for each flag set of a pod",
+    )
     stream_seconds: Count = Field(
         default=0,
         description="seconds after which a stream ends; 0: never, or 3600 with --auth enforce, "

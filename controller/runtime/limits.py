@@ -32,6 +32,10 @@ class NamespaceLimits(Model):
     """That run at the same time."""
     flags: Limit = 0
     """Of all FlagSets together."""
+    streams: Limit = 0
+    """Of its callers, open at one proxy."""
+    receipts: Limit = 0
+    """Of its pods, kept by one proxy: one for each flag set that a pod serves."""
 
 
 class Limits:
