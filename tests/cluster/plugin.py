@@ -23,6 +23,7 @@ from tests.cluster.api import Api, Refused
 from tests.cluster.assets import REQUIRED, find
 from tests.cluster.controllers import ControllerProcess
 from tests.cluster.plane import Plane
+from tests.cluster.quotas import QUOTAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,8 +35,6 @@ _FOLDER: Final = "FLAGSTAFF_TEST_PLANE"
 _MISSING: Final = "CLUSTER TESTS SKIPPED: no test control plane here; `make plane` builds it"
 _CONTROLLER: Final = "FLAGSTAFF_TEST_CONTROLLER"
 """Tells the workers the ports of the run's controller."""
-QUOTAS: Final = "flagstaff-quotas"
-"""The ConfigMap that the run's controller has its quotas from."""
 _planes: list[Plane] = []
 _controllers: list[ControllerProcess] = []
 _numbers = itertools.count()

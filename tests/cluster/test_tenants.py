@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,8 @@ import pytest
 from tests.cluster.controllers import SYSTEM
 from tests.cluster.objects import Namespace, condition, flag_set, flag_source, flags, secret
 from tests.cluster.patience import within
-from tests.cluster.plugin import QUOTAS, ROOT
+from tests.cluster.plugin import ROOT
+from tests.cluster.quotas import QUOTAS, limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,22 +74,17 @@ def test_a_service_account_s_rights_decide_what_is_read_and_written(spine: Spine
 
 
 def test_a_quota_of_one_namespace_is_lowered_and_raised_while_the_controller_runs(spine: Spine) -> None:
-    limit(spine, "flagSets: 1")
+    limit(spine.plane, spine.name, "flagSets: 1")
     spine.apply(flag_set(name="second"))
-    refused = spine.wait_reason("flagset", "QuotaExceeded", "second")
-    assert condition(refused, "Stalled")["status"] == "True"
-    limit(spine, "flagSets: many")
-    system = Namespace(spine.plane, SYSTEM)
-    told = f"{spine.name}.flagSets: "
-    within(lambda: any(each["message"].startswith(told) for each in system.events(QUOTAS)), lambda: told)
-    limit(spine, "flagSets: 2")
+
+    def refused() -> bool:
+        ready = condition(spine.poke_and_wait("flagset", "second"), "Ready")
+        return bool(ready["reason"] == "QuotaExceeded")
+
+    within(refused)
+    limit(spine.plane, spine.name, "flagSets: many")
+    system, told = Namespace(spine.plane, SYSTEM), f"{spine.name}.flagSets: "
+    within(lambda: any(each["message"].startswith(told) for each in system.events(QUOTAS)))
+    limit(spine.plane, spine.name, "flagSets: 2")
     spine.wait_ready("flagset", "second")
-    limit(spine, None)
-
-
-def limit(space: Namespace, text: str | None) -> None:
-    """What the platform's team writes of one namespace."""
-    system = Namespace(space.plane, SYSTEM)
-    system.kubectl("create", "configmap", QUOTAS, check=False)
-    change = json.dumps({"data": {space.name: text}})
-    system.kubectl("patch", "configmap", QUOTAS, "--type=merge", "--patch", change)
+    limit(spine.plane, spine.name, None)
