@@ -54,7 +54,7 @@ from controller.wiring.ports import artifact_address, bound_socket, listen
 from controller.wiring.providers import providers_of
 from controller.wiring.proxy_certificates import keeper_of
 from controller.wiring.quota_overrides import overridden
-from controller.wiring.quotas import limits_of
+from controller.wiring.quotas import QuotaMetrics, limits_of
 from controller.wiring.reconcilers import Shared, reconcilers_of
 from controller.wiring.replica import STAGES, Controller, Ports, readiness
 from controller.wiring.tokens import TokenFile
@@ -100,6 +100,7 @@ async def open_controller(
             wake=lambda key, delay: queues[key.kind].put(key, delay),
         )
         shared, bound = await _open_shared(stack, settings, objects, accounts, limits)
+        metrics.registry.register(QuotaMetrics(objects, limits))
         providers = providers_of(settings, limits, accounts.secret)
         for each in providers.values():
             stack.push_async_callback(each.close)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from pydantic.alias_generators import to_camel
+
+from controller.api import flagset, flagsource
 from controller.flagsets.stage import flag_count
 from controller.runtime.limits import Limits, NamespaceLimits
 from controller.runtime.quotas import Quota
 from controller.sources.stage import stored_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from prometheus_client.core import Metric
+
     from controller.api.meta import Resource
     from controller.runtime.cache import Cache
     from controller.settings import ControllerSettings
@@ -69,6 +79,39 @@ def flag_set_quotas(limits: Limits, objects: Cache) -> tuple[Quota, Quota]:
     )
 
 
+class QuotaMetrics(Collector):
+    """What namespaces have of what is limited there, as the statuses of their objects tell."""
+
+    def __init__(self, objects: Cache, limits: Limits) -> None:
+        self._objects = objects
+        self._limits = limits
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry at each scrape."""
+        labels = ("namespace", "quota")
+        used = GaugeMetricFamily("flagstaff_quota_used", "What a namespace has.", labels=labels)
+        limit = GaugeMetricFamily("flagstaff_quota_limit", "What a namespace may have.", labels=labels)
+        for kind, name, count in _TOLD:
+            found: Counter[str] = Counter()
+            for each in self._objects.of_kind(kind):
+                found[each.namespace] += count(each)
+            for namespace, number in found.items():
+                most = getattr(self._limits.of(namespace), name)
+                if most:
+                    used.add_metric((namespace, to_camel(name)), number)
+                    limit.add_metric((namespace, to_camel(name)), most)
+        yield used
+        yield limit
+
+
 def _one(_resource: Resource) -> int:
     """Also of what fails: it is looked at as well."""
     return 1
+
+
+_TOLD: Final[tuple[tuple[str, str, Callable[[Resource], int]], ...]] = (
+    (flagsource.KIND, "sources", _one),
+    (flagsource.KIND, "artifact_bytes", stored_bytes),
+    (flagset.KIND, "flag_sets", _one),
+    (flagset.KIND, "flags", flag_count),
+)
