@@ -56,21 +56,10 @@ class Quota:
     def require(self, resource: Resource, wanted: int = 1) -> None:
         """Let the object have `wanted`. Raises Stalled (QuotaExceeded) where it may not."""
         most = self._most(resource.namespace)
-        if not most:
-            return
-        older = younger = 0
-        age = (resource.created, resource.name)
-        for each in self._objects.of_kind(resource.key.kind, resource.namespace):
-            if each.key != resource.key:
-                has = self._has(each)
-                if (each.created, each.name) < age:
-                    older += has
-                else:
-                    younger += has
-        grows = wanted > self._has(resource)
-        total = older + wanted + (younger if grows else 0)
+        total = self._total(resource, wanted) if most else 0
         if total > most:
             raise over(self._what, resource.namespace, total, most, self._option)
+        # Also without a limit: there may be one later.
         self._claimed[resource.key] = (resource.uid, wanted)
 
     @contextlib.contextmanager
@@ -87,6 +76,20 @@ class Quota:
     def forget(self, key: ObjectKey) -> None:
         """The object is gone."""
         self._claimed.pop(key, None)
+
+    def _total(self, resource: Resource, wanted: int) -> int:
+        """What counts if the object has `wanted`: whatever is older, and where it grows all others, too."""
+        older = younger = 0
+        age = (resource.created, resource.name)
+        for each in self._objects.of_kind(resource.key.kind, resource.namespace):
+            if each.key != resource.key:
+                has = self._has(each)
+                if (each.created, each.name) < age:
+                    older += has
+                else:
+                    younger += has
+        grows = wanted > self._has(resource)
+        return older + wanted + (younger if grows else 0)
 
     def _has(self, resource: Resource) -> int:
         claim = self._claimed.get(resource.key)
