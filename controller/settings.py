@@ -82,6 +82,13 @@ Port = Annotated[int, Field(ge=0, le=65_535)]
 Count = Annotated[int, Field(ge=0, le=10_000_000)]
 Quota = Annotated[int, Field(ge=0)]
 Namespace = Annotated[str, BeforeValidator(_own_namespace)]
+QuotasName = Annotated[
+    str,
+    Field(
+        description="ConfigMap in our own namespace with limits of single namespaces, which go before "
+        "those of the --quota options (default: none)"
+    ),
+]
 
 
 class ControllerSettings(BaseSettings):
@@ -178,12 +185,19 @@ class ControllerSettings(BaseSettings):
         le=256,
         description="reconciles at the same time, for each kind and namespace; for each kind, twice as many",
     )
+    quotas: QuotasName = ""
     quota_sources: Quota = Field(
         default=0, description="most FlagSources in one namespace; 0: no limit, here and below"
     )
     quota_flag_sets: Quota = Field(default=0, description="most FlagSets in one namespace")
     quota_artifact_bytes: Quota = Field(
         default=0, description="most bytes that the artifacts of one namespace have together"
+    )
+    quota_mirror_bytes: Quota = Field(
+        default=0, description="most bytes that the mirrors of one namespace's Git repositories have together"
+    )
+    quota_git_processes: Quota = Field(
+        default=0, description="most programs of Git that run for one namespace at a time; others wait"
     )
     quota_flags: Quota = Field(
         default=0, description="most flags that the FlagSets of one namespace have together"
@@ -285,6 +299,16 @@ class ProxySettings(BaseSettings):
         ge=1,
         description="bytes that requests and unread answers may make the sync port keep; beyond it the "
         "largest connection is refused",
+    )
+    quotas: QuotasName = ""
+    quota_streams: Quota = Field(
+        default=0,
+        description="most open streams of the subscribers of one namespace, as their tokens name it; "
+        "0: no limit, here and below",
+    )
+    quota_receipts: Quota = Field(
+        default=0,
+        description="most receipts of the pods of one namespace, one for each flag set of a pod",
     )
     stream_seconds: Count = Field(
         default=0,

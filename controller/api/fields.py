@@ -62,16 +62,16 @@ class LocalReference(Model):
 T = TypeVar("T", bound=Model)
 
 
-def read(model: type[T], spec: Mapping[str, Any]) -> T:
-    """`spec` as `model`. Raises InvalidSpecError, which quotes no value: it may be one that does not belong
-    there.
+def read(model: type[T], spec: Mapping[str, Any], *, where: str = "spec") -> T:
+    """`spec` as `model`. Raises InvalidSpecError, which names the fields as those of `where` and quotes no
+    value: it may be one that does not belong there.
     """
     try:
         return model.model_validate(spec)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
         told = "; ".join(
-            f"{'.'.join(map(str, ('spec', *each['loc'])))}: {each['msg'].removeprefix('Value error, ')}"
+            f"{'.'.join(map(str, (where, *each['loc'])))}: {each['msg'].removeprefix('Value error, ')}"
             for each in found[:5]
         )
         raise InvalidSpecError(told) from None

@@ -174,7 +174,8 @@ class FlagSetReconciler:
             raise
         attempt = messages.Attempt(artifact, memory.built.composition, spec.source_ref.kind)
         so_far.status |= messages.problems(attempt)
-        await self._deliver(resource, spec, memory.state, so_far, now)
+        with self.flags.given(resource.key):
+            await self._deliver(resource, spec, memory.state, so_far, now)
         if not memory.built.composition.accepted or memory.built.edited:
             return _refused(resource, memory.built, attempt, so_far)
         return self._applied(resource, spec, memory, attempt, so_far, now)

@@ -67,11 +67,13 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is watched: a kind in one namespace, or in all."""
+    """What is watched: a kind in one namespace, or in all, or one object."""
 
     type: ResourceType
     namespace: str = ""
     """Empty: all of them."""
+    name: str = ""
+    """Of one object, where the rights to it alone are had; empty: all objects."""
 
     @property
     def path(self) -> str:
@@ -261,7 +263,8 @@ class Reflector:
         self._version = str(version or self._version)
 
     def _request(self, query: dict[str, str], silent: float) -> _Request:
-        return _Request(self._api, self.view, query, silent)
+        one = {"fieldSelector": f"metadata.name={self.view.name}"} if self.view.name else {}
+        return _Request(self._api, self.view, {**query, **one}, silent)
 
 
 class _Request:

@@ -15,6 +15,7 @@ from controller.proxy.streams.contents import Contents
 from controller.proxy.streams.deliveries import Deliveries
 from controller.proxy.streams.limits import StreamLimits
 from controller.proxy.streams.topics import Topics
+from controller.runtime.limits import UNLIMITED
 from evaluator.http.messages import Code
 from evaluator.http.routes import Routes, merged
 from evaluator.http.server.scheduler import FairQueue
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from controller.delivery.claims import Place
     from controller.proxy.access.access import Access
     from controller.proxy.receipts.members import Pods
+    from controller.runtime.limits import Limits
     from evaluator.http.messages import Call, MessageStream
 
 ENFORCED_STREAM_SECONDS = 3600
@@ -47,6 +49,8 @@ class Options:
     max_streams_per_host: int
     stream_seconds: int
     """A stream ends after so long; 0: never, or after ENFORCED_STREAM_SECONDS with `enforce`."""
+    limits: Limits = UNLIMITED
+    """Of the namespaces that callers are of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,11 @@ class Proxy:
         self, options: Options, access: Access, ports: ReceiptPorts, loop: asyncio.AbstractEventLoop
     ) -> None:
         enforced = options.auth == ENFORCE
-        limits = StreamLimits(options.max_streams, options.max_streams_per_host)
+        limits = StreamLimits(
+            options.max_streams,
+            options.max_streams_per_host,
+            lambda namespace: options.limits.of(namespace).streams,
+        )
         self.access = access
         self.catalog = Catalog()
         self.notices = Notices(self.catalog)
@@ -85,6 +93,7 @@ class Proxy:
             changed=ports.changed,
             served_after=ports.served_after,
             most_per_host=options.max_streams_per_host,
+            quota=lambda namespace: options.limits.of(namespace).receipts,
         )
         self.hub = Hub(FairQueue())
         self.service = SyncService(

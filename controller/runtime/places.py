@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from typing import TYPE_CHECKING
 
 from controller.runtime.shares import Shares
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
 
 class Places:
@@ -19,8 +20,13 @@ class Places:
     Belongs to one event loop.
     """
 
-    def __init__(self, most: int, firsts: int = 0) -> None:
-        self._shares: Shares[tuple[str, asyncio.Future[None]]] = Shares(most, firsts)
+    def __init__(
+        self, most: int, firsts: int = 0, quota: Callable[[str], int] = lambda _namespace: 0
+    ) -> None:
+        """`quota`: that a namespace is given at a time in any case; 0: no limit."""
+        self._shares: Shares[tuple[str, asyncio.Future[None]]] = Shares(
+            most, firsts, lambda namespace: quota(str(namespace)) or math.inf
+        )
 
     @contextlib.asynccontextmanager
     async def place(self, namespace: str) -> AsyncIterator[None]:

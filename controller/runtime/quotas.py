@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 from controller.api.conditions import failure
@@ -10,12 +11,21 @@ from controller.runtime.setbacks import Stalled
 from controller.runtime.watches import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from controller.api.meta import ObjectKey, Resource
     from controller.runtime.cache import Change
 
 REASON: Final = "QuotaExceeded"
+
+
+def over(what: str, namespace: str, total: int, most: int, option: str) -> Stalled:
+    """The refusal of what would be `total` of a namespace, which may have `most` by `option`."""
+    return Stalled(
+        REASON,
+        f"{what} of namespace {namespace}: {total}, and its quota is {most}; "
+        f"remove some, or have the quota raised ({option})",
+    )
 
 
 class Quota:
@@ -24,48 +34,69 @@ class Quota:
     """
 
     def __init__(
-        self, what: str, most: int, *, used: Callable[[Resource], int], objects: Cache, option: str
+        self,
+        what: str,
+        most: Callable[[str], int],
+        *,
+        used: Callable[[Resource], int],
+        objects: Cache,
+        option: str,
     ) -> None:
-        """`what` people are told is limited; `most`: 0 for no limit; `used`: what an object has by its
-        status; `option` sets the limit.
+        """`what` people are told is limited; `most`: of a namespace, 0 for no limit; `used`: what an object
+        has by its status; `option` sets the limit.
         """
         self._what = what
         self._most = most
         self._used = used
         self._objects = objects
         self._option = option
-        self._claimed: dict[ObjectKey, int] = {}
-        """What objects were let have, whether their status tells yet or not."""
+        self._claimed: dict[ObjectKey, tuple[str, int]] = {}
+        """What objects were let have, by their uid, whether their status tells yet or not."""
 
     def require(self, resource: Resource, wanted: int = 1) -> None:
         """Let the object have `wanted`. Raises Stalled (QuotaExceeded) where it may not."""
-        if not self._most:
-            return
-        older = younger = 0
-        age = (resource.created, resource.name)
-        for each in self._objects.of_kind(resource.key.kind, resource.namespace):
-            if each.key != resource.key:
-                has = self._claimed.get(each.key, self._used(each))
-                if (each.created, each.name) < age:
-                    older += has
-                else:
-                    younger += has
-        grows = wanted > self._claimed.get(resource.key, self._used(resource))
-        total = older + wanted + (younger if grows else 0)
-        if total > self._most:
-            raise Stalled(
-                REASON,
-                f"{self._what} of namespace {resource.namespace}: {total}, and its quota is {self._most}; "
-                f"remove some, or have the quota raised ({self._option})",
-            )
-        self._claimed[resource.key] = wanted
+        most = self._most(resource.namespace)
+        total = self._total(resource, wanted) if most else 0
+        if total > most:
+            raise over(self._what, resource.namespace, total, most, self._option)
+        # Also without a limit: there may be one later.
+        self._claimed[resource.key] = (resource.uid, wanted)
+
+    @contextlib.contextmanager
+    def given(self, key: ObjectKey) -> Iterator[None]:
+        """Do what the object was let have room for. Where the block fails, it has again what its status
+        tells.
+        """
+        try:
+            yield
+        except BaseException:
+            self.forget(key)
+            raise
 
     def forget(self, key: ObjectKey) -> None:
         """The object is gone."""
         self._claimed.pop(key, None)
 
+    def _total(self, resource: Resource, wanted: int) -> int:
+        """What counts if the object has `wanted`: whatever is older, and where it grows all others, too."""
+        older = younger = 0
+        age = (resource.created, resource.name)
+        for each in self._objects.of_kind(resource.key.kind, resource.namespace):
+            if each.key != resource.key:
+                has = self._has(each)
+                if (each.created, each.name) < age:
+                    older += has
+                else:
+                    younger += has
+        grows = wanted > self._has(resource)
+        return older + wanted + (younger if grows else 0)
 
-UNLIMITED: Final = Quota("", 0, used=lambda _: 0, objects=Cache(), option="")
+    def _has(self, resource: Resource) -> int:
+        claim = self._claimed.get(resource.key)
+        return self._used(resource) if claim is None or claim[0] != resource.uid else claim[1]
+
+
+UNLIMITED: Final = Quota("", lambda _: 0, used=lambda _: 0, objects=Cache(), option="")
 
 
 def exceeded(kind: str) -> Index:
@@ -87,3 +118,8 @@ def room_made(kind: str, index: Index, used: Callable[[Resource], int]) -> Watch
         return [each.key for each in cache.find(index, change.latest.namespace, REASON)]
 
     return Watch(frozenset({kind}), changed=lambda each: None if each is None else used(each), keys=woken)
+
+
+def refused_there(cache: Cache, indexes: Iterable[Index], namespace: str) -> Iterator[ObjectKey]:
+    """Who is over a quota of the namespace, as each index of `exceeded` lists them."""
+    return (each.key for index in indexes for each in cache.find(index, namespace, REASON))

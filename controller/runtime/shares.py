@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
 Item = TypeVar("Item", bound="Hashable")
 
@@ -24,11 +25,14 @@ class Shares(Generic[Item]):
     which each is given only to a group that has none.
     """
 
-    def __init__(self, places: float, firsts: int = 0) -> None:
-        """`places`: infinity, where there is no want of them."""
+    def __init__(
+        self, places: float, firsts: int = 0, most: Callable[[Hashable], float] = lambda _group: math.inf
+    ) -> None:
+        """`places`: infinity, where there is no want of them. `most`: that a group may have in any case."""
         self._free = places
         """Below 0 where firsts are given."""
         self._firsts = firsts
+        self._most = most
         self._taken: Counter[Hashable] = Counter()
         self._waiting: dict[Hashable, dict[Item, None]] = {}
 
@@ -48,7 +52,7 @@ class Shares(Generic[Item]):
         if self._free <= -self._firsts:
             # Before all who wait are looked at: there may be thousands.
             return None
-        able = (each for each in self._waiting.items() if self._taken[each[0]] < max(self._free, 1))
+        able = (each for each in self._waiting.items() if self._taken[each[0]] < self._share(each[0]))
         found = next(able, None)
         if found is None:
             return None
@@ -62,6 +66,9 @@ class Shares(Generic[Item]):
         self._free -= 1
         self._taken[group] += 1
         return item
+
+    def _share(self, group: Hashable) -> float:
+        return min(max(self._free, 1), self._most(group))
 
     def done(self, group: Hashable) -> None:
         """One of the group gives its place back."""

@@ -216,9 +216,10 @@ class SourceReconciler:
             await asyncio.to_thread(write_skipped, folder, skipped)
             archive = await asyncio.to_thread(pack, folder)
         self.stored.require(resource, len(archive))
-        artifact = await asyncio.to_thread(
-            storage.put, archive, revision=str(fetched.revision), metadata=fetched.metadata
-        )
+        with self.stored.given(resource.key):
+            artifact = await asyncio.to_thread(
+                storage.put, archive, revision=str(fetched.revision), metadata=fetched.metadata
+            )
         return _Stored(artifact, fetched)
 
     def _done(self, wanted: _Wanted, stored: _Stored, times: tuple[datetime, float]) -> Result:

@@ -22,6 +22,7 @@ from controller.delivery.claims import Claims
 from controller.flagsets.limited_build import HELPERS, MODULES
 from controller.flagsets.stage import BY_CONFIG_MAP
 from controller.flagsets.stage import BY_SECRET as FLAG_SET_BY_SECRET
+from controller.flagsets.stage import OVER_QUOTA as FLAG_SETS_OVER_QUOTA
 from controller.handlers.kopf_thread import KopfThread
 from controller.kube.accounts import Accounts
 from controller.kube.client import Cluster
@@ -41,17 +42,21 @@ from controller.runtime.leadership import Role
 from controller.runtime.loop import Loop, Outputs
 from controller.runtime.metrics import Metrics
 from controller.runtime.queue import KeyedQueue
+from controller.runtime.quotas import refused_there
 from controller.runtime.watch_health import WatchHealth
 from controller.runtime.watches import indexes_of
 from controller.sources.leftovers import Leftovers
 from controller.sources.pending import PendingPushes
 from controller.sources.stage import BY_SECRET as SOURCE_BY_SECRET
+from controller.sources.stage import OVER_QUOTA as SOURCES_OVER_QUOTA
 from controller.wiring.admission import injector, open_admission
 from controller.wiring.leading import leadership_of
 from controller.wiring.notifying import open_notifying
 from controller.wiring.ports import artifact_address, bound_socket, listen
 from controller.wiring.providers import providers_of
 from controller.wiring.proxy_certificates import keeper_of
+from controller.wiring.quota_overrides import overridden
+from controller.wiring.quotas import QuotaMetrics, limits_of
 from controller.wiring.reconcilers import Shared, reconcilers_of
 from controller.wiring.replica import STAGES, Controller, Ports, readiness
 from controller.wiring.tokens import TokenFile
@@ -62,6 +67,7 @@ if TYPE_CHECKING:
 
     from controller.api.meta import ObjectKey
     from controller.runtime.cache import Change
+    from controller.runtime.limits import Limits
     from controller.settings import ControllerSettings
 
 log = logging.getLogger(__name__)
@@ -86,7 +92,7 @@ async def open_controller(
     role = Role()
     metrics = Metrics(objects, queues, now, health, role)
     async with contextlib.AsyncExitStack() as stack:
-        cluster, accounts, events = await _connected(stack, settings, metrics)
+        cluster, accounts, events, limits = await _connected(stack, settings, metrics)
         notifying = await open_notifying(
             stack,
             settings,
@@ -95,8 +101,9 @@ async def open_controller(
             metrics,
             wake=lambda key, delay: queues[key.kind].put(key, delay),
         )
-        shared, bound = await _open_shared(stack, settings, objects, accounts)
-        providers = providers_of(settings, accounts.secret)
+        shared, bound = await _open_shared(stack, settings, objects, accounts, limits)
+        metrics.registry.register(QuotaMetrics(objects, limits))
+        providers = providers_of(settings, limits, accounts.secret)
         for each in providers.values():
             stack.push_async_callback(each.close)
         collector = Collector(objects, cluster, WATCHED, settings.namespaces, health, clock)
@@ -111,6 +118,7 @@ async def open_controller(
         dispatcher = _dispatcher(
             objects,
             loops,
+            limits,
             proxies.changed,
             _rivals(shared.claims),
             *(each.changed for each in referred),
@@ -152,7 +160,11 @@ async def open_controller(
 
 
 async def _open_shared(
-    stack: contextlib.AsyncExitStack, settings: ControllerSettings, objects: Cache, accounts: Accounts
+    stack: contextlib.AsyncExitStack,
+    settings: ControllerSettings,
+    objects: Cache,
+    accounts: Accounts,
+    limits: Limits,
 ) -> tuple[Shared, socket.socket]:
     """And the socket that artifacts are served on."""
     tokens = await asyncio.to_thread(TokenFile, settings.artifact_tokens_file)
@@ -164,22 +176,34 @@ async def _open_shared(
     helpers = Helpers(HELPERS, MODULES)
     stack.push_async_callback(helpers.close)
     known = Claims(), Endpoints(), PendingPushes(), helpers
-    return Shared(settings, objects, accounts, storages, address, tokens, *known), bound
+    return Shared(settings, objects, limits, accounts, storages, address, tokens, *known), bound
 
 
 def _dispatcher(
-    objects: Cache, loops: dict[str, Loop], *followers: Callable[[Change], Iterable[ObjectKey]]
+    objects: Cache,
+    loops: dict[str, Loop],
+    limits: Limits,
+    *followers: Callable[[Change], Iterable[ObjectKey]],
 ) -> Dispatcher:
-    """What is told of every change of an object."""
+    """What is told of every change of an object, and of a namespace's limits."""
     dispatcher = Dispatcher(objects, STAGES, loops, followers)
     objects.on_change = dispatcher.changed
+    limits.changed = partial(_wake_refused, dispatcher, objects)
     return dispatcher
+
+
+def _wake_refused(dispatcher: Dispatcher, objects: Cache, namespace: str) -> None:
+    """The namespace has other limits."""
+    for key in refused_there(objects, (SOURCES_OVER_QUOTA, FLAG_SETS_OVER_QUOTA), namespace):
+        dispatcher.wake(key)
 
 
 async def _connected(
     stack: contextlib.AsyncExitStack, settings: ControllerSettings, metrics: Metrics
-) -> tuple[Cluster, Accounts, ApiServerEvents]:
-    """The client, those that act for objects, and what posts Events, on a loop whose lag is measured."""
+) -> tuple[Cluster, Accounts, ApiServerEvents, Limits]:
+    """The client, those that act for objects, what posts Events, and the limits that are followed, on a loop
+    whose lag is measured.
+    """
     metrics.lag.start()
     stack.callback(metrics.lag.stop)
     cluster = await Cluster.connect(settings.kubeconfig or None, wrote=metrics.wrote)
@@ -187,7 +211,10 @@ async def _connected(
     events = ApiServerEvents(cluster.api, metrics.registry, wrote=metrics.wrote)
     await stack.enter_async_context(events.posting())
     accounts = Accounts(cluster, settings.default_service_account, settings.require_secret_hosts)
-    return cluster, accounts, events
+    limits = limits_of(settings)
+    following = overridden(limits, cluster.api, settings.namespace, settings.quotas, events)
+    await stack.enter_async_context(following)
+    return cluster, accounts, events, limits
 
 
 def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:

@@ -12,12 +12,15 @@ from controller.sources.hosts import Hosts
 from controller.sources.oci.factory import OciFactory
 
 if TYPE_CHECKING:
+    from controller.runtime.limits import Limits
     from controller.settings import ControllerSettings
     from controller.sources.provider import ProviderFactory
     from controller.sources.secrets import ReadSecret
 
 
-def providers_of(settings: ControllerSettings, secret: ReadSecret) -> dict[str, ProviderFactory[Any]]:
+def providers_of(
+    settings: ControllerSettings, limits: Limits, secret: ReadSecret
+) -> dict[str, ProviderFactory[Any]]:
     """By the field of a FlagSource's spec that configures them."""
     authors = settings.provenance is ProvenanceDetail.FULL
     # The API server answers nobody's Git, but may tell what is asked of it.
@@ -30,6 +33,7 @@ def providers_of(settings: ControllerSettings, secret: ReadSecret) -> dict[str, 
         allow_local=settings.allow_local,
         authors=authors,
         hosts=hosts,
+        limits=limits,
     )
     oci = OciFactory(secret, authors=authors, hosts=hosts)
     return {"git": git, "oci": oci, "bucket": BucketFactory(secret, hosts, authors=authors)}

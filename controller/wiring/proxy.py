@@ -33,10 +33,13 @@ from controller.runtime import management
 from controller.runtime.clock import now
 from controller.runtime.events import event_of
 from controller.runtime.lasting import forever
+from controller.runtime.limits import Limits, NamespaceLimits
 from controller.runtime.metrics import LagMetrics, PortCollector
 from controller.runtime.queue import KeyedQueue
+from controller.wiring.quota_overrides import overridden
 from evaluator.http.routes import merged
-from evaluator.http.server.limits import MANAGEMENT, Limits
+from evaluator.http.server.limits import MANAGEMENT
+from evaluator.http.server.limits import Limits as PortLimits
 from evaluator.http.server.listener import Listener
 from evaluator.http.server.tls import TlsFiles
 from evaluator.loop_lag import LoopLag
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LIMITS: Final = Limits(body_bytes=65_536, header_bytes=65_536, idle_seconds=120.0)
+LIMITS: Final = PortLimits(body_bytes=65_536, header_bytes=65_536, idle_seconds=120.0)
 """Subscribers ask for little. A silent one is asked for a sign of life after a minute, and gone after two."""
 _NOTICE_SECONDS: Final = 5.0
 _SHED_SECONDS: Final = 0.1
@@ -140,12 +143,15 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
     async with contextlib.AsyncExitStack() as stack:
         cluster = await Cluster.connect(settings.kubeconfig or None)
         stack.push_async_callback(cluster.close)
-        process = _joined(settings, cluster, loop)
+        limits = Limits(NamespaceLimits(streams=settings.quota_streams, receipts=settings.quota_receipts))
+        process = _joined(settings, limits, cluster, loop)
         lag = LoopLag()
         process.registry.register(LagMetrics(lag))
         lag.start()
         stack.callback(lag.stop)
         await stack.enter_async_context(process.events.posting())
+        following = overridden(limits, cluster.api, settings.namespace, settings.quotas, process.events)
+        await stack.enter_async_context(following)
         stack.callback(process.proxy.close)
         managed = management.routes(process.readiness, partial(generate_latest, process.registry))
         listening = PortCollector()
@@ -165,13 +171,15 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
         yield process
 
 
-def _joined(settings: ProxySettings, cluster: Cluster, loop: asyncio.AbstractEventLoop) -> ProxyProcess:
+def _joined(
+    settings: ProxySettings, limits: Limits, cluster: Cluster, loop: asyncio.AbstractEventLoop
+) -> ProxyProcess:
     namespaces = tuple(settings.namespaces or ("",))
     registry = CollectorRegistry(auto_describe=False)
     schedule = Schedule(KeyedQueue(loop.time, random.random), loop.time)
     pods = PodUids(namespaces)
     proxy = Proxy(
-        _options(settings),
+        _options(settings, limits),
         Access(ClusterReviews(cluster, settings.auth_audiences), clock=loop.time, unix_time=_unix_time),
         ReceiptPorts(pods, _unix_time, schedule.changed, served_after(registry).observe),
         loop,
@@ -183,7 +191,7 @@ def _joined(settings: ProxySettings, cluster: Cluster, loop: asyncio.AbstractEve
     # Another process of the same pod is another proxy: what the first one knew goes with its Lease.
     identity = f"{settings.identity}-{secrets.token_hex(3)}"
     recorder = Recorder(proxy.receipts, cluster, identity, settings.namespace, now, schedule)
-    sync = Listener(proxy.routes(), _limits(settings), name="sync")
+    sync = Listener(proxy.routes(), _port_limits(settings), name="sync")
     views = [(each.view.type.plural, each) for each in reflectors]
     registry.register(ProxyMetrics(proxy, views, lambda: sync.connections))
     registry.register(ReceiptMetrics(proxy.receipts, lambda: recorder.writes))
@@ -191,7 +199,7 @@ def _joined(settings: ProxySettings, cluster: Cluster, loop: asyncio.AbstractEve
     return ProxyProcess(settings, events, proxy, reflectors, sink, registry, sync, pod_reflectors, recorder)
 
 
-def _limits(settings: ProxySettings) -> Limits:
+def _port_limits(settings: ProxySettings) -> PortLimits:
     """Of the sync port."""
     return replace(
         LIMITS,
@@ -201,13 +209,14 @@ def _limits(settings: ProxySettings) -> Limits:
     )
 
 
-def _options(settings: ProxySettings) -> Options:
+def _options(settings: ProxySettings, limits: Limits) -> Options:
     return Options(
         context=settings.context,
         auth=settings.auth,
         max_streams=settings.max_streams,
         max_streams_per_host=settings.max_streams_per_host,
         stream_seconds=settings.stream_seconds,
+        limits=limits,
     )
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from controller.receiver.endpoints import Endpoints
     from controller.runtime.cache import Cache
     from controller.runtime.helpers import Helpers
+    from controller.runtime.limits import Limits
     from controller.runtime.loop import Reconciler
     from controller.settings import ControllerSettings
     from controller.sources.pending import PendingPushes
@@ -45,6 +46,7 @@ class Shared:
 
     settings: ControllerSettings
     objects: Cache
+    limits: Limits
     accounts: Accounts
     storages: Storages
     address: str
@@ -69,7 +71,7 @@ def reconcilers_of(
             shared.pending,
             random.random,
             LookSchedule(),
-            *source_quotas(settings, objects),
+            *source_quotas(shared.limits, objects),
             Exporter(objects, accounts.client),
             objects,
         ),
@@ -82,7 +84,7 @@ def reconcilers_of(
             settings.provenance,
             InputReader(accounts.secret, accounts.config_map),
             LimitedBuild(shared.helpers, Places(HELPERS)),
-            *flag_set_quotas(settings, objects),
+            *flag_set_quotas(shared.limits, objects),
         ),
         configuration.KIND: ConfigurationReconciler(objects, shared.claims, proxies),
         configuration.FLAG_KIND: ConfigurationReconciler(objects, shared.claims),

@@ -23,6 +23,7 @@ from tests.cluster.api import Api, Refused
 from tests.cluster.assets import REQUIRED, find
 from tests.cluster.controllers import ControllerProcess
 from tests.cluster.plane import Plane
+from tests.cluster.quotas import QUOTAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +61,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _start_controller(plane: Plane) -> None:
     """One for the run: what it is to do in a namespace, it does for every test at once."""
-    process = ControllerProcess(plane, plane.folder / "controller", "--allow-local-providers")
+    arguments = ("--allow-local-providers", "--quotas", QUOTAS)
+    process = ControllerProcess(plane, plane.folder / "controller", *arguments)
     _controllers.append(process)
     process.start()
     os.environ[_CONTROLLER] = json.dumps(

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.cluster.controllers import SYSTEM
 from tests.cluster.objects import Namespace, condition, flag_set, flag_source, flags, secret
+from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
+from tests.cluster.quotas import QUOTAS, limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,3 +71,20 @@ def test_a_service_account_s_rights_decide_what_is_read_and_written(spine: Spine
     do_as_told(spine, "flagset", f'User "{tenant}" cannot patch resource "featureflagconfigurations"')
     spine.wait_applied(commit)
     assert spine.served() == {"banner": "off"}
+
+
+def test_a_quota_of_one_namespace_is_lowered_and_raised_while_the_controller_runs(spine: Spine) -> None:
+    limit(spine.plane, spine.name, "flagSets: 1")
+    spine.apply(flag_set(name="second"))
+
+    def refused() -> bool:
+        ready = condition(spine.poke_and_wait("flagset", "second"), "Ready")
+        return bool(ready["reason"] == "QuotaExceeded")
+
+    within(refused)
+    limit(spine.plane, spine.name, "flagSets: many")
+    system, told = Namespace(spine.plane, SYSTEM), f"{spine.name}.flagSets: "
+    within(lambda: any(each["message"].startswith(told) for each in system.events(QUOTAS)))
+    limit(spine.plane, spine.name, "flagSets: 2")
+    spine.wait_ready("flagset", "second")
+    limit(spine.plane, spine.name, None)

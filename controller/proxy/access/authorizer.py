@@ -64,6 +64,8 @@ class Subscription:
     topic: Hashable
     reader: str
     """The reader whose rights it depends on; empty where no rights are needed."""
+    namespace: str
+    """Of the caller; empty where that is not known."""
 
 
 class Authorizer:
@@ -204,15 +206,21 @@ class Authorizer:
 
     def entered(self, call: Call, topic: Hashable, *, lasting: bool) -> Subscription:
         """A stream is about to start. Raises RpcError RESOURCE_EXHAUSTED where there are too many."""
-        subscription = Subscription(host_of(call.peer), topic, self._views.reader(call) if lasting else "")
-        self.limits.take(subscription.host)
+        user = self._access.last_known(call)
+        subscription = Subscription(
+            host_of(call.peer),
+            topic,
+            self._views.reader(call) if lasting else "",
+            "" if user is None else user.caller.namespace,
+        )
+        self.limits.take(subscription.host, subscription.namespace)
         if subscription.reader:
             self._open[subscription.reader, topic] += 1
         return subscription
 
     def left(self, subscription: Subscription) -> None:
         """A stream has ended."""
-        self.limits.give(subscription.host)
+        self.limits.give(subscription.host, subscription.namespace)
         if subscription.reader:
             key = subscription.reader, subscription.topic
             self._open[key] -= 1

@@ -236,13 +236,20 @@ class Membership:
         """The addresses of all unverified members, with those that said goodbye: anyone can make more of
         them.
         """
-        known = (each.who for each in self._members.values())
-        gone = (each.who for each in self._left.values())
-        return (who.host for who in chain(known, gone) if not who.verified)
+        return (who.host for who in self._all() if not who.verified)
+
+    def namespaces(self) -> Iterator[str]:
+        """The namespaces of all verified members, with those that said goodbye."""
+        return (who.namespace for who in self._all() if who.verified)
 
     def claimed(self) -> int:
         """The number of unverified members."""
         return sum(not each.who.verified for each in self._members.values())
+
+    def _all(self) -> Iterator[Identity]:
+        known = (each.who for each in self._members.values())
+        gone = (each.who for each in self._left.values())
+        return chain(known, gone)
 
     def _took(self, member: _Member) -> float | None:
         """Seconds from observed to served; None for one that serves something else, or had nothing before."""

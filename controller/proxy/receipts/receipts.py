@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from controller.proxy.receipts import requests
 from controller.proxy.receipts.members import Membership
 from controller.proxy.receipts.status import receipt_status
+from controller.proxy.streams.limits import require_quota
 from evaluator.http.messages import Code, RpcError, header
 from evaluator.http.routes import Routes
 from evaluator.wire.delivery import LEAVE, MARK, REPORT
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from controller.delivery.claims import Place
     from controller.proxy.access.users import Caller
     from controller.proxy.receipts.members import Pods
+    from controller.proxy.receipts.standing import Identity
     from evaluator.http.messages import Call
 
 SOONEST: Final = 5.0
@@ -105,6 +107,8 @@ class Receipts:
     """Called for each member that has followed a change, with the seconds since the change was observed."""
     most_per_host: int = MOST_CLAIMED
     """Members without a reviewed token from one address."""
+    quota: Callable[[str], int] = lambda _namespace: 0
+    """Members with a reviewed token of one namespace, over all flag sets; 0: no limit."""
     reports: int = 0
     """Answered so far."""
     refused: Counter[str] = field(default_factory=Counter)
@@ -113,6 +117,8 @@ class Receipts:
     _claimed: Counter[str] = field(default_factory=Counter)
     """Members without a reviewed token, by address."""
     _claimed_total: int = 0
+    _verified: Counter[str] = field(default_factory=Counter)
+    """Members with a reviewed token, by their namespace."""
 
     def routes(self) -> Routes:
         """The service."""
@@ -168,6 +174,7 @@ class Receipts:
                 del self._subscribers[place]
         self._claimed = Counter(host for _, each in self.all() for host in each.membership.claims())
         self._claimed_total = self._claimed.total()
+        self._verified = Counter(name for _, each in self.all() for name in each.membership.namespaces())
 
     def subscribers(self, place: Place) -> Subscribers | None:
         """Who subscribes to a flag set, up to date with what is delivered."""
@@ -195,13 +202,21 @@ class Receipts:
             who, now = requests.identity(call, request.member, self.caller(call)), self.clock()
             report = requests.report(request, now)
             subscribers = self._subscribers_of(place)
-            if not who.verified and not subscribers.membership.knows(who):
-                self._admit_claimed(who.host)
+            if not subscribers.membership.knows(who):
+                self._admit(who)
             seconds = subscribers.membership.hear(who, report, now)
             if seconds is not None:
                 self.served_after(seconds)
             self._report_change(place, subscribers)
         return requests.encoded(ReportResponse(next_ms=round(self._pause() * 1000)))
+
+    def _admit(self, who: Identity) -> None:
+        """Count one more member. Raises RpcError RESOURCE_EXHAUSTED."""
+        if who.verified:
+            require_quota("receipts", who.namespace, self._verified, self.quota, "--quota-receipts")
+            self._verified[who.namespace] += 1
+        else:
+            self._admit_claimed(who.host)
 
     def _admit_claimed(self, host: str) -> None:
         """Count one more member without a reviewed token; members that are known stay over the limit. Raises

@@ -1,19 +1,28 @@
-"""Limits of the number of streams, in all and from one address. Pure."""
+"""Limits of the number of streams: in all, from one address, and of one namespace. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from evaluator.http.messages import Code, RpcError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 
 class StreamLimits:
     """Counts streams, and refuses those beyond the limits."""
 
-    def __init__(self, most: int, most_per_host: int) -> None:
+    def __init__(
+        self, most: int, most_per_host: int, quota: Callable[[str], int] = lambda _namespace: 0
+    ) -> None:
+        """`quota`: that callers of a namespace may have, 0: no limit."""
         self.most = most
         self.most_per_host = most_per_host
+        self._quota = quota
         self._hosts: Counter[str] = Counter()
+        self._namespaces: Counter[str] = Counter()
         self.taken = 0
         """Streams that are open."""
         self.refused = 0
@@ -24,22 +33,43 @@ class StreamLimits:
         """How many addresses they come from."""
         return len(self._hosts)
 
-    def take(self, host: str) -> None:
-        """One more from `host`. Raises RpcError RESOURCE_EXHAUSTED where that is one too many."""
-        if self.taken >= self.most or self._hosts[host] >= self.most_per_host:
+    def take(self, host: str, namespace: str = "") -> None:
+        """One more from `host`, of a caller of `namespace`; empty: it is not known. Raises RpcError
+        RESOURCE_EXHAUSTED where that is one too many.
+        """
+        try:
+            self._require(host, namespace)
+        except RpcError:
             self.refused += 1
-            if not self._hosts[host]:
-                del self._hosts[host]
-            raise RpcError(Code.RESOURCE_EXHAUSTED, "too many streams; try another replica")
+            raise
         self._hosts[host] += 1
+        if namespace:
+            self._namespaces[namespace] += 1
         self.taken += 1
 
-    def give(self, host: str) -> None:
-        """One less from `host`."""
+    def give(self, host: str, namespace: str = "") -> None:
+        """One less, as it was taken."""
         self.taken -= 1
-        self._hosts[host] -= 1
-        if not self._hosts[host]:
-            del self._hosts[host]
+        for counted, name in ((self._hosts, host), (self._namespaces, namespace)):
+            if name:
+                counted[name] -= 1
+                if not counted[name]:
+                    del counted[name]
+
+    def _require(self, host: str, namespace: str) -> None:
+        if self.taken >= self.most or self._hosts.get(host, 0) >= self.most_per_host:
+            raise RpcError(Code.RESOURCE_EXHAUSTED, "too many streams; try another replica")
+        require_quota("streams", namespace, self._namespaces, self._quota, "--quota-streams")
+
+
+def require_quota(
+    what: str, namespace: str, taken: Mapping[str, int], quota: Callable[[str], int], option: str
+) -> None:
+    """Raises RpcError RESOURCE_EXHAUSTED where callers of `namespace` have taken all that they may have."""
+    most = quota(namespace) if namespace else 0
+    if most and taken.get(namespace, 0) >= most:
+        message = f"{what} of namespace {namespace}: all {most} of its quota are taken here ({option})"
+        raise RpcError(Code.RESOURCE_EXHAUSTED, message)
 
 
 def host_of(peer: str) -> str:

@@ -12,6 +12,7 @@ import re2
 
 from controller.api.flagsource import DEFAULT_BRANCH
 from controller.runtime.helpers import Helpers
+from controller.runtime.limits import UNLIMITED
 from controller.runtime.places import Places
 from controller.runtime.secret_hosts import UNBOUND, binding_of
 from controller.runtime.setbacks import Stalled
@@ -22,6 +23,7 @@ from controller.sources.git.http_listing import HttpListing
 from controller.sources.git.limited import HELPERS, MODULE, LimitedReader
 from controller.sources.git.ls_remote_cache import LsRemoteCache
 from controller.sources.git.mirror import remove_mirror, sweep_mirrors
+from controller.sources.git.mirror_quota import MirrorQuota
 from controller.sources.git.provider import GitProvider
 from controller.sources.git.reference import Reference
 from controller.sources.git.rules import Group, Rule
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
     from controller.api.flagsource import GitSpec, VerifyRule
     from controller.api.meta import ObjectKey
+    from controller.runtime.limits import Limits
     from controller.sources.git.git_url import Credentials, Location
     from controller.sources.hosts import Hosts
     from controller.sources.provider import Look, Revision
@@ -60,7 +63,9 @@ ADVICE: Final = {
 
 
 class GitFactory:
-    """Opens Git repositories; those of one remote and one identity share its mirror and its listings."""
+    """Opens Git repositories; those of one remote and one identity share its listings, and within a namespace
+    its mirror.
+    """
 
     def __init__(
         self,
@@ -70,12 +75,14 @@ class GitFactory:
         allow_local: bool = False,
         authors: bool = True,
         hosts: Hosts | None = None,
+        limits: Limits = UNLIMITED,
     ) -> None:
         """`allow_local`: a `file://` URL may name a folder of this machine; whoever writes it reads with our
         rights. `authors`: whether status and Events name authors of commits. `hosts`: where remotes may be.
+        `limits`: what each namespace may have.
         """
         self.mirror_root = mirror_root
-        self.places = Places(GIT_AT_ONCE, GIT_AT_ONCE)
+        self.places = Places(GIT_AT_ONCE, GIT_AT_ONCE, lambda namespace: limits.of(namespace).git_processes)
         self.listings = LsRemoteCache(self.places, HttpListing(hosts))
         self.helpers = Helpers(HELPERS, (MODULE,))
         self._reading = Places(HELPERS)
@@ -87,6 +94,7 @@ class GitFactory:
         """The mirror that each source uses."""
         self._refused: dict[Path, tuple[Revision, str]] = {}
         self._removals: set[asyncio.Task[None]] = set()
+        self._quota = MirrorQuota(lambda namespace: limits.of(namespace).mirror_bytes, self._removals)
         # A process that was killed may have left keys behind.
         sweep_temporary()
 
@@ -106,7 +114,8 @@ class GitFactory:
         source = GitProvider(
             location,
             reference,
-            self.mirror_root,
+            # What one namespace follows makes no other's mirror grow.
+            self.mirror_root / namespace,
             credentials=await self._credentials(spec, look, location),
             deadline=deadline,
             sparse=spec.sparse_checkout,
@@ -115,6 +124,7 @@ class GitFactory:
             place=partial(self.places.place, namespace),
             reader=reader,
             refused=self._refused,
+            quota=self._quota,
             advice=ADVICE,
             authors=self._authors,
             hosts=self._hosts,
@@ -186,6 +196,7 @@ class GitFactory:
             self._mirrors[key] = mirror
         if before is not None and before != mirror and before not in self._mirrors.values():
             self._refused.pop(before, None)
+            self._quota.forget(before)
             # Credentials that are renewed every hour would leave a mirror every hour.
             removal = asyncio.create_task(asyncio.to_thread(remove_mirror, before))
             self._removals.add(removal)

@@ -17,6 +17,7 @@ import pygit2
 
 from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.git.complaints import LIMIT, UNADVERTISED
+from controller.sources.git.mirror_quota import MirrorQuota
 from controller.sources.git.program import BrokenMirrorError, GitProgram
 from controller.sources.git.reference import HEADS, TAGS, Reference
 from controller.sources.git.repository import open_mirror
@@ -46,6 +47,8 @@ class Mirror:
     reader: TreeReader = read_in_thread
     refused: dict[Path, tuple[Revision, str]] = field(default_factory=dict, compare=False)
     """By mirror, the revision that exceeded a limit, and how: it is not fetched again at every look."""
+    quota: MirrorQuota = field(default_factory=MirrorQuota, compare=False)
+    """Of all mirrors in `root`."""
     complete: bool = False
     """Whether the history is kept, and the tag that is followed; otherwise one commit is."""
 
@@ -91,8 +94,10 @@ class Mirror:
         if known == revision:
             raise Stalled(LIMIT, message)
         try:
+            await self.quota.admit(self.path, revision)
+            new = not await asyncio.to_thread(self.path.exists)
             if not await asyncio.to_thread(self._holds, revision):
-                await self._fetch(reference, revision)
+                await self._grow(reference, revision, new=new)
             if self.complete and (tag := reference.full_name(revision) or "").startswith(TAGS):
                 # It may be another object now, though it marks the same commit.
                 await self.program.fetch(self.path, f"+{tag}:{tag}", depth=None, whole=True)
@@ -103,6 +108,21 @@ class Mirror:
                 await asyncio.to_thread(shutil.rmtree, self.path, ignore_errors=True)
                 self.refused[self.path] = (revision, setback.message)
             raise
+
+    async def _grow(self, reference: Reference, revision: Revision, *, new: bool) -> None:
+        """Fetch, as far as the quota lets the mirror be kept."""
+        await self._fetch(reference, revision)
+        try:
+            await self.quota.keep(self.path, revision)
+        except Stalled:
+            if new:
+                raise
+        else:
+            return
+        # It may have outgrown the quota by what nothing refers to any more.
+        await asyncio.to_thread(self._holds, revision)
+        await self._fetch(reference, revision)
+        await self.quota.keep(self.path, revision)
 
     def _holds(self, revision: Revision) -> bool:
         if not self.path.exists():
@@ -189,7 +209,7 @@ def sweep_mirrors(root: Path, used: Collection[Path], now: float) -> None:
     A source that cannot be opened for a while, as its Secret is missing, thus finds its mirror again. Blocks;
     never fails.
     """
-    for path in root.glob("*.git"):
+    for path in root.glob("*/*.git"):
         with contextlib.suppress(OSError):
             if path in used:
                 os.utime(path, (now, now))

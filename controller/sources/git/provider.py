@@ -17,6 +17,7 @@ from controller.sources.deadline import Deadline
 from controller.sources.git.git_url import Credentials, Location, parse_location
 from controller.sources.git.ls_remote import References, choose_among, narrowed, parse
 from controller.sources.git.mirror import Mirror
+from controller.sources.git.mirror_quota import MirrorQuota
 from controller.sources.git.program import BrokenMirrorError, GitProgram
 from controller.sources.git.reference import Reference, choose
 from controller.sources.git.repository import (
@@ -80,6 +81,8 @@ class GitProvider:
     """Whether what is fetched names the commit's author."""
     refused: dict[Path, tuple[Revision, str]] = field(default_factory=dict, compare=False)
     """As `Mirror.refused`, which outlives a look."""
+    quota: MirrorQuota = field(default_factory=MirrorQuota, compare=False)
+    """As `Mirror.quota`."""
     advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False)
     """What to do, by the reason of a failure."""
 
@@ -189,7 +192,8 @@ class GitProvider:
     def mirror(self) -> Mirror:
         """The copy of a remote."""
         complete = self.trust is not None
-        return Mirror(self.mirror_root, self._program(), self.reader, self.refused, complete=complete)
+        program = self._program()
+        return Mirror(self.mirror_root, program, self.reader, self.refused, self.quota, complete=complete)
 
     def _mirror_of(self, location: Location) -> Mirror:
         """The copy of a submodule's repository."""

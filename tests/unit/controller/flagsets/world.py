@@ -27,7 +27,7 @@ from controller.runtime.setbacks import Failed, Setback
 from controller.runtime.settle import Settled, settle
 from controller.runtime.watches import indexes_of
 from controller.settings import ControllerSettings
-from controller.wiring.quotas import flag_set_quotas
+from controller.wiring.quotas import flag_set_quotas, limits_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -200,7 +200,7 @@ class World:
         """Another process, which has these."""
         settings = ControllerSettings(quota_flag_sets=flag_sets, quota_flags=flags)
         self.restart()
-        count, content = flag_set_quotas(settings, self.cluster.objects)
+        count, content = flag_set_quotas(limits_of(settings), self.cluster.objects)
         self.reconciler = replace(self.reconciler, count=count, flags=content)
 
     def _values(self, kind: str) -> Read:

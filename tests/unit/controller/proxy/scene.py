@@ -38,8 +38,8 @@ _numbers = itertools.count(1)
 
 @dataclass
 class FakeReviews:
-    """A token is its user's name, one that begins with `pod-` a pod's; `rights` says which places each may
-    read.
+    """A token is its user's name, one that begins with `pod-` a pod's, as is one that ends with `#pod-…`;
+    `rights` says which places each may read.
     """
 
     rights: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
@@ -50,8 +50,9 @@ class FakeReviews:
         await asyncio.sleep(0)
         self.asked.append((token,))
         self._reach()
-        name = token.partition("#")[0]
-        extra = ((POD_NAME, (name,)), (POD_UID, (f"u-{name}",))) if name.startswith("pod-") else ()
+        name, _, more = token.partition("#")
+        pod = more if more.startswith("pod-") else name
+        extra = ((POD_NAME, (pod,)), (POD_UID, (f"u-{pod}",))) if pod.startswith("pod-") else ()
         return User(name, extra=extra) if name in self.rights else None
 
     async def may_read(self, user: User, namespace: str, name: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from controller.api.meta import ObjectKey, Resource
@@ -30,7 +32,10 @@ class Space:
         self.objects = Cache((INDEX,))
         for each in found:
             self.objects.learn(each)
-        self.quota = Quota("things", most, used=used, objects=self.objects, option="--quota-things")
+        self.most = most
+        self.quota = Quota(
+            "things", lambda _: self.most, used=used, objects=self.objects, option="--quota-things"
+        )
 
     def lets(self, resource: Resource, wanted: int) -> bool:
         try:
@@ -79,6 +84,35 @@ def test_what_was_let_counts_before_a_status_tells_of_it_until_the_object_goes()
     assert not space.lets(second, 3)
     space.quota.forget(first.key)
     assert space.lets(second, 3)
+
+
+def test_what_was_let_and_failed_is_given_back() -> None:
+    first, second = source("a", 1), source("b")
+    space = Space(first, second)
+    assert space.lets(first, 9)
+    with space.quota.given(first.key):
+        """It did not fail."""
+    assert not space.lets(second, 9)
+    with pytest.raises(KeyError), space.quota.given(first.key):
+        raise KeyError("no")
+    assert space.lets(second, 9)
+
+
+def test_an_object_does_not_have_what_another_of_its_name_was_let_have() -> None:
+    first, second = source("a"), source("b")
+    space = Space(first, second)
+    assert space.lets(replace(first, uid="gone"), 8)
+    assert space.lets(second, 10)
+
+
+def test_what_was_let_while_there_was_no_limit_counts_once_there_is_one() -> None:
+    first, second = source("a", 1), source("b")
+    space = Space(first, second)
+    assert space.lets(first, 2)
+    space.most = 0
+    assert space.lets(first, 20)
+    space.most = 10
+    assert not space.lets(second, 1)
 
 
 def test_without_a_limit_nothing_is_counted() -> None:

@@ -27,7 +27,7 @@ from controller.settings import ControllerSettings
 from controller.sources.pending import PendingPushes
 from controller.sources.provider import NOTHING_ACCEPTED, Accepted, Fetched, Revision, Unverified
 from controller.sources.reconciler import SourceReconciler
-from controller.wiring.quotas import source_quotas
+from controller.wiring.quotas import limits_of, source_quotas
 from evaluator import durable
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Life:
             objects.learn(each)
         settings = ControllerSettings(quota_sources=sources, quota_artifact_bytes=artifact_bytes)
         self.restart()
-        count, content = source_quotas(settings, objects)
+        count, content = source_quotas(limits_of(settings), objects)
         self.reconciler = replace(self.reconciler, count=count, stored=content)
 
     async def look(self, *, written: bool = True, **more: Any) -> Settled:
@@ -231,6 +231,20 @@ async def test_an_artifact_over_the_quota_is_not_stored_and_the_one_before_stays
     settled.quotas(older(100), artifact_bytes=100)
     await settled.look(created="2026-01-01T00:00:00Z")
     assert settled.condition("Ready") == ("False", "QuotaExceeded")
+
+
+async def test_an_artifact_that_could_not_be_stored_leaves_its_room_to_others(
+    life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life.quotas(Resource(KEY, "uid", 1, "1"), older(0), artifact_bytes=1000)
+    life.source.files = {"flags.json": os.urandom(300).hex()}
+    with monkeypatch.context() as full:
+        full.setattr(durable, "write_file", no_space)
+        await life.look()
+    assert life.condition("Ready") == ("False", "StorageFull")
+    life.reconciler.stored.require(older(0), 1000)
+    await life.look()
+    assert life.condition("Ready") == ("False", "QuotaExceeded")
 
 
 async def test_what_was_left_out_is_told(life: Life) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ from controller.api.flagsource import GitSpec
 from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import unpack
 from controller.artifacts.storages import Storages
+from controller.runtime.limits import Limits, NamespaceLimits
 from controller.runtime.secret_hosts import Binding, SecretContent
 from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.sources.freshness import SHARED, Freshness
@@ -51,6 +54,7 @@ class World:
     def __init__(self, root: Path, url: str) -> None:
         self.url = url
         self.secrets: dict[tuple[str, str], Mapping[str, bytes]] = {}
+        self.limits = Limits(NamespaceLimits())
         self.storages = Storages(root / "artifacts", "http://artifacts")
         self.opened: list[GitFactory] = []
         self.restart(root)
@@ -62,7 +66,7 @@ class World:
 
     def restart(self, root: Path) -> None:
         """Another process, which knows nothing of the one before."""
-        self.sources = GitFactory(self.secret, root / "mirrors")
+        self.sources = GitFactory(self.secret, root / "mirrors", limits=self.limits)
         self.opened.append(self.sources)
         self.reconciler = SourceReconciler({"git": self.sources}, self.storages, PendingPushes(), lambda: 0.5)
 
@@ -317,7 +321,7 @@ async def test_sources_of_one_remote_ask_it_once_and_fetch_once(world: World, se
     world.now += timedelta(hours=1)
     await asyncio.gather(*(world.look(str(number), later=0) for number in range(10)))
     assert len([path for path in server.paths if "info/refs" in path]) == 1
-    assert len(list(world.sources.mirror_root.glob("*.git"))) == 1
+    assert len(list((world.sources.mirror_root / "apps").glob("*.git"))) == 1
 
 
 async def test_a_push_that_woke_a_source_is_seen_by_it_whatever_others_were_told(
@@ -334,7 +338,7 @@ async def test_a_push_that_woke_a_source_is_seen_by_it_whatever_others_were_told
 async def mirrors(world: World, wanted: int) -> None:
     """Until there are as many; removal is a thread's work."""
     async with asyncio.timeout(20):
-        while len(list(world.sources.mirror_root.iterdir())) != 2 * wanted:  # noqa: ASYNC110 - a thread's
+        while len(list((world.sources.mirror_root / "apps").iterdir())) != 2 * wanted:  # noqa: ASYNC110 - a thread's
             await asyncio.sleep(0.01)
 
 
@@ -342,7 +346,7 @@ async def test_a_mirror_goes_with_the_last_source_that_uses_it(world: World) -> 
     for name in ("one", "other"):
         await world.look(name)
     world.reconciler.forget(ObjectKey("FlagSource", "apps", "one"))
-    assert len(list(world.sources.mirror_root.glob("*.git"))) == 1
+    assert len(list((world.sources.mirror_root / "apps").glob("*.git"))) == 1
     world.reconciler.forget(ObjectKey("FlagSource", "apps", "other"))
     await mirrors(world, 0)
 
@@ -367,7 +371,7 @@ async def test_mirrors_of_credentials_that_changed_while_nobody_ran_go_after_a_w
         world.secrets["apps", "git"] = {"bearerToken": token.encode()}
         server.bearer = token
         await world.look(secretRef={"name": "git"})
-    used, root = world.sources._mirrors[KEY], world.sources.mirror_root
+    used, root = world.sources._mirrors[KEY], world.sources.mirror_root / "apps"
     now = datetime.fromtimestamp(used.stat().st_mtime, UTC)
     await world.sources.sweep(now + timedelta(days=6))
     assert len({*root.glob("*.git")}) == 2
@@ -402,3 +406,75 @@ async def test_a_look_at_an_unchanged_remote_is_one_request_and_a_new_commit_thr
     server.paths.clear()
     assert await world.look() == b"2"
     assert len(server.paths) == 3
+
+
+def noise(size: int) -> str:
+    """Text that does not get smaller."""
+    return os.urandom(size // 2).hex()
+
+
+async def test_a_mirror_that_outgrows_the_quota_is_removed_and_its_artifact_stays(
+    world: World, repository: Repository, server: GitServer
+) -> None:
+    world.limits.replace({"apps": "mirrorBytes: 1000000"})
+    assert await world.look() == b"1"
+    repository.commit("huge", huge__bin=noise(4_000_000), flags__json="2")
+    refused = await world.fails()
+    assert (refused.reason, isinstance(refused, Stalled)) == ("QuotaExceeded", True)
+    told = re.fullmatch(
+        r"bytes of mirrors of Git repositories of namespace apps: (\d+), and its quota is 1000000; "
+        r"remove some, or have the quota raised \(--quota-mirror-bytes\)",
+        refused.message,
+    )
+    assert told is not None
+    assert 1_000_000 < int(told[1]) < 4_000_000
+    assert not [*(world.sources.mirror_root / "apps").glob("*.git")]
+    assert world.storages.read(world.statuses["flags"]["artifact"]["path"]) is not None
+    server.paths.clear()
+    assert (await world.fails()).reason == "QuotaExceeded"
+    # Its references are looked at; it is not fetched again.
+    assert not [each for each in server.paths if "git-upload-pack" in each and "info/refs" not in each]
+    world.limits.replace({"apps": "mirrorBytes: 10000000"})
+    assert await world.look() == b"2"
+
+
+async def test_a_mirror_that_outgrew_the_quota_over_time_is_made_anew(
+    world: World, repository: Repository
+) -> None:
+    world.limits.replace({"apps": "mirrorBytes: 3000000"})
+    for number in range(4):
+        repository.commit("other", other__bin=noise(2_000_000), flags__json=str(number))
+        assert await world.look() == str(number).encode()
+
+
+async def test_what_one_namespace_follows_makes_no_other_s_mirror_grow(
+    world: World, repository: Repository
+) -> None:
+    world.limits.replace({"apps": "mirrorBytes: 1000000"})
+    repository.git("checkout", "-q", "-b", "huge")
+    repository.commit("huge", huge__bin=noise(4_000_000))
+    look = Look(ObjectKey("FlagSource", "other", "flags"), 60.0, Freshness(NOW, NOW))
+    provider = await world.sources.open(
+        GitSpec.model_validate({"url": world.url, "ref": {"branch": "huge"}}), look
+    )
+    into = world.sources.mirror_root.parent / "into"
+    into.mkdir()
+    await provider.fetch(await provider.resolve(), into)
+    assert await world.look() == b"1"
+    repository.git("checkout", "-q", "main")
+    repository.commit("second", flags__json="2")
+    assert await world.look() == b"2"
+
+
+async def test_where_another_source_goes_there_is_room_for_its_mirror(
+    world: World, repository: Repository, server: GitServer
+) -> None:
+    world.limits.replace({"apps": "mirrorBytes: 3000000"})
+    repository.commit("large", large__bin=noise(4_000_000))
+    await world.look("first")
+    # Another address of the same server: another remote.
+    world.url = world.url.replace("127.0.0.1", "localhost")
+    with pytest.raises(Stalled, match="its quota is 3000000"):
+        await world.look("second")
+    world.reconciler.forget(ObjectKey("FlagSource", "apps", "first"))
+    assert await world.look("second") == b"1"

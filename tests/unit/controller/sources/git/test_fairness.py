@@ -17,6 +17,7 @@ from controller.api.flagsource import KIND
 from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.storages import Storages
 from controller.runtime.cache import Cache
+from controller.runtime.limits import Limits, NamespaceLimits
 from controller.runtime.loop import Loop, Outputs
 from controller.runtime.places import Places
 from controller.sources.git.factory import GIT_AT_ONCE, GitFactory
@@ -55,7 +56,8 @@ class World:
     def __init__(self, root: Path) -> None:
         self.objects = Cache()
         self.storages = Storages(root / "artifacts", "http://artifacts")
-        self.sources = GitFactory(self.secret, root / "mirrors")
+        self.limits = Limits(NamespaceLimits())
+        self.sources = GitFactory(self.secret, root / "mirrors", limits=self.limits)
         reconciler = SourceReconciler({"git": self.sources}, self.storages, PendingPushes(), random.random)
         self.loop = Loop(
             reconciler, self.objects, Outputs(self, self), now=lambda: NOW, queue=queue_of(KIND, 8)
@@ -128,6 +130,24 @@ async def test_many_namespaces_whose_servers_never_answer_hold_up_no_other(
             await asyncio.sleep(0.01)
         ready = world.see("one", "flags", f"http://127.0.0.1:{git_port}/repository/.git")
         await ready.wait()
+
+
+async def test_a_namespace_runs_no_more_of_git_than_its_quota(
+    world: World, silent: int, git_port: int
+) -> None:
+    world.limits.replace({"hung": "gitProcesses: 2"})
+    git = world.sources.places._shares
+    for number in range(HUNG):
+        world.see("hung", f"source-{number}", f"http://127.0.0.1:{silent}/{number}")
+    async with asyncio.timeout(60):
+        while len(git._waiting.get("hung", ())) < SOURCES_AT_ONCE // 2 - 2:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
+        assert git._taken["hung"] == 2
+        await world.see("one", "flags", f"http://127.0.0.1:{git_port}/repository/.git").wait()
+        # A quota that is raised holds from the next turn on.
+        world.limits.replace({"hung": "gitProcesses: 3"})
+        await world.see("one", "other", f"http://127.0.0.1:{git_port}/repository/.git").wait()
+        assert git._taken["hung"] == 3
 
 
 @pytest.fixture

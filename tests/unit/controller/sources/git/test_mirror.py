@@ -250,27 +250,27 @@ def old(tmp_path: Path) -> Path:
 
 
 def test_a_mirror_that_nobody_used_for_a_week_is_removed_whole(old: Path) -> None:
-    sweep_mirrors(old.parent, (), NOW)
+    sweep_mirrors(old.parent.parent, (), NOW)
     assert list(old.parent.iterdir()) == []
 
 
 def test_one_that_was_used_within_the_week_stays(old: Path) -> None:
-    sweep_mirrors(old.parent, (), NOW - 2.0)
+    sweep_mirrors(old.parent.parent, (), NOW - 2.0)
     assert old.exists()
 
 
 def test_one_in_use_stays_and_its_week_begins_anew(old: Path) -> None:
-    sweep_mirrors(old.parent, {old}, NOW)
-    sweep_mirrors(old.parent, (), NOW + UNUSED)
+    sweep_mirrors(old.parent.parent, {old}, NOW)
+    sweep_mirrors(old.parent.parent, (), NOW + UNUSED)
     assert old.exists()
-    sweep_mirrors(old.parent, (), NOW + UNUSED + 1.0)
+    sweep_mirrors(old.parent.parent, (), NOW + UNUSED + 1.0)
     assert not old.exists()
 
 
 def test_one_that_somebody_works_in_stays(old: Path) -> None:
     with old.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        sweep_mirrors(old.parent, (), NOW)
+        sweep_mirrors(old.parent.parent, (), NOW)
     assert (old / "objects").exists()
 
 

@@ -1,0 +1,85 @@
+"""How much each namespace may have: what the options say, and over them a ConfigMap. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import yaml
+from pydantic import ConfigDict, Field
+
+from controller.api.fields import Model, read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Limit = Annotated[int, Field(strict=True, ge=0)]
+"""0: no limit."""
+
+
+class NamespaceLimits(Model):
+    """Of one namespace. What is left out of a ConfigMap is as the options have it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sources: Limit = 0
+    """FlagSources."""
+    flag_sets: Limit = 0
+    artifact_bytes: Limit = 0
+    """Of all artifacts together."""
+    mirror_bytes: Limit = 0
+    """Of all mirrors of Git repositories together."""
+    git_processes: Limit = 0
+    """That run at the same time."""
+    flags: Limit = 0
+    """Of all FlagSets together."""
+    streams: Limit = 0
+    """Of its callers, open at one proxy."""
+    receipts: Limit = 0
+    """Of its pods, kept by one proxy: one for each flag set that a pod serves."""
+
+
+class Limits:
+    """The limits of all namespaces; `changed` is called with each namespace that gets others."""
+
+    def __init__(self, defaults: NamespaceLimits) -> None:
+        self.changed: Callable[[str], None] = lambda _namespace: None
+        self._defaults = defaults
+        self._own: dict[str, NamespaceLimits] = {}
+
+    def of(self, namespace: str) -> NamespaceLimits:
+        """The limits that hold there now."""
+        return self._own.get(namespace, self._defaults)
+
+    def replace(self, data: Mapping[str, str]) -> tuple[str, ...]:
+        """Take over what a ConfigMap says: YAML by namespace. Returns what is wrong with it; a namespace
+        whose text cannot be read keeps the limits that it has.
+        """
+        before, found, problems = self._own, dict[str, NamespaceLimits](), []
+        for namespace, text in sorted(data.items()):
+            try:
+                found[namespace] = self._read(namespace, text)
+            except ValueError as error:
+                problems.append(str(error))
+                if namespace in before:
+                    found[namespace] = before[namespace]
+        self._own = found
+        for namespace in sorted(before.keys() | found.keys()):
+            if before.get(namespace) != found.get(namespace):
+                self.changed(namespace)
+        return tuple(problems)
+
+    def _read(self, namespace: str, text: str) -> NamespaceLimits:
+        """Raises ValueError, whose text names the namespace."""
+        try:
+            content: Any = yaml.safe_load(text)
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise ValueError(f"{namespace}: is not YAML: {' '.join(str(error).split())[:200]}") from error
+        if not isinstance(content, dict):
+            raise ValueError(f"{namespace}: must have a limit on each line, such as 'sources: 10'")  # noqa: TRY004 - as any other text that is wrong
+        given = read(NamespaceLimits, content, where=namespace)
+        return self._defaults.model_copy(
+            update={name: getattr(given, name) for name in given.model_fields_set}
+        )
+
+
+UNLIMITED: Final = Limits(NamespaceLimits())
