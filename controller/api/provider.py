@@ -26,6 +26,7 @@ ProviderType = Literal[
     "opsgenie",
     "alertmanager",
     "grafana",
+    "apprise",
     "github",
     "githubdispatch",
     "gitlab",

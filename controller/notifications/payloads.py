@@ -7,7 +7,7 @@ import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.notifications import chats, cloudevents, comments, commits, incidents
+from controller.notifications import chats, cloudevents, comments, commits, incidents, services
 from controller.notifications.messages import event_json
 from controller.notifications.posts import Post, posted
 
@@ -76,6 +76,7 @@ FORMS: Final[dict[str, Form]] = {
     "opsgenie": Form(incidents.opsgenie, ("token",), incidents.OPSGENIE),
     "alertmanager": Form(incidents.alertmanager),
     "grafana": Form(incidents.grafana, ("address", "token")),
+    "apprise": Form(services.apprise),
     "github": Form(commits.github, ("address", "token")),
     "githubdispatch": Form(commits.githubdispatch, ("address", "token")),
     # A status that a commit has already is told so.

@@ -47,7 +47,7 @@ class Answer:
     retry_after: float = 0.0
     """Seconds."""
     content: bytes = b""
-    """Of an answer to GET."""
+    """Of an answer to GET all, of others the beginning."""
 
 
 class _TooLong(Exception):
@@ -127,14 +127,14 @@ class Poster:
                 proxy=way.proxy or None,
                 timeout=aiohttp.ClientTimeout(total=timeout),
             ) as answer:
-                if whole := post.method == "GET":
+                if post.method == "GET":
                     content = await _content(answer)
                 else:
                     content = await answer.content.read(_MOST_ANSWER)
                 text = one_line(content[:_MOST_ANSWER].decode(errors="replace").strip(), _SHOWN)
                 summary = f"status {answer.status}" + (f": {text}" if text else "")
                 pause = self._pause(answer.headers.get("Retry-After", ""))
-                return Answer(answer.status, summary, pause, content if whole else b"")
+                return Answer(answer.status, summary, pause, content)
         except AddressRefused as error:
             return Answer(0, f"the address cannot be used: {error}")
         except Stalled as error:

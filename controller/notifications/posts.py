@@ -92,3 +92,11 @@ def facts(message: Message) -> dict[str, str]:
     }
     found = {name: message.metadata.get(key, "") for key, name in names.items()}
     return {"Reason": message.reason} | {name: text for name, text in found.items() if text}
+
+
+def plain(message: Message) -> str:
+    """All that is known, as lines for people, for services that show nothing but text."""
+    lines = [message.message]
+    if said := changes(message):
+        lines += ["", said]
+    return "\n".join([*lines, "", *(f"{name}: {text}" for name, text in facts(message).items())])

@@ -168,3 +168,7 @@ DISPATCH: Final = record(
     "event_type", event_type=text(100), client_payload={**SCHEMAS["generic"], "maxProperties": 10}
 )
 SCHEMAS["githubdispatch"] = DISPATCH
+SCHEMAS["apprise"] = record(
+    "title body type", title=text(400), body=text(10_000), type={"enum": ["info", "success", "warning", "failure"]},
+)  # fmt: skip
+"""What its `notify` takes."""

@@ -37,11 +37,16 @@ SAID: Final = (
 )  # fmt: skip
 
 
+ADDRESSES: Final = {
+    "azuredevops": "https://dev.azure.com/shop/the flags/_git/flags",
+    "apprise": "tgram://123456789:abcdefg_hijklmnop/-1001234",
+}
+
+
 def target(kind: str) -> Target:
     spec = FlagProviderSpec(type=kind, channel="#flags", username="Flagstaff")  # type: ignore[arg-type]
     address = "" if kind in {"pagerduty", "opsgenie", "datadog"} else f"https://{kind}.example.com/hook/x"
-    address = "https://dev.azure.com/shop/the flags/_git/flags" if kind == "azuredevops" else address
-    return Target(spec, address, "the-token", "shop", "controller-0")
+    return Target(spec, ADDRESSES.get(kind, address), "the-token", "shop", "controller-0")
 
 
 def sent(kind: str, said: Message) -> dict[str, Any]:
