@@ -4,6 +4,7 @@ Slack: https://docs.slack.dev/reference/messaging/payload
 Discord: https://discord.com/developers/docs/resources/webhook#execute-webhook
 Microsoft Teams: https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using
 Google Chat: https://developers.google.com/workspace/chat/api/reference/rest/v1/cards
+Mattermost: https://developers.mattermost.com/integrate/reference/message-attachments/
 Rocket.Chat: https://docs.rocket.chat/docs/integrations
 """
 
@@ -38,6 +39,12 @@ def slack(message: Message, target: Target) -> Post:
 def rocket(message: Message, target: Target) -> Post:
     """As Slack's, with colours as numbers."""
     attachment = _attachment(message, target, f"#{_colour(message):06X}", str)
+    return posted(target.address, message, {"attachments": [attachment], **_sender(target)})
+
+
+def mattermost(message: Message, target: Target) -> Post:
+    """As Slack's, with colours as numbers; nobody is mentioned, whatever the text says."""
+    attachment = _attachment(message, target, f"#{_colour(message):06X}", _unmentioned)
     return posted(target.address, message, {"attachments": [attachment], **_sender(target)})
 
 
@@ -130,6 +137,11 @@ def _fallback(message: Message, target: Target) -> str:
 def _entities(text: str) -> str:
     """Slack's own characters, by which a text would mention everybody."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _unmentioned(text: str) -> str:
+    """A space that nobody sees keeps a name from being one."""
+    return text.replace("@", "@\u200b")
 
 
 def _escaped(text: str) -> str:

@@ -3,6 +3,7 @@ ends just that one. Pure.
 
 PagerDuty: https://developer.pagerduty.com/docs/events-api-v2
 Opsgenie: https://docs.opsgenie.com/docs/alert-api
+incident.io: https://api-docs.incident.io/tag/Alert-Events-V2
 Alertmanager: https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml
 Datadog: https://docs.datadoghq.com/api/latest/events/#post-an-event
 Grafana: https://grafana.com/docs/grafana/latest/developers/http_api/annotations/
@@ -68,6 +69,21 @@ def opsgenie(message: Message, target: Target) -> Post:
         "priority": "P3" if message.severity == "error" else "P5",
     }
     return posted(address, message, created, **headers)
+
+
+def incidentio(message: Message, target: Target) -> Post:
+    """An alert with a key, by which its recovery resolves it."""
+    incident = message.state is not None
+    content = {
+        "title": f"{title(message, target)}: {message.reason}",
+        "description": message.message,
+        "status": "resolved" if message.state == "recovered" else "firing",
+        "deduplication_key": subject(message, target) if incident else message.key,
+        "metadata": {"severity": message.severity, "kind": message.kind, "name": message.name}
+        | {"namespace": target.namespace}
+        | _details(message),
+    }
+    return posted(target.address, message, content, **bearer(target))
 
 
 def alertmanager(message: Message, target: Target) -> Post:

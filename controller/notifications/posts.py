@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,6 +65,11 @@ def posted(url: str, message: Message, content: Any, **headers: str) -> Post:
 def bearer(target: Target) -> dict[str, str]:
     """The header that shows the token, where there is one."""
     return {"Authorization": f"Bearer {target.token}"} if target.token else {}
+
+
+def basic(credentials: str) -> str:
+    """The value of the header that shows `user:password`."""
+    return f"Basic {b64encode(credentials.encode()).decode()}"
 
 
 def title(message: Message, target: Target) -> str:

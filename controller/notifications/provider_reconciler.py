@@ -104,7 +104,7 @@ class FlagProviderReconciler:
             binding = binding_of(content or {})
         needs = FORMS[spec.type].needs
         for key in needs:
-            if not given.get(key):
+            if not (spec.channel if key == "channel" else given.get(key)):
                 raise Stalled(*_missing(spec, key))
         address = given.get("address", "")
         if "address" in needs or address:
@@ -187,6 +187,8 @@ def _host(spec: FlagProviderSpec, address: str) -> str:
 def _missing(spec: FlagProviderSpec, key: str) -> tuple[str, str]:
     """Reason and message for what a provider of this type cannot do without."""
     reason = f"{key.capitalize()}NotFound"
+    if key == "channel":
+        return reason, f"type {spec.type} needs spec.channel"
     other = "spec.address, or " if key == "address" and spec.type != services.TYPE else ""
     if spec.secret_ref is None:
         return reason, f'type {spec.type} needs {other}spec.secretRef: a Secret with a key "{key}"'

@@ -172,3 +172,18 @@ SCHEMAS["apprise"] = record(
     "title body type", title=text(400), body=text(10_000), type={"enum": ["info", "success", "warning", "failure"]},
 )  # fmt: skip
 """What its `notify` takes."""
+SCHEMAS["mattermost"] = record(
+    "attachments", attachments=several(_ATTACHMENT), channel=text(80), username=text(80)
+)
+SCHEMAS["matrix"] = record(
+    "msgtype body",
+    **{"m.mentions": {"const": {}}}, msgtype={"enum": ["m.text", "m.notice"]}, body=text(40_000),
+)  # fmt: skip
+SCHEMAS["zulip"] = record(
+    "type to content", type={"const": "stream"}, to=text(60), topic=text(60), content=text(10_000),
+)  # fmt: skip
+SCHEMAS["incidentio"] = record(
+    "title status",
+    title=text(400), status={"enum": ["firing", "resolved"]}, description=text(10_000), deduplication_key=text(800),
+    metadata=_DETAILS, source_url=text(2_048),
+)  # fmt: skip

@@ -8,8 +8,10 @@ import hashlib
 import hmac
 import json
 import os
+from base64 import b64encode
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 import jsonschema_rs
 import pytest
@@ -52,7 +54,9 @@ def target(kind: str) -> Target:
 def sent(kind: str, said: Message) -> dict[str, Any]:
     """A request as its file has it."""
     post = post_of(said, target(kind))
-    return {"url": post.url, "headers": post.headers, "body": json.loads(post.body)}
+    form = post.headers["Content-Type"] == "application/x-www-form-urlencoded"
+    body = dict(parse_qsl(post.body.decode(), strict_parsing=True)) if form else json.loads(post.body)
+    return {"url": post.url, "headers": post.headers, "body": body}
 
 
 @pytest.mark.parametrize("kind", FORMS)
@@ -105,11 +109,31 @@ def test_a_recovery_ends_just_the_incident_that_the_failure_opened() -> None:
     failing, recovered = (sent("pagerduty", each)["body"] for each in SAID[1:3])
     assert failing["dedup_key"] == recovered["dedup_key"]
     assert (failing["event_action"], recovered["event_action"]) == ("trigger", "resolve")
+    fires, ends = (sent("incidentio", each)["body"] for each in SAID[1:3])
+    assert fires["deduplication_key"] == ends["deduplication_key"]
+    assert (fires["status"], ends["status"]) == ("firing", "resolved")
     opened, closed = (sent("opsgenie", each) for each in SAID[1:3])
     assert opened["body"]["alias"].replace("/", "%2F") in closed["url"]
     fires, ends = (sent("alertmanager", each)["body"][0] for each in SAID[1:3])
     assert fires["labels"] == ends["labels"]
     assert ends["endsAt"] == SAID[2].time < fires["endsAt"]
+
+
+def test_a_room_takes_a_message_once() -> None:
+    post = post_of(SAID[0], target("matrix"))
+    assert post.method == "PUT"
+    assert post.url.endswith(f"/rooms/%23flags/send/m.room.message/{SAID[0].key}")
+
+
+@pytest.mark.parametrize(
+    ("channel", "topic"), [("flags/banners", "banners"), ("flags", "FlagSet/flags.shop")]
+)
+def test_a_topic_is_named_behind_the_channel(channel: str, topic: str) -> None:
+    spec = FlagProviderSpec(type="zulip", channel=channel)
+    post = post_of(SAID[0], Target(spec, "https://zulip.example.com/", "bot@example.com:key", "shop"))
+    sent = dict(parse_qsl(post.body.decode()))
+    assert (sent["to"], sent["topic"]) == ("flags", topic)
+    assert post.headers["Authorization"] == "Basic " + b64encode(b"bot@example.com:key").decode()
 
 
 def test_slack_refuses_with_a_good_status() -> None:
@@ -118,6 +142,8 @@ def test_slack_refuses_with_a_good_status() -> None:
     assert not is_refusal(target("generic"), 'status 200: {"ok":false}')
 
 
-@pytest.mark.parametrize("kind", ["slack", "rocket", "discord", "msteams", "googlechat"])
+@pytest.mark.parametrize(
+    "kind", ["slack", "rocket", "mattermost", "matrix", "zulip", "discord", "msteams", "googlechat"]
+)
 def test_no_chat_is_shown_a_token(kind: str) -> None:
     assert all("the-token" not in json.dumps(sent(kind, each)["body"]) for each in SAID)
