@@ -31,6 +31,7 @@ ProviderType = Literal[
     "alertmanager",
     "grafana",
     "apprise",
+    "email",
     "github",
     "githubdispatch",
     "gitlab",

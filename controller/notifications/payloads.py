@@ -7,7 +7,7 @@ import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.notifications import chats, cloudevents, comments, commits, incidents, rooms, services
+from controller.notifications import chats, cloudevents, comments, commits, incidents, mails, rooms, services
 from controller.notifications.messages import event_json
 from controller.notifications.posts import Post, posted
 
@@ -24,7 +24,7 @@ class Form:
 
     post: Callable[[Message, Target], Post]
     needs: tuple[str, ...] = ("address",)
-    """Keys of the Secret that it cannot do without; the channel stands in the spec, as the address may."""
+    """What it cannot do without: keys of the Secret, and fields of the spec."""
     server: str = ""
     """The URL of the server that is asked where no address is given."""
     refusal: str = ""
@@ -81,6 +81,7 @@ FORMS: Final[dict[str, Form]] = {
     "alertmanager": Form(incidents.alertmanager),
     "grafana": Form(incidents.grafana, ("address", "token")),
     "apprise": Form(services.apprise),
+    "email": Form(mails.email, ("address", "channel", "username")),
     "github": Form(commits.github, ("address", "token")),
     "githubdispatch": Form(commits.githubdispatch, ("address", "token")),
     # A status that a commit has already is told so.

@@ -12,7 +12,7 @@ from controller.api.conditions import find
 from controller.api.fields import InvalidSpecError, read
 from controller.api.meta import TEST_ALERT
 from controller.api.provider import FlagProviderSpec
-from controller.notifications import messages, repositories, services
+from controller.notifications import mails, messages, repositories, services
 from controller.notifications.addresses import AddressRefused, require_proxy, require_usable
 from controller.notifications.apprise_sender import built
 from controller.notifications.deliverer import DELIVERED
@@ -104,7 +104,7 @@ class FlagProviderReconciler:
             binding = binding_of(content or {})
         needs = FORMS[spec.type].needs
         for key in needs:
-            if not (spec.channel if key == "channel" else given.get(key)):
+            if not (given.get(key) or getattr(spec, key, None)):
                 raise Stalled(*_missing(spec, key))
         address = given.get("address", "")
         if "address" in needs or address:
@@ -123,6 +123,9 @@ class FlagProviderReconciler:
             if spec.type == services.TYPE:
                 services.require_secret(spec.address)
                 await asyncio.to_thread(built, address)
+                return
+            if spec.type == mails.TYPE:
+                mails.require_usable(spec, address, allow_local=self.allow_local)
                 return
             require_usable(address, allow_local=self.allow_local)
         except AddressRefused as error:
@@ -187,8 +190,8 @@ def _host(spec: FlagProviderSpec, address: str) -> str:
 def _missing(spec: FlagProviderSpec, key: str) -> tuple[str, str]:
     """Reason and message for what a provider of this type cannot do without."""
     reason = f"{key.capitalize()}NotFound"
-    if key == "channel":
-        return reason, f"type {spec.type} needs spec.channel"
+    if key in {"channel", "username"}:
+        return reason, f"type {spec.type} needs spec.{key}"
     other = "spec.address, or " if key == "address" and spec.type != services.TYPE else ""
     if spec.secret_ref is None:
         return reason, f'type {spec.type} needs {other}spec.secretRef: a Secret with a key "{key}"'

@@ -29,6 +29,7 @@ class Senders:
     """All of them."""
 
     http: Sender
+    mail: Sender
     apprise: Sender
 
     async def send(
@@ -39,5 +40,6 @@ class Senders:
     ) -> Answer:
         """Ask once; never raises."""
         scheme = post.url.partition("://")[0].lower()
-        sender = self.http if scheme in {"http", "https"} else self.apprise
+        known = {"http": self.http, "https": self.http, "smtp": self.mail, "smtps": self.mail}
+        sender = known.get(scheme, self.apprise)
         return await sender.send(post, timeout, way)

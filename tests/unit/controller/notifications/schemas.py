@@ -187,3 +187,11 @@ SCHEMAS["incidentio"] = record(
     title=text(400), status={"enum": ["firing", "resolved"]}, description=text(10_000), deduplication_key=text(800),
     metadata=_DETAILS, source_url=text(2_048),
 )  # fmt: skip
+SCHEMAS["email"] = {
+    **record(
+        "From To Subject Date Message-ID text",
+        **{"Message-ID": {"type": "string", "pattern": "^<[0-9a-f]{64}@flagstaff.dev>$"}},
+        From=text(320), To=text(320), Subject=text(900), Date=text(40), text=text(10_000),
+    ),
+    "additionalProperties": {"type": "string", "maxLength": 76},
+}  # fmt: skip

@@ -9,6 +9,8 @@ import hmac
 import json
 import os
 from base64 import b64encode
+from email import message_from_bytes
+from email.policy import default
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -41,12 +43,17 @@ SAID: Final = (
 
 ADDRESSES: Final = {
     "azuredevops": "https://dev.azure.com/shop/the flags/_git/flags",
+    "email": "smtps://mail.example.com",
     "apprise": "tgram://123456789:abcdefg_hijklmnop/-1001234",
 }
 
 
+MAILBOXES: Final = ("team@example.com", "flags@example.com")
+
+
 def target(kind: str) -> Target:
-    spec = FlagProviderSpec(type=kind, channel="#flags", username="Flagstaff")  # type: ignore[arg-type]
+    channel, username = MAILBOXES if kind == "email" else ("#flags", "Flagstaff")
+    spec = FlagProviderSpec(type=kind, channel=channel, username=username)  # type: ignore[arg-type]
     address = "" if kind in {"pagerduty", "opsgenie", "datadog"} else f"https://{kind}.example.com/hook/x"
     return Target(spec, ADDRESSES.get(kind, address), "the-token", "shop", "controller-0")
 
@@ -54,6 +61,10 @@ def target(kind: str) -> Target:
 def sent(kind: str, said: Message) -> dict[str, Any]:
     """A request as its file has it."""
     post = post_of(said, target(kind))
+    if post.headers["Content-Type"] == "message/rfc822":
+        mail = message_from_bytes(post.body, policy=default)
+        body = {name: str(text) for name, text in mail.items()} | {"text": mail.get_content()}
+        return {"url": post.url, "headers": post.headers, "body": body}
     form = post.headers["Content-Type"] == "application/x-www-form-urlencoded"
     body = dict(parse_qsl(post.body.decode(), strict_parsing=True)) if form else json.loads(post.body)
     return {"url": post.url, "headers": post.headers, "body": body}
