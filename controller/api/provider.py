@@ -29,6 +29,7 @@ ProviderType = Literal[
     "opsgenie",
     "incidentio",
     "alertmanager",
+    "sentry",
     "grafana",
     "apprise",
     "email",

@@ -12,7 +12,6 @@ from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from controller.notifications import addresses
 from controller.notifications.addresses import AddressRefused
@@ -32,7 +31,7 @@ _POLICY: Final = SMTP.clone(cte_type="7bit")
 
 def require_usable(spec: FlagProviderSpec, address: str, *, allow_local: bool) -> None:
     """Raises AddressRefused for an address that is no mail server's, and for mailboxes that are none."""
-    parts = urlsplit(address)
+    parts = addresses.split(address)
     if parts.scheme not in PORTS or parts.path.strip("/") or parts.query or parts.fragment:
         raise AddressRefused("it must be smtps://HOST, or smtp://HOST for a server with STARTTLS")
     addresses.require_usable(f"https://{parts.netloc}", allow_local=allow_local)

@@ -7,7 +7,17 @@ import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.notifications import chats, cloudevents, comments, commits, incidents, mails, rooms, services
+from controller.notifications import (
+    chats,
+    cloudevents,
+    comments,
+    commits,
+    incidents,
+    mails,
+    rooms,
+    sentry,
+    services,
+)
 from controller.notifications.messages import event_json
 from controller.notifications.posts import Post, posted
 
@@ -79,6 +89,7 @@ FORMS: Final[dict[str, Form]] = {
     "opsgenie": Form(incidents.opsgenie, ("token",), incidents.OPSGENIE),
     "incidentio": Form(incidents.incidentio, ("address", "token")),
     "alertmanager": Form(incidents.alertmanager),
+    "sentry": Form(sentry.sentry),
     "grafana": Form(incidents.grafana, ("address", "token")),
     "apprise": Form(services.apprise),
     "email": Form(mails.email, ("address", "channel", "username")),

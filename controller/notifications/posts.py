@@ -100,6 +100,13 @@ def facts(message: Message) -> dict[str, str]:
     return {"Reason": message.reason} | {name: text for name, text in found.items() if text}
 
 
+def details(message: Message) -> dict[str, str]:
+    """The same for machines, with the changes and the message's key."""
+    found = {name.lower(): text for name, text in facts(message).items()}
+    lines = changes(message)
+    return found | ({"changes": lines} if lines else {}) | {"idempotency_key": message.key}
+
+
 def plain(message: Message) -> str:
     """All that is known, as lines for people, for services that show nothing but text."""
     lines = [message.message]

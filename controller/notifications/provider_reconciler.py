@@ -12,7 +12,7 @@ from controller.api.conditions import find
 from controller.api.fields import InvalidSpecError, read
 from controller.api.meta import TEST_ALERT
 from controller.api.provider import FlagProviderSpec
-from controller.notifications import mails, messages, repositories, services
+from controller.notifications import mails, messages, repositories, sentry, services
 from controller.notifications.addresses import AddressRefused, require_proxy, require_usable
 from controller.notifications.apprise_sender import built
 from controller.notifications.deliverer import DELIVERED
@@ -127,7 +127,8 @@ class FlagProviderReconciler:
             if spec.type == mails.TYPE:
                 mails.require_usable(spec, address, allow_local=self.allow_local)
                 return
-            require_usable(address, allow_local=self.allow_local)
+            url = sentry.opened(address).url if spec.type == sentry.TYPE else address
+            require_usable(url, allow_local=self.allow_local)
         except AddressRefused as error:
             raise Stalled("InvalidAddress", f"the address cannot be used: {error}") from error
         problem = repositories.problem_of_address(spec.type, address)

@@ -195,3 +195,10 @@ SCHEMAS["email"] = {
     ),
     "additionalProperties": {"type": "string", "maxLength": 76},
 }  # fmt: skip
+SCHEMAS["sentry"] = record(
+    "event_id timestamp platform",
+    event_id={"type": "string", "pattern": "^[0-9a-f]{32}$"}, timestamp=MOMENT, platform={"const": "other"},
+    level={"enum": ["fatal", "error", "warning", "info", "debug"]}, logger=text(64), environment=text(64),
+    message=record("formatted", formatted=text(8_192)), extra=_DETAILS, fingerprint=several(text(1_000)),
+    tags={"type": "object", "additionalProperties": text(200), "propertyNames": {"pattern": "^[a-z]{1,32}$"}},
+)  # fmt: skip

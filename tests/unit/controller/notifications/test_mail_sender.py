@@ -184,6 +184,7 @@ async def test_where_nobody_listens_it_is_said() -> None:
         ("smtp://mail.example.com/inbox", SPEC, "it must be smtps://HOST"),
         ("smtps://ada:secret@mail.example.com", SPEC, "it must not hold a user"),
         ("smtps://10.0.0.1", SPEC, "10.0.0.1 is not a public address"),
+        ("smtps://[::1", SPEC, "it is not a URL"),
         ("smtps://mail.example.com:0", SPEC, "it must be a URL"),
         ("smtps://mail.example.com", SPEC.model_copy(update={"channel": "a@x.com, b@x.com"}), "spec.channel must be one mailbox"),
         ("smtps://mail.example.com", SPEC.model_copy(update={"username": "a@x.com\nBcc: b@x.com"}), "spec.username must be one mailbox"),
