@@ -26,7 +26,7 @@ MOMENT: Final = {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ
 TEXTS: Final = {"type": "object", "additionalProperties": {"type": "string"}}
 _ATTACHMENT: Final = record(
     "color text fallback",
-    color={"type": "string", "pattern": "^(good|warning|danger|#[0-9A-F]{6})$"},
+    color={"type": "string", "pattern": "^#[0-9A-F]{6}$"},
     author_name=text(256), text=text(8_000), fallback=text(4_000), mrkdwn_in={"const": ["text"]},
     fields=several(record("title value short", title=text(80), value=text(2_000), short={"type": "boolean"})),
 )  # fmt: skip
@@ -67,7 +67,6 @@ SCHEMAS: Final[dict[str, Any]] = {
         severity={"enum": ["trace", "info", "error"]}, timestamp=MOMENT, message=text(39_000), reason=text(255), metadata=TEXTS,
         reportingController=text(253), reportingInstance=text(253),
     ),
-    "slack": record("attachments", attachments=several(_ATTACHMENT, 20), channel=text(80), username=text(80)),
     "rocket": record("attachments", attachments=several(_ATTACHMENT), channel=text(80), username=text(80)),
     "discord": record(
         "embeds", username=text(80), allowed_mentions={"const": {"parse": []}},
@@ -201,4 +200,18 @@ SCHEMAS["sentry"] = record(
     level={"enum": ["fatal", "error", "warning", "info", "debug"]}, logger=text(64), environment=text(64),
     message=record("formatted", formatted=text(8_192)), extra=_DETAILS, fingerprint=several(text(1_000)),
     tags={"type": "object", "additionalProperties": text(200), "propertyNames": {"pattern": "^[a-z]{1,32}$"}},
+)  # fmt: skip
+_MRKDWN: Final = record("type text", type={"const": "mrkdwn"}, text=text(3_000))
+_FIELD: Final = record("type text", type={"const": "mrkdwn"}, text=text(2_000))
+SCHEMAS["slack"] = record(
+    "attachments", channel=text(80), username=text(80),
+    attachments=several(record(
+        "blocks", color={"type": "string", "pattern": "^#[0-9A-F]{6}$"}, fallback=text(4_000),
+        blocks=several({
+            "oneOf": [
+                record("type text", type={"const": "section"}, text=_MRKDWN),
+                record("type fields", type={"const": "section"}, fields=several(_FIELD, 10)),
+            ]
+        }, 50),
+    ), 20),
 )  # fmt: skip
