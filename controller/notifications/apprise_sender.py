@@ -25,6 +25,8 @@ from controller.notifications.posts import DIRECT, Post
 from controller.notifications.services import known
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from controller.notifications.posts import Way
     from controller.notifications.senders import Sender
 
@@ -71,7 +73,7 @@ class AppriseSender:
             # Its text may hold the address.
             return line.outcome(taken=False, otherwise=f"apprise failed: {type(error).__name__}")
         finally:
-            line.over = True
+            line.hang_up()
 
 
 @dataclass(slots=True)
@@ -85,8 +87,15 @@ class _Line:
     """In the loop's time."""
     way: Way
     answers: list[Answer] = field(default_factory=list)
+    sending: Future[Answer] | None = None
     over: bool = False
     """Whether nobody waits for it any more."""
+
+    def hang_up(self) -> None:
+        """Send nothing more, and leave what is under way."""
+        self.over = True
+        if self.sending is not None:
+            self.sending.cancel()
 
     def request(self, method: str, url: str, options: dict[str, Any]) -> requests.Response:
         """The answer to a request of apprise. Raises what `requests` does."""
@@ -104,7 +113,8 @@ class _Line:
         headers |= {"Accept-Encoding": "identity", "Idempotency-Key": self.post.headers["Idempotency-Key"]}
         own = Post(asked.url or "", body, headers, asked.method or method)
         sending = self.sender.send(own, max(0.001, self.end - self.loop.time()), self.way)
-        answer = asyncio.run_coroutine_threadsafe(sending, self.loop).result()
+        self.sending = asyncio.run_coroutine_threadsafe(sending, self.loop)
+        answer = self.sending.result()
         self.answers.append(answer)
         if not answer.status or answer.status == _TOO_MANY or answer.status >= _FAILED:
             raise requests.exceptions.ConnectionError(answer.text)

@@ -51,16 +51,18 @@ class _Answers:
         self._file.close()
 
 
-class _Client(smtplib.SMTP):
+class Client(smtplib.SMTP):
     """Connects to addresses that were judged, and not to what a name may lead to later."""
 
     def __init__(self, numbers: list[str], tls: ssl.SSLContext, *, implicit: bool) -> None:
         self._numbers, self._tls, self._implicit = numbers, tls, implicit
         self._answers: _Answers | None = None
+        self._over = False
         super().__init__(local_hostname="flagstaff")
 
     @property
     def file(self) -> Any:
+        """Where the base class reads the server's answers."""
         return self._answers
 
     @file.setter
@@ -75,6 +77,9 @@ class _Client(smtplib.SMTP):
             except OSError as error:
                 problem = error
                 continue
+            self.sock = found
+            if self._over:
+                raise OSError("nobody waits for it any more")
             return self.wrap_socket(found, host) if self._implicit else found
         raise problem
 
@@ -110,7 +115,7 @@ class _Client(smtplib.SMTP):
 
     def hang_up(self) -> None:
         """Whoever waits for the server waits no more; from any thread."""
-        sock = self.sock
+        self._over, sock = True, self.sock
         if sock is not None:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
@@ -137,12 +142,12 @@ class MailSender:
         """Hand it to the server that the URL names, within `timeout` seconds."""
         parts = urlsplit(post.url)
         host, port = parts.hostname or "", parts.port or PORTS[parts.scheme]
-        client: _Client | None = None
+        client: Client | None = None
         try:
             async with asyncio.timeout(timeout):
                 found = await self._resolver.resolve(host, port, socket.AF_UNSPEC)
                 tls = await asyncio.to_thread(context_of, way.tls)
-                client = _Client([each["host"] for each in found], tls, implicit=parts.scheme == "smtps")
+                client = Client([each["host"] for each in found], tls, implicit=parts.scheme == "smtps")
                 loop = asyncio.get_running_loop()
                 await loop.run_in_executor(self._threads, client.deliver, host, port, post, timeout)
         except TimeoutError:

@@ -15,10 +15,11 @@ from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword
 
 from controller.api.provider import FlagProviderSpec
 from controller.notifications.addresses import AddressRefused
-from controller.notifications.mail_sender import MailSender
+from controller.notifications.mail_sender import Client, MailSender
 from controller.notifications.mails import require_usable
 from controller.notifications.payloads import post_of
 from controller.notifications.posts import Target, Way
+from controller.runtime.client_tls import context_of
 from controller.runtime.secret_texts import Tls
 from tests.unit.controller.notifications.things import message
 
@@ -169,6 +170,18 @@ async def test_a_server_that_never_comes_to_the_point_is_left(scheme: str, greet
     async with asyncio.timeout(60):
         await left.wait()
     listening.close()
+
+
+async def test_a_connection_that_comes_too_late_is_not_used() -> None:
+    mailbox = Mailbox()
+    async with server(mailbox) as address:
+        port = int(address.rpartition(":")[2])
+        client = Client(["127.0.0.1"], context_of(WAY.tls), implicit=False)
+        client.hang_up()
+        post = post_of(SAID, Target(SPEC, address, "", "shop"))
+        with pytest.raises(OSError, match="nobody waits"):
+            await asyncio.to_thread(client.deliver, "localhost", port, post, 60.0)
+    assert mailbox.taken == []
 
 
 async def test_where_nobody_listens_it_is_said() -> None:
