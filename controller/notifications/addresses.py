@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from controller.runtime.ip_addresses import effective
 
@@ -18,12 +18,8 @@ class AddressRefused(Exception):
 
 def require_usable(address: str, *, allow_local: bool) -> None:
     """Raises AddressRefused for what is no address that may be asked; the host's name is not looked up."""
-    try:
-        parts = urlsplit(address)
-        port = parts.port
-    except ValueError:
-        raise AddressRefused("it is not a URL") from None
-    if parts.scheme not in {"https", "http"} or not parts.hostname or port == 0:
+    parts = split(address)
+    if parts.scheme not in {"https", "http"} or not parts.hostname or parts.port == 0:
         raise AddressRefused("it must be a URL such as https://host/path")
     if not address.isascii() or not address.isprintable() or " " in address:
         raise AddressRefused("it has characters that no URL may have")
@@ -33,6 +29,16 @@ def require_usable(address: str, *, allow_local: bool) -> None:
         raise AddressRefused("it must begin with https://")
     if (literal := _literal(parts.hostname)) is not None:
         require_public(literal, allow_local=allow_local)
+
+
+def split(address: str) -> SplitResult:
+    """The parts of a URL. Raises AddressRefused for what is none."""
+    try:
+        parts = urlsplit(address)
+        parts.port  # noqa: B018 - raises for what is no number
+    except ValueError:
+        raise AddressRefused("it is not a URL") from None
+    return parts
 
 
 def require_proxy(address: str, *, allow_local: bool) -> None:

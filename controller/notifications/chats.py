@@ -1,9 +1,10 @@
 """Messages as chats show them. Pure.
 
-Slack: https://docs.slack.dev/reference/messaging/payload
+Slack: https://docs.slack.dev/reference/block-kit/blocks/section-block
 Discord: https://discord.com/developers/docs/resources/webhook#execute-webhook
 Microsoft Teams: https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/connectors-using
 Google Chat: https://developers.google.com/workspace/chat/api/reference/rest/v1/cards
+Mattermost: https://developers.mattermost.com/integrate/reference/message-attachments/
 Rocket.Chat: https://docs.rocket.chat/docs/integrations
 """
 
@@ -24,20 +25,39 @@ _RED: Final = 0xD32F2F
 _GREEN: Final = 0x2E7D32
 _FIELD: Final = 1_000
 """Characters of a field: Discord takes 1024."""
+_SECTION: Final = 3_000
+"""Characters of a block of Slack's."""
+_FIELDS: Final = 2_000
+"""Characters of a field in one."""
 _DISCORD: Final = 4_000
 """Characters of its text; it takes 4096, and 6000 in all."""
 
 
 def slack(message: Message, target: Target) -> Post:
-    """By an incoming webhook, or as a bot by chat.postMessage."""
-    attachment = _attachment(message, target, "danger" if _bad(message) else "good", _entities)
+    """Blocks, by an incoming webhook, or as a bot by chat.postMessage."""
+    texts = [f"*{_entities(title(message, target))}*\n{_entities(message.message)}"[:_SECTION]]
+    if lines := _entities(changes(message)):
+        texts.append(f"```\n{_cut(lines, _SECTION - 10)}\n```")
+    fields = [_mrkdwn(f"*{name}*\n{_entities(text)}"[:_FIELDS]) for name, text in facts(message).items()]
+    blocks: list[dict[str, Any]] = [{"type": "section", "text": _mrkdwn(each)} for each in texts]
+    attachment = {
+        "color": f"#{_colour(message):06X}",
+        "fallback": _entities(_fallback(message, target)),
+        "blocks": [*blocks, {"type": "section", "fields": fields}],
+    }
     content = {"attachments": [attachment], **_sender(target)}
     return posted(target.address, message, content, **bearer(target))
 
 
 def rocket(message: Message, target: Target) -> Post:
-    """As Slack's, with colours as numbers."""
-    attachment = _attachment(message, target, f"#{_colour(message):06X}", str)
+    """An attachment, as Slack's webhooks took them."""
+    attachment = _attachment(message, target, str)
+    return posted(target.address, message, {"attachments": [attachment], **_sender(target)})
+
+
+def mattermost(message: Message, target: Target) -> Post:
+    """An attachment, too; nobody is mentioned, whatever the text says."""
+    attachment = _attachment(message, target, _unmentioned)
     return posted(target.address, message, {"attachments": [attachment], **_sender(target)})
 
 
@@ -99,9 +119,18 @@ def googlechat(message: Message, target: Target) -> Post:
     return posted(target.address, message, content)
 
 
-def _attachment(message: Message, target: Target, colour: str, clean: Callable[[str], str]) -> dict[str, Any]:
+def _mrkdwn(text: str) -> dict[str, str]:
+    return {"type": "mrkdwn", "text": text}
+
+
+def _cut(text: str, most: int) -> str:
+    """Whole lines of it."""
+    return text if len(text) <= most else text[: most - 2].rpartition("\n")[0] + "\n…"
+
+
+def _attachment(message: Message, target: Target, clean: Callable[[str], str]) -> dict[str, Any]:
     return {
-        "color": colour,
+        "color": f"#{_colour(message):06X}",
         "author_name": title(message, target),
         "text": clean(_text(message)),
         "fallback": clean(_fallback(message, target)),
@@ -130,6 +159,11 @@ def _fallback(message: Message, target: Target) -> str:
 def _entities(text: str) -> str:
     """Slack's own characters, by which a text would mention everybody."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _unmentioned(text: str) -> str:
+    """A space that nobody sees keeps a name from being one."""
+    return text.replace("@", "@\u200b")
 
 
 def _escaped(text: str) -> str:

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from base64 import b64encode
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from controller.api import flagset
 from controller.api.conditions import PROPAGATED, READY, TRUE, UNKNOWN, failure, find
 from controller.notifications import messages
-from controller.notifications.posts import bearer, posted, title
+from controller.notifications.posts import basic, bearer, posted, title
 from controller.notifications.repositories import (
     API_HOSTS,
     GITHUB,
@@ -130,7 +129,7 @@ def bitbucket(message: Message, target: Target) -> Post:
         "description": _description(message),
         "url": f"{origin(target)}/{quoted(target)}/commits/{_commit(message)}",
     }
-    headers = {"Authorization": _basic(target.token)} if ":" in target.token else bearer(target)
+    headers = {"Authorization": basic(target.token)} if ":" in target.token else bearer(target)
     return posted(url, message, content, **headers)
 
 
@@ -145,7 +144,7 @@ def azuredevops(message: Message, target: Target) -> Post:
         "context": {"genre": "flagstaff", "name": _context(message)},
     }
     url = f"{base}/commits/{_commit(message)}/statuses?api-version=7.1"
-    return posted(url, message, content, Authorization=_basic(f":{target.token}"))
+    return posted(url, message, content, Authorization=basic(f":{target.token}"))
 
 
 def _flat(message: Message, states: dict[str, str]) -> dict[str, Any]:
@@ -175,7 +174,3 @@ def _description(message: Message) -> str:
 
 def _commit(message: Message) -> str:
     return commit_of(message) or _NOWHERE
-
-
-def _basic(credentials: str) -> str:
-    return f"Basic {b64encode(credentials.encode()).decode()}"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from controller.notifications.outbox import Outbox
     from controller.notifications.posting import Answer
     from controller.notifications.posts import Target
-    from controller.notifications.upserting import Sender
+    from controller.notifications.senders import Sender
     from controller.runtime.cache import Cache
     from controller.runtime.loop import Writer
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from controller.api.meta import Resource
-    from controller.notifications.upserting import Sender
+    from controller.notifications.senders import Sender
     from controller.runtime.cache import Cache
     from controller.runtime.events import Event
 

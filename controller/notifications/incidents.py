@@ -3,6 +3,7 @@ ends just that one. Pure.
 
 PagerDuty: https://developer.pagerduty.com/docs/events-api-v2
 Opsgenie: https://docs.opsgenie.com/docs/alert-api
+incident.io: https://api-docs.incident.io/tag/Alert-Events-V2
 Alertmanager: https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml
 Datadog: https://docs.datadoghq.com/api/latest/events/#post-an-event
 Grafana: https://grafana.com/docs/grafana/latest/developers/http_api/annotations/
@@ -14,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from controller.notifications.posts import bearer, changes, facts, posted, subject, title
+from controller.notifications.posts import bearer, changes, details, posted, subject, title
 
 if TYPE_CHECKING:
     from controller.api.provider import Message
@@ -37,7 +38,7 @@ def pagerduty(message: Message, target: Target) -> Post:
         "summary": f"{title(message, target)}: {message.message}"[:1024],
         "source": title(message, target),
         "timestamp": message.time,
-        "custom_details": _details(message),
+        "custom_details": details(message),
     }
     content: dict[str, Any] = {"routing_key": target.token, "payload": payload}
     if message.state is None:
@@ -61,13 +62,28 @@ def opsgenie(message: Message, target: Target) -> Post:
         "message": f"{title(message, target)}: {message.reason}"[:130],
         "alias": alias,
         "description": message.message,
-        "details": _details(message),
+        "details": details(message),
         "entity": title(message, target)[:512],
         "source": _SOURCE,
         "tags": [message.kind, message.severity],
         "priority": "P3" if message.severity == "error" else "P5",
     }
     return posted(address, message, created, **headers)
+
+
+def incidentio(message: Message, target: Target) -> Post:
+    """An alert with a key, by which its recovery resolves it."""
+    incident = message.state is not None
+    content = {
+        "title": f"{title(message, target)}: {message.reason}",
+        "description": message.message,
+        "status": "resolved" if message.state == "recovered" else "firing",
+        "deduplication_key": subject(message, target) if incident else message.key,
+        "metadata": {"severity": message.severity, "kind": message.kind, "name": message.name}
+        | {"namespace": target.namespace}
+        | details(message),
+    }
+    return posted(target.address, message, content, **bearer(target))
 
 
 def alertmanager(message: Message, target: Target) -> Post:
@@ -86,7 +102,7 @@ def alertmanager(message: Message, target: Target) -> Post:
     ends = {"failing": began + _FIRES, "recovered": began}.get(message.state or "", began + _TELLS)
     content: dict[str, Any] = {
         "labels": {name: text for name, text in labels.items() if text},
-        "annotations": {"message": message.message, **_details(message)},
+        "annotations": {"message": message.message, **details(message)},
         "endsAt": _moment(ends),
     }
     if message.state != "recovered":
@@ -135,12 +151,6 @@ def datadog(message: Message, target: Target) -> Post:
     }
     address = f"{(target.address or DATADOG).rstrip('/')}/api/v1/events"
     return posted(address, message, content, **{"DD-API-KEY": target.token})
-
-
-def _details(message: Message) -> dict[str, str]:
-    details = {name.lower(): text for name, text in facts(message).items()}
-    lines = changes(message)
-    return details | ({"changes": lines} if lines else {}) | {"idempotency_key": message.key}
 
 
 def _moment(time: datetime) -> str:

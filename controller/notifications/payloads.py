@@ -7,7 +7,17 @@ import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.notifications import chats, cloudevents, comments, commits, incidents
+from controller.notifications import (
+    chats,
+    cloudevents,
+    comments,
+    commits,
+    incidents,
+    mails,
+    rooms,
+    sentry,
+    services,
+)
 from controller.notifications.messages import event_json
 from controller.notifications.posts import Post, posted
 
@@ -24,7 +34,7 @@ class Form:
 
     post: Callable[[Message, Target], Post]
     needs: tuple[str, ...] = ("address",)
-    """Keys of the Secret that it cannot do without; the address may stand in the spec."""
+    """What it cannot do without: keys of the Secret, and fields of the spec."""
     server: str = ""
     """The URL of the server that is asked where no address is given."""
     refusal: str = ""
@@ -72,10 +82,17 @@ FORMS: Final[dict[str, Form]] = {
     "msteams": Form(chats.msteams),
     "googlechat": Form(chats.googlechat),
     "rocket": Form(chats.rocket),
+    "mattermost": Form(chats.mattermost),
+    "matrix": Form(rooms.matrix, ("address", "token", "channel")),
+    "zulip": Form(rooms.zulip, ("address", "token", "channel")),
     "pagerduty": Form(incidents.pagerduty, ("token",), incidents.PAGERDUTY),
     "opsgenie": Form(incidents.opsgenie, ("token",), incidents.OPSGENIE),
+    "incidentio": Form(incidents.incidentio, ("address", "token")),
     "alertmanager": Form(incidents.alertmanager),
+    "sentry": Form(sentry.sentry),
     "grafana": Form(incidents.grafana, ("address", "token")),
+    "apprise": Form(services.apprise),
+    "email": Form(mails.email, ("address", "channel", "username")),
     "github": Form(commits.github, ("address", "token")),
     "githubdispatch": Form(commits.githubdispatch, ("address", "token")),
     # A status that a commit has already is told so.

@@ -47,14 +47,14 @@ class Answer:
     retry_after: float = 0.0
     """Seconds."""
     content: bytes = b""
-    """Of an answer to GET."""
+    """Of an answer to GET all, of others the beginning."""
 
 
 class _TooLong(Exception):
     """There is more of an answer than is read."""
 
 
-class _PublicResolver(AbstractResolver):
+class PublicResolver(AbstractResolver):
     """Looks a name up, and gives out nothing unless each of its addresses may be asked. A connection is made
     to just these.
     """
@@ -65,6 +65,7 @@ class _PublicResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
+        """Raises OSError."""
         found = await asyncio.get_running_loop().getaddrinfo(
             host, port, type=socket.SOCK_STREAM, family=family, flags=socket.AI_ADDRCONFIG
         )
@@ -94,7 +95,7 @@ class Poster:
         self._now = now
         self._allow_local = allow_local
         connector = aiohttp.TCPConnector(
-            limit=_AT_ONCE, use_dns_cache=False, resolver=_PublicResolver(allow_local=allow_local)
+            limit=_AT_ONCE, use_dns_cache=False, resolver=PublicResolver(allow_local=allow_local)
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -127,14 +128,14 @@ class Poster:
                 proxy=way.proxy or None,
                 timeout=aiohttp.ClientTimeout(total=timeout),
             ) as answer:
-                if whole := post.method == "GET":
+                if post.method == "GET":
                     content = await _content(answer)
                 else:
                     content = await answer.content.read(_MOST_ANSWER)
                 text = one_line(content[:_MOST_ANSWER].decode(errors="replace").strip(), _SHOWN)
                 summary = f"status {answer.status}" + (f": {text}" if text else "")
                 pause = self._pause(answer.headers.get("Retry-After", ""))
-                return Answer(answer.status, summary, pause, content if whole else b"")
+                return Answer(answer.status, summary, pause, content)
         except AddressRefused as error:
             return Answer(0, f"the address cannot be used: {error}")
         except Stalled as error:

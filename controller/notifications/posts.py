@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -66,6 +67,11 @@ def bearer(target: Target) -> dict[str, str]:
     return {"Authorization": f"Bearer {target.token}"} if target.token else {}
 
 
+def basic(credentials: str) -> str:
+    """The value of the header that shows `user:password`."""
+    return f"Basic {b64encode(credentials.encode()).decode()}"
+
+
 def title(message: Message, target: Target) -> str:
     """`FlagSet/checkout.shop`, as Flux writes it."""
     return f"{message.kind}/{message.name}.{target.namespace}"
@@ -92,3 +98,18 @@ def facts(message: Message) -> dict[str, str]:
     }
     found = {name: message.metadata.get(key, "") for key, name in names.items()}
     return {"Reason": message.reason} | {name: text for name, text in found.items() if text}
+
+
+def details(message: Message) -> dict[str, str]:
+    """The same for machines, with the changes and the message's key."""
+    found = {name.lower(): text for name, text in facts(message).items()}
+    lines = changes(message)
+    return found | ({"changes": lines} if lines else {}) | {"idempotency_key": message.key}
+
+
+def plain(message: Message) -> str:
+    """All that is known, as lines for people, for services that show nothing but text."""
+    lines = [message.message]
+    if said := changes(message):
+        lines += ["", said]
+    return "\n".join([*lines, "", *(f"{name}: {text}" for name, text in facts(message).items())])

@@ -12,8 +12,9 @@ from controller.api.conditions import find
 from controller.api.fields import InvalidSpecError, read
 from controller.api.meta import TEST_ALERT
 from controller.api.provider import FlagProviderSpec
-from controller.notifications import messages, repositories
+from controller.notifications import mails, messages, repositories, sentry, services
 from controller.notifications.addresses import AddressRefused, require_proxy, require_usable
+from controller.notifications.apprise_sender import built
 from controller.notifications.deliverer import DELIVERED
 from controller.notifications.payloads import FORMS
 from controller.notifications.posts import Target, Way
@@ -103,14 +104,12 @@ class FlagProviderReconciler:
             binding = binding_of(content or {})
         needs = FORMS[spec.type].needs
         for key in needs:
-            if not given.get(key):
+            if not (given.get(key) or getattr(spec, key, None)):
                 raise Stalled(*_missing(spec, key))
         address = given.get("address", "")
         if "address" in needs or address:
-            self._judge(spec, address)
-        host = urlsplit(address or FORMS[spec.type].server).hostname or ""
-        if spec.type in repositories.TYPES:
-            host = repositories.API_HOSTS.get(host, host)
+            await self._judge(spec, address)
+        host = services.known(address).host if spec.type == services.TYPE else _host(spec, address)
         binding.require(host)
         way = await self._way(resource.namespace, spec, host)
         if way.proxy and urlsplit(address).scheme == "http":
@@ -118,10 +117,18 @@ class FlagProviderReconciler:
             binding.require(urlsplit(way.proxy).hostname or "")
         return Target(spec, address, given.get("token", ""), resource.namespace, self.instance, way)
 
-    def _judge(self, spec: FlagProviderSpec, address: str) -> None:
+    async def _judge(self, spec: FlagProviderSpec, address: str) -> None:
         """Raises Stalled for an address that cannot be used."""
         try:
-            require_usable(address, allow_local=self.allow_local)
+            if spec.type == services.TYPE:
+                services.require_secret(spec.address)
+                await asyncio.to_thread(built, address)
+                return
+            if spec.type == mails.TYPE:
+                mails.require_usable(spec, address, allow_local=self.allow_local)
+                return
+            url = sentry.opened(address).url if spec.type == sentry.TYPE else address
+            require_usable(url, allow_local=self.allow_local)
         except AddressRefused as error:
             raise Stalled("InvalidAddress", f"the address cannot be used: {error}") from error
         problem = repositories.problem_of_address(spec.type, address)
@@ -175,10 +182,18 @@ def _texts(name: str, secret: Mapping[str, bytes] | None) -> dict[str, str]:
     return found
 
 
+def _host(spec: FlagProviderSpec, address: str) -> str:
+    """The host that is asked."""
+    host = urlsplit(address or FORMS[spec.type].server).hostname or ""
+    return repositories.API_HOSTS.get(host, host) if spec.type in repositories.TYPES else host
+
+
 def _missing(spec: FlagProviderSpec, key: str) -> tuple[str, str]:
     """Reason and message for what a provider of this type cannot do without."""
     reason = f"{key.capitalize()}NotFound"
-    other = "spec.address, or " if key == "address" else ""
+    if key in {"channel", "username"}:
+        return reason, f"type {spec.type} needs spec.{key}"
+    other = "spec.address, or " if key == "address" and spec.type != services.TYPE else ""
     if spec.secret_ref is None:
         return reason, f'type {spec.type} needs {other}spec.secretRef: a Secret with a key "{key}"'
     return reason, f'type {spec.type} needs {other}a key "{key}" in Secret "{spec.secret_ref.name}"'

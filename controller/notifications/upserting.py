@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from controller.notifications import comments
 from controller.notifications.posting import Answer
-from controller.notifications.posts import DIRECT
 
 if TYPE_CHECKING:
     from controller.api.provider import Message
-    from controller.notifications.posts import Post, Target, Way
+    from controller.notifications.posts import Target
+    from controller.notifications.senders import Sender
 
 _REFUSED = 422
 """The status of what is not tried again."""
-
-
-class Sender(Protocol):
-    """Sends requests to other people's servers."""
-
-    async def send(
-        self,
-        post: Post,
-        timeout: float,  # noqa: ASYNC109 - of one request
-        way: Way = DIRECT,
-    ) -> Answer:
-        """Ask once; never raises."""
 
 
 async def upsert(sender: Sender, message: Message, target: Target) -> Answer:

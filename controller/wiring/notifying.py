@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from controller.api.kinds import FLAG_PROVIDER
+from controller.notifications.apprise_sender import AppriseSender
 from controller.notifications.deliverer import Deliverer
 from controller.notifications.flux_events import FluxEvents
+from controller.notifications.mail_sender import MailSender
 from controller.notifications.outbox import Outbox
 from controller.notifications.posting import Poster
 from controller.notifications.provider_reconciler import FlagProviderReconciler
+from controller.notifications.senders import Senders
 from controller.runtime.clock import now
 
 if TYPE_CHECKING:
@@ -50,10 +53,14 @@ async def open_notifying(
     cluster = accounts.cluster
     poster = Poster(now, allow_local=settings.allow_local_providers)
     stack.push_async_callback(poster.close)
+    by_mail = MailSender(allow_local=settings.allow_local_providers)
+    stack.callback(by_mail.close)
+    by_apprise = AppriseSender(poster)
+    stack.callback(by_apprise.close)
     outbox = Outbox(objects, now, wake)
     deliverer = Deliverer(
         outbox,
-        poster,
+        Senders(poster, by_mail, by_apprise),
         objects,
         cluster,
         now=now,

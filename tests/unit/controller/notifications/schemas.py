@@ -26,7 +26,7 @@ MOMENT: Final = {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ
 TEXTS: Final = {"type": "object", "additionalProperties": {"type": "string"}}
 _ATTACHMENT: Final = record(
     "color text fallback",
-    color={"type": "string", "pattern": "^(good|warning|danger|#[0-9A-F]{6})$"},
+    color={"type": "string", "pattern": "^#[0-9A-F]{6}$"},
     author_name=text(256), text=text(8_000), fallback=text(4_000), mrkdwn_in={"const": ["text"]},
     fields=several(record("title value short", title=text(80), value=text(2_000), short={"type": "boolean"})),
 )  # fmt: skip
@@ -67,7 +67,6 @@ SCHEMAS: Final[dict[str, Any]] = {
         severity={"enum": ["trace", "info", "error"]}, timestamp=MOMENT, message=text(39_000), reason=text(255), metadata=TEXTS,
         reportingController=text(253), reportingInstance=text(253),
     ),
-    "slack": record("attachments", attachments=several(_ATTACHMENT, 20), channel=text(80), username=text(80)),
     "rocket": record("attachments", attachments=several(_ATTACHMENT), channel=text(80), username=text(80)),
     "discord": record(
         "embeds", username=text(80), allowed_mentions={"const": {"parse": []}},
@@ -168,3 +167,51 @@ DISPATCH: Final = record(
     "event_type", event_type=text(100), client_payload={**SCHEMAS["generic"], "maxProperties": 10}
 )
 SCHEMAS["githubdispatch"] = DISPATCH
+SCHEMAS["apprise"] = record(
+    "title body type", title=text(400), body=text(10_000), type={"enum": ["info", "success", "warning", "failure"]},
+)  # fmt: skip
+"""What its `notify` takes."""
+SCHEMAS["mattermost"] = record(
+    "attachments", attachments=several(_ATTACHMENT), channel=text(80), username=text(80)
+)
+SCHEMAS["matrix"] = record(
+    "msgtype body",
+    **{"m.mentions": {"const": {}}}, msgtype={"enum": ["m.text", "m.notice"]}, body=text(40_000),
+)  # fmt: skip
+SCHEMAS["zulip"] = record(
+    "type to content", type={"const": "stream"}, to=text(60), topic=text(60), content=text(10_000),
+)  # fmt: skip
+SCHEMAS["incidentio"] = record(
+    "title status",
+    title=text(400), status={"enum": ["firing", "resolved"]}, description=text(10_000), deduplication_key=text(800),
+    metadata=_DETAILS, source_url=text(2_048),
+)  # fmt: skip
+SCHEMAS["email"] = {
+    **record(
+        "From To Subject Date Message-ID text",
+        **{"Message-ID": {"type": "string", "pattern": "^<[0-9a-f]{64}@flagstaff.dev>$"}},
+        From=text(320), To=text(320), Subject=text(900), Date=text(40), text=text(10_000),
+    ),
+    "additionalProperties": {"type": "string", "maxLength": 76},
+}  # fmt: skip
+SCHEMAS["sentry"] = record(
+    "event_id timestamp platform",
+    event_id={"type": "string", "pattern": "^[0-9a-f]{32}$"}, timestamp=MOMENT, platform={"const": "other"},
+    level={"enum": ["fatal", "error", "warning", "info", "debug"]}, logger=text(64), environment=text(64),
+    message=record("formatted", formatted=text(8_192)), extra=_DETAILS, fingerprint=several(text(1_000)),
+    tags={"type": "object", "additionalProperties": text(200), "propertyNames": {"pattern": "^[a-z]{1,32}$"}},
+)  # fmt: skip
+_MRKDWN: Final = record("type text", type={"const": "mrkdwn"}, text=text(3_000))
+_FIELD: Final = record("type text", type={"const": "mrkdwn"}, text=text(2_000))
+SCHEMAS["slack"] = record(
+    "attachments", channel=text(80), username=text(80),
+    attachments=several(record(
+        "blocks", color={"type": "string", "pattern": "^#[0-9A-F]{6}$"}, fallback=text(4_000),
+        blocks=several({
+            "oneOf": [
+                record("type text", type={"const": "section"}, text=_MRKDWN),
+                record("type fields", type={"const": "section"}, fields=several(_FIELD, 10)),
+            ]
+        }, 50),
+    ), 20),
+)  # fmt: skip

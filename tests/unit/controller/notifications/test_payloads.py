@@ -8,15 +8,21 @@ import hashlib
 import hmac
 import json
 import os
+from base64 import b64encode
+from email import message_from_bytes
+from email.policy import default
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 import jsonschema_rs
 import pytest
 
 from controller.api.provider import FlagProviderSpec, Message
+from controller.notifications.addresses import AddressRefused
 from controller.notifications.payloads import FORMS, is_refusal, post_of
 from controller.notifications.posts import Target
+from controller.notifications.sentry import opened
 from tests.unit.controller.notifications.schemas import SCHEMAS
 from tests.unit.controller.notifications.things import message
 
@@ -37,17 +43,39 @@ SAID: Final = (
 )  # fmt: skip
 
 
+ADDRESSES: Final = {
+    "azuredevops": "https://dev.azure.com/shop/the flags/_git/flags",
+    "sentry": "https://0123456789abcdef@sentry.example.com/self/hosted/42",
+    "email": "smtps://mail.example.com",
+    "apprise": "tgram://123456789:abcdefg_hijklmnop/-1001234",
+}
+
+
+MAILBOXES: Final = ("team@example.com", "flags@example.com")
+
+
 def target(kind: str) -> Target:
-    spec = FlagProviderSpec(type=kind, channel="#flags", username="Flagstaff")  # type: ignore[arg-type]
+    channel, username = MAILBOXES if kind == "email" else ("#flags", "Flagstaff")
+    spec = FlagProviderSpec(type=kind, channel=channel, username=username)  # type: ignore[arg-type]
     address = "" if kind in {"pagerduty", "opsgenie", "datadog"} else f"https://{kind}.example.com/hook/x"
-    address = "https://dev.azure.com/shop/the flags/_git/flags" if kind == "azuredevops" else address
-    return Target(spec, address, "the-token", "shop", "controller-0")
+    return Target(spec, ADDRESSES.get(kind, address), "the-token", "shop", "controller-0")
 
 
 def sent(kind: str, said: Message) -> dict[str, Any]:
     """A request as its file has it."""
     post = post_of(said, target(kind))
-    return {"url": post.url, "headers": post.headers, "body": json.loads(post.body)}
+    if post.headers["Content-Type"] == "message/rfc822":
+        mail = message_from_bytes(post.body, policy=default)
+        body = {name: str(text) for name, text in mail.items()} | {"text": mail.get_content()}
+        return {"url": post.url, "headers": post.headers, "body": body}
+    if kind == "sentry":
+        first, second, event = (json.loads(each) for each in post.body.decode().split("\n"))
+        assert second == {"type": "event"}
+        assert first["event_id"] == event["event_id"]
+        return {"url": post.url, "headers": post.headers, "body": event}
+    form = post.headers["Content-Type"] == "application/x-www-form-urlencoded"
+    body = dict(parse_qsl(post.body.decode(), strict_parsing=True)) if form else json.loads(post.body)
+    return {"url": post.url, "headers": post.headers, "body": body}
 
 
 @pytest.mark.parametrize("kind", FORMS)
@@ -100,11 +128,54 @@ def test_a_recovery_ends_just_the_incident_that_the_failure_opened() -> None:
     failing, recovered = (sent("pagerduty", each)["body"] for each in SAID[1:3])
     assert failing["dedup_key"] == recovered["dedup_key"]
     assert (failing["event_action"], recovered["event_action"]) == ("trigger", "resolve")
-    opened, closed = (sent("opsgenie", each) for each in SAID[1:3])
-    assert opened["body"]["alias"].replace("/", "%2F") in closed["url"]
+    fires, ends = (sent("incidentio", each)["body"] for each in SAID[1:3])
+    assert fires["deduplication_key"] == ends["deduplication_key"]
+    assert (fires["status"], ends["status"]) == ("firing", "resolved")
+    fails, works = (sent("sentry", each)["body"] for each in SAID[1:3])
+    assert fails["fingerprint"] == works["fingerprint"]
+    assert (fails["level"], works["level"]) == ("error", "info")
+    made, closed = (sent("opsgenie", each) for each in SAID[1:3])
+    assert made["body"]["alias"].replace("/", "%2F") in closed["url"]
     fires, ends = (sent("alertmanager", each)["body"][0] for each in SAID[1:3])
     assert fires["labels"] == ends["labels"]
     assert ends["endsAt"] == SAID[2].time < fires["endsAt"]
+
+
+def test_a_room_takes_a_message_once() -> None:
+    post = post_of(SAID[0], target("matrix"))
+    assert post.method == "PUT"
+    assert post.url.endswith(f"/rooms/%23flags/send/m.room.message/{SAID[0].key}")
+
+
+@pytest.mark.parametrize(
+    ("channel", "topic"), [("flags/banners", "banners"), ("flags", "FlagSet/flags.shop")]
+)
+def test_a_topic_is_named_behind_the_channel(channel: str, topic: str) -> None:
+    spec = FlagProviderSpec(type="zulip", channel=channel)
+    post = post_of(SAID[0], Target(spec, "https://zulip.example.com/", "bot@example.com:key", "shop"))
+    sent = dict(parse_qsl(post.body.decode()))
+    assert (sent["to"], sent["topic"]) == ("flags", topic)
+    assert post.headers["Authorization"] == "Basic " + b64encode(b"bot@example.com:key").decode()
+
+
+@pytest.mark.parametrize(
+    ("dsn", "url"),
+    [
+        ("https://k1@o1.ingest.sentry.io/42", "https://o1.ingest.sentry.io/api/42/envelope/"),
+        ("https://k1@sentry.example.com:9000/a/42/", "https://sentry.example.com:9000/a/api/42/envelope/"),
+    ],
+)
+def test_a_dsn_says_where_events_are_posted(dsn: str, url: str) -> None:
+    assert opened(dsn) == (url, "k1")
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    ["https://sentry.example.com/42", "https://k:s@sentry.example.com/42", "https://k@sentry.example.com/", "https://k@sentry.example.com/x", "https://k,y@x.com/4", "https://k@[::1/4"],
+)  # fmt: skip
+def test_what_is_no_dsn_is_refused(dsn: str) -> None:
+    with pytest.raises(AddressRefused, match=r"it must be a DSN|it is not a URL"):
+        opened(dsn)
 
 
 def test_slack_refuses_with_a_good_status() -> None:
@@ -113,6 +184,8 @@ def test_slack_refuses_with_a_good_status() -> None:
     assert not is_refusal(target("generic"), 'status 200: {"ok":false}')
 
 
-@pytest.mark.parametrize("kind", ["slack", "rocket", "discord", "msteams", "googlechat"])
+@pytest.mark.parametrize(
+    "kind", ["slack", "rocket", "mattermost", "matrix", "zulip", "discord", "msteams", "googlechat"]
+)
 def test_no_chat_is_shown_a_token(kind: str) -> None:
     assert all("the-token" not in json.dumps(sent(kind, each)["body"]) for each in SAID)

@@ -71,9 +71,9 @@ def spec(kind: str = "generic", **more: Any) -> dict[str, Any]:
     return {"type": kind, **more}
 
 
-def bound(token: bytes) -> SecretContent:
+def bound(token: bytes, address: bytes = b"") -> SecretContent:
     """A Secret that is for another host."""
-    return SecretContent({"token": token}, Binding("shop", "hook", ("chat.example.com",)))
+    return SecretContent({"token": token, "address": address}, Binding("shop", "hook", ("chat.example.com",)))
 
 
 SECRET: dict[str, Any] = {"secretRef": {"name": "hook"}}
@@ -89,6 +89,15 @@ ROWS: dict[str, tuple[dict[str, Any], Any, type[Setback], str, str]] = {
     "a host that is not allowed": (spec(address=ADDRESS, **SECRET), bound(b"t"), Stalled, "SecretHostDenied", "Secret shop/hook may not be used for host hooks.example.com: its annotation flagstaff.dev/allowed-hosts does not name it"),
     "the API of a repository's server": (spec("github", address="https://github.com/o/r", **SECRET), bound(b"t"), Stalled, "SecretHostDenied", "Secret shop/hook may not be used for host api.github.com: its annotation flagstaff.dev/allowed-hosts does not name it"),
     "another's server": (spec("pagerduty", **SECRET), bound(b"t"), Stalled, "SecretHostDenied", "Secret shop/hook may not be used for host events.pagerduty.com: its annotation flagstaff.dev/allowed-hosts does not name it"),
+    "an apprise URL in the spec": (spec("apprise", address="lark://t", **SECRET), {"address": b"lark://t"}, Stalled, "InvalidAddress", "the address cannot be used: it holds a token: write it into the Secret of spec.secretRef"),
+    "no room": (spec("matrix", address=ADDRESS, **SECRET), {"token": b"t"}, Stalled, "ChannelNotFound", "type matrix needs spec.channel"),
+    "nobody who mails": (spec("email", address="smtps://mail.example.com", channel="a@example.com"), None, Stalled, "UsernameNotFound", "type email needs spec.username"),
+    "a mail server in clear": (spec("email", address="http://mail.example.com", channel="a@example.com", username="b@example.com"), None, Stalled, "InvalidAddress", "the address cannot be used: it must be smtps://HOST, or smtp://HOST for a server with STARTTLS"),
+    "another's mail server": (spec("email", address="smtps://mail.example.com", channel="a@example.com", username="b@example.com", **SECRET), bound(b"t"), Stalled, "SecretHostDenied", "Secret shop/hook may not be used for host mail.example.com: its annotation flagstaff.dev/allowed-hosts does not name it"),
+    "a DSN of this machine": (spec("sentry", address="https://key@127.0.0.1/42"), None, Stalled, "InvalidAddress", "the address cannot be used: 127.0.0.1 is not a public address"),
+    "no apprise URL": (spec("apprise", **SECRET), {}, Stalled, "AddressNotFound", 'type apprise needs a key "address" in Secret "hook"'),
+    "a program on this machine": (spec("apprise", **SECRET), {"address": b"syslog://"}, Stalled, "InvalidAddress", "the address cannot be used: this is none of the services that are allowed: feishu, lark, line, pover, signl4, sns, tgram, twilio, webex, wecombot, wxteams"),
+    "an apprise service's host": (spec("apprise", **SECRET), bound(b"t", b"sns://A/b/eu-west-1/flags"), Stalled, "SecretHostDenied", "Secret shop/hook may not be used for host sns.eu-west-1.amazonaws.com: its annotation flagstaff.dev/allowed-hosts does not name it"),
     "no type": ({"address": ADDRESS}, None, Stalled, "InvalidSpec", "spec.type: Field required"),
     "an API server that is away": (spec(**SECRET), Failed("ApiServerFailed", "away"), Failed, "ApiServerFailed", "away"),
 }  # fmt: skip

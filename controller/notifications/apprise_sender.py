@@ -1,0 +1,200 @@
+"""Sends by the library apprise, which is imported for the first provider that needs it, and in threads alone.
+
+It makes the requests and reads the answers. They are sent by our own client (see posting.py), with all its
+rules: of addresses that may be asked, certificates, proxies and time. By its own, the library requests, it
+would follow redirects, and the environment's proxies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import importlib
+import json
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import requests
+
+from controller.notifications.addresses import AddressRefused
+from controller.notifications.posting import Answer
+from controller.notifications.posts import DIRECT, Post
+from controller.notifications.services import known
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from controller.notifications.posts import Way
+    from controller.notifications.senders import Sender
+
+THREADS: Final = 64
+"""Messages at a time: each holds one until it is answered, and other work has threads of its own."""
+_REFUSED: Final = 400
+"""The status of what is not tried again."""
+_NOT_TAKEN: Final = 502
+"""The status of an answer that refuses, against its own."""
+_TOO_MANY: Final = 429
+_FAILED: Final = 500
+"""This status and all above end the try, as the one above does: the deliverer says when the next one is."""
+
+
+class AppriseSender:
+    """Belongs to one event loop."""
+
+    def __init__(self, sender: Sender) -> None:
+        """`sender` takes the requests that apprise makes."""
+        self._sender = sender
+        self._threads = ThreadPoolExecutor(THREADS, "apprise")
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def send(
+        self,
+        post: Post,
+        timeout: float,  # noqa: ASYNC109 - of all requests together
+        way: Way = DIRECT,
+    ) -> Answer:
+        """Tell the service that the URL names, within `timeout` seconds."""
+        loop = asyncio.get_running_loop()
+        line = _Line(self._sender, loop, post, loop.time() + timeout, way)
+        try:
+            async with asyncio.timeout(timeout):
+                return await loop.run_in_executor(self._threads, _tell, line)
+        except TimeoutError:
+            return Answer(0, f"no answer within {timeout:g} s")
+        except AddressRefused as error:
+            return Answer(_REFUSED, f"the address cannot be used: {error}")
+        except Exception as error:  # noqa: BLE001 - the library's, or of its reading of strange answers
+            # Its text may hold the address.
+            return line.outcome(taken=False, otherwise=f"apprise failed: {type(error).__name__}")
+        finally:
+            line.hang_up()
+
+
+@dataclass(slots=True)
+class _Line:
+    """One message's requests: those of a thread, sent by the event loop."""
+
+    sender: Sender
+    loop: asyncio.AbstractEventLoop
+    post: Post
+    end: float
+    """In the loop's time."""
+    way: Way
+    answers: list[Answer] = field(default_factory=list)
+    sending: Future[Answer] | None = None
+    over: bool = False
+    """Whether nobody waits for it any more."""
+
+    def hang_up(self) -> None:
+        """Send nothing more, and leave what is under way."""
+        self.over = True
+        if self.sending is not None:
+            self.sending.cancel()
+
+    def request(self, method: str, url: str, options: dict[str, Any]) -> requests.Response:
+        """The answer to a request of apprise. Raises what `requests` does."""
+        given = {
+            name: options[name] for name in ("headers", "data", "json", "params", "auth") if name in options
+        }
+        asked = requests.Request(method, url, **given).prepare()
+        parts = urlsplit(asked.url or "")
+        if parts.scheme != "https" or parts.netloc != known(self.post.url).host:
+            raise requests.exceptions.InvalidURL("it is not the service's host")
+        if self.over:
+            raise requests.exceptions.Timeout
+        body = asked.body.encode() if isinstance(asked.body, str) else asked.body or b""
+        headers = {name: text for name, text in asked.headers.items() if name.lower() != "content-length"}
+        headers |= {"Accept-Encoding": "identity", "Idempotency-Key": self.post.headers["Idempotency-Key"]}
+        own = Post(asked.url or "", body, headers, asked.method or method)
+        sending = self.sender.send(own, max(0.001, self.end - self.loop.time()), self.way)
+        self.sending = asyncio.run_coroutine_threadsafe(sending, self.loop)
+        answer = self.sending.result()
+        self.answers.append(answer)
+        if not answer.status or answer.status == _TOO_MANY or answer.status >= _FAILED:
+            raise requests.exceptions.ConnectionError(answer.text)
+        return _response(asked.url or "", answer)
+
+    def outcome(self, *, taken: bool, otherwise: str = "apprise asked nobody") -> Answer:
+        """What came of all requests."""
+        if taken:
+            return Answer(200, "status 200")
+        for answer in reversed(self.answers):
+            if not 200 <= answer.status < 300:
+                return answer
+        if self.answers:
+            return Answer(_NOT_TAKEN, f"the service refused it: {self.answers[-1].text}")
+        return Answer(0, otherwise)
+
+
+def _response(url: str, answer: Answer) -> requests.Response:
+    response = requests.Response()
+    response.url, response.status_code = url, answer.status
+    response._content = answer.content
+    response.encoding = "utf-8"
+    return response
+
+
+_CURRENT: Final[contextvars.ContextVar[_Line]] = contextvars.ContextVar("line")
+
+
+class _Requests:
+    """What a service's module takes for the library `requests`."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(requests, name)
+
+    @staticmethod
+    def post(url: str, data: Any = None, **options: Any) -> requests.Response:
+        return _CURRENT.get().request("POST", url, {"data": data, **options})
+
+    @staticmethod
+    def get(url: str, params: Any = None, **options: Any) -> requests.Response:
+        return _CURRENT.get().request("GET", url, {"params": params, **options})
+
+
+_OURS: Final = _Requests()
+
+
+def built(address: str) -> Any:
+    """The apprise object of an address. Raises AddressRefused. Blocks: the library is imported at first."""
+    service = known(address).service
+    apprise = importlib.import_module("apprise")
+    module = importlib.import_module(f"apprise.plugins.{service.module}")
+    # It logs URLs and whole requests.
+    logging.getLogger("apprise").disabled = True
+    module.requests = _OURS  # type: ignore[attr-defined]
+    kind = getattr(module, service.class_)
+    # Without a timeout of its own it stays in our thread.
+    asset = apprise.AppriseAsset(
+        app_id="Flagstaff", app_desc="Flagstaff", app_url="", image_url_mask="", image_url_logo="",
+        image_path_mask="", service_timeout=0, allow_templates=False,
+    )  # fmt: skip
+    try:
+        found = kind(**kind.parse_url(address), asset=asset)
+    except Exception as error:  # noqa: BLE001 - whatever its classes raise
+        # The text holds what is wrong, and so may be the token.
+        raise AddressRefused(f"apprise does not take it ({type(error).__name__})") from None
+    if len(found) != 1:
+        raise AddressRefused("it must name one recipient")
+    # One message is one request, and it would sleep between them.
+    found.overflow_mode, found.request_rate_per_sec = apprise.OverflowMode.TRUNCATE, 0
+    return apprise.Apprise([found], asset=asset)
+
+
+def _tell(line: _Line) -> Answer:
+    """Blocks until the service answered."""
+    token = _CURRENT.set(line)
+    try:
+        said = json.loads(line.post.body)
+        taken = built(line.post.url).notify(
+            said["body"], title=said["title"], notify_type=said["type"], body_format="text"
+        )
+    finally:
+        _CURRENT.reset(token)
+    return line.outcome(taken=bool(taken))

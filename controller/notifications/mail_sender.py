@@ -1,0 +1,179 @@
+"""Sends e-mail, with the standard library's client in threads: by TLS alone, to servers that providers may
+have, and hardly listening to what they answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import smtplib
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from controller.delivery.problems import one_line
+from controller.notifications.mails import PORTS
+from controller.notifications.posting import Answer, PublicResolver
+from controller.notifications.posts import DIRECT
+from controller.runtime.client_tls import context_of
+from controller.runtime.setbacks import Stalled
+
+if TYPE_CHECKING:
+    import ssl
+
+    from controller.notifications.posts import Post, Way
+
+THREADS: Final = 64
+"""Messages at a time: each holds one until the server took it, and other work has threads of its own."""
+_MOST: Final = 64 * 1024
+"""Bytes that are read of one server's answers."""
+_SHOWN: Final = 200
+_REFUSED: Final = 400
+"""The status of what is not tried again: as a server answers that does not want a message's content."""
+
+
+class _Answers:
+    """A server's answers, as far as they are read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._left = _MOST
+
+    def readline(self, limit: int) -> bytes:
+        line = self._file.readline(min(limit, self._left))
+        self._left -= len(line)
+        if not self._left:
+            raise OSError("the server answers too much")
+        return line
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Client(smtplib.SMTP):
+    """Connects to addresses that were judged, and not to what a name may lead to later."""
+
+    def __init__(self, numbers: list[str], tls: ssl.SSLContext, *, implicit: bool) -> None:
+        self._numbers, self._tls, self._implicit = numbers, tls, implicit
+        self._answers: _Answers | None = None
+        self._over = False
+        super().__init__(local_hostname="flagstaff")
+
+    @property
+    def file(self) -> Any:
+        """Where the base class reads the server's answers."""
+        return self._answers
+
+    @file.setter
+    def file(self, file: IO[bytes] | None) -> None:
+        self._answers = None if file is None else _Answers(file)
+
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        problem: OSError = OSError("the name has no address")
+        for number in self._numbers:
+            try:
+                found = socket.create_connection((number, port), timeout)
+            except OSError as error:
+                problem = error
+                continue
+            self.sock = found
+            if self._over:
+                raise OSError("nobody waits for it any more")
+            return self.wrap_socket(found, host) if self._implicit else found
+        raise problem
+
+    def wrap_socket(self, plain: socket.socket, server_hostname: str) -> socket.socket:
+        """By TLS; as that of a context, but a handshake can be hung up, too."""
+        self.sock = self._tls.wrap_socket(
+            plain, server_hostname=server_hostname, do_handshake_on_connect=False
+        )
+        self.sock.do_handshake()
+        return self.sock
+
+    def deliver(self, host: str, port: int, post: Post, seconds: float) -> None:
+        """Blocks. Raises what smtplib does; `seconds`: of each step."""
+        self.timeout, self._host = seconds, host
+        try:
+            self._deliver(host, port, post)
+        finally:
+            self.close()
+
+    def _deliver(self, host: str, port: int, post: Post) -> None:
+        code, text = self.connect(host, port)
+        if code != 220:
+            raise smtplib.SMTPConnectError(code, text)
+        if not self._implicit:
+            self.starttls(context=self)  # type: ignore[call-overload]
+        user, _, password = post.headers["Authorization"].partition(":")
+        if user:
+            self.login(user, password)
+        self.sendmail(post.headers["From"], [post.headers["To"]], post.body)
+        # It is taken: how the server says good-bye changes nothing.
+        with contextlib.suppress(smtplib.SMTPException, OSError):
+            self.quit()
+
+    def hang_up(self) -> None:
+        """Whoever waits for the server waits no more; from any thread."""
+        self._over, sock = True, self.sock
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+
+class MailSender:
+    """Belongs to one event loop."""
+
+    def __init__(self, *, allow_local: bool) -> None:
+        """`allow_local`: also addresses of this machine and of private networks."""
+        self._resolver = PublicResolver(allow_local=allow_local)
+        self._threads = ThreadPoolExecutor(THREADS, "mail")
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def send(
+        self,
+        post: Post,
+        timeout: float,  # noqa: ASYNC109 - of all of it
+        way: Way = DIRECT,
+    ) -> Answer:
+        """Hand it to the server that the URL names, within `timeout` seconds."""
+        parts = urlsplit(post.url)
+        host, port = parts.hostname or "", parts.port or PORTS[parts.scheme]
+        client: Client | None = None
+        try:
+            async with asyncio.timeout(timeout):
+                found = await self._resolver.resolve(host, port, socket.AF_UNSPEC)
+                tls = await asyncio.to_thread(context_of, way.tls)
+                client = Client([each["host"] for each in found], tls, implicit=parts.scheme == "smtps")
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self._threads, client.deliver, host, port, post, timeout)
+        except TimeoutError:
+            return Answer(0, f"no answer within {timeout:g} s")
+        except Stalled as error:
+            return Answer(0, error.message)
+        except (smtplib.SMTPException, OSError, ValueError) as error:
+            return _answer(host, error)
+        finally:
+            if client is not None:
+                client.hang_up()
+        return Answer(250, "status 250")
+
+
+def _answer(host: str, error: Exception) -> Answer:
+    code: int
+    text: bytes | str
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        ((code, text),) = error.recipients.values()
+    elif isinstance(error, smtplib.SMTPResponseException):
+        code, text = error.smtp_code, error.smtp_error
+    elif isinstance(error, smtplib.SMTPNotSupportedError):
+        return Answer(0, f"{host}: the server does not offer STARTTLS, or no way to log in")
+    else:
+        return Answer(0, one_line(f"{host}: {getattr(error, 'strerror', None) or error}", _SHOWN))
+    said = text.decode(errors="replace") if isinstance(text, bytes) else text
+    # These numbers mean something else where HTTP is spoken. What is refused by now is tried again.
+    status = _REFUSED if isinstance(error, smtplib.SMTPDataError) and code >= 500 else 503
+    return Answer(status, f"status {code}: {one_line(said.strip(), _SHOWN)}")

@@ -1,0 +1,57 @@
+"""Messages as e-mail, and the servers that take them. Pure.
+
+Text: https://www.rfc-editor.org/rfc/rfc5322
+TLS, from the beginning or by STARTTLS: https://www.rfc-editor.org/rfc/rfc8314
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime
+from typing import TYPE_CHECKING, Final
+
+from controller.notifications import addresses
+from controller.notifications.addresses import AddressRefused
+from controller.notifications.posts import Post, plain, title
+
+if TYPE_CHECKING:
+    from controller.api.provider import FlagProviderSpec, Message
+    from controller.notifications.posts import Target
+
+TYPE: Final = "email"
+PORTS: Final = {"smtp": 587, "smtps": 465}
+"""By the scheme of the address: with STARTTLS, and with TLS from the beginning."""
+_MAILBOX: Final = re.compile(r"[\w.!#$%&'*+/=?^`{|}~-]{1,64}@[A-Za-z0-9.-]{1,253}", re.ASCII)
+_POLICY: Final = SMTP.clone(cte_type="7bit")
+"""Any server takes seven bits."""
+
+
+def require_usable(spec: FlagProviderSpec, address: str, *, allow_local: bool) -> None:
+    """Raises AddressRefused for an address that is no mail server's, and for mailboxes that are none."""
+    parts = addresses.split(address)
+    if parts.scheme not in PORTS or parts.path.strip("/") or parts.query or parts.fragment:
+        raise AddressRefused("it must be smtps://HOST, or smtp://HOST for a server with STARTTLS")
+    addresses.require_usable(f"https://{parts.netloc}", allow_local=allow_local)
+    for name, mailbox in (("channel", spec.channel), ("username", spec.username)):
+        if not _MAILBOX.fullmatch(mailbox or ""):
+            raise AddressRefused(f"spec.{name} must be one mailbox, such as flags@example.com")
+    if spec.proxy_secret_ref is not None:
+        raise AddressRefused("no proxy leads to a mail server; leave out spec.proxySecretRef")
+
+
+def email(message: Message, target: Target) -> Post:
+    """A text; sent again it has the same Message-ID."""
+    sender, recipient = target.spec.username or "", target.spec.channel or ""
+    mail = EmailMessage(_POLICY)
+    mail["From"], mail["To"] = sender, recipient
+    mail["Subject"] = f"{title(message, target)}: {message.reason}"
+    mail["Date"] = format_datetime(datetime.fromisoformat(message.time))
+    mail["Message-ID"] = f"<{message.key}@flagstaff.dev>"
+    mail["Auto-Submitted"] = "auto-generated"
+    mail.set_content(plain(message))
+    headers = {"Content-Type": "message/rfc822", "Idempotency-Key": message.key}
+    headers |= {"From": sender, "To": recipient, "Authorization": target.token}
+    return Post(target.address, mail.as_bytes(), headers)

@@ -1,0 +1,32 @@
+"""Who sends what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from controller.notifications.posting import Answer
+from controller.notifications.posts import DIRECT, Post, Way
+from controller.notifications.senders import Senders
+
+
+@dataclass
+class Named:
+    name: str
+
+    async def send(self, post: Post, timeout: float, way: Way = DIRECT) -> Answer:  # noqa: ASYNC109
+        return Answer(200, f"{self.name} {post.url} {timeout:g} {way.proxy}")
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://x.example.com", "http"), ("HTTP://x.example.com", "http"), ("smtp://x.example.com", "mail"),
+        ("smtps://x.example.com", "mail"), ("tgram://1:t/2", "apprise"),
+    ],
+)  # fmt: skip
+async def test_the_scheme_says_who_sends(url: str, name: str) -> None:
+    senders = Senders(Named("http"), Named("mail"), Named("apprise"))
+    answer = await senders.send(Post(url, b"", {}), 7.0, Way(proxy="p"))
+    assert answer.text == f"{name} {url} 7 p"
