@@ -9,19 +9,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controller.api.conditions import READY, TRUE, failure, find
-from controller.api.meta import about
+from controller.api.meta import ObjectKey, about
+from controller.api.provenance import LINK
 from controller.notifications import comments, commits, messages, over_time, templates
 from controller.notifications.box import Reported, moment, shortened
 from controller.notifications.choosing import Fact, chooses
 from controller.notifications.grouping import waiting
+from controller.notifications.links import link_of
 from controller.runtime.events import Severity, content
+from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
     from controller.api.alert import FlagAlertSpec
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.meta import Resource
     from controller.api.provider import Message
     from controller.notifications.box import Box
     from controller.runtime.cache import Cache
@@ -94,6 +97,9 @@ class Teller:
         self._again(box, subject, spec, fact.subject, after)
 
     def _push(self, box: Box, alert: Resource, spec: FlagAlertSpec, message: Message) -> None:
+        named = ObjectKey(message.kind, alert.namespace, message.name)
+        if page := link_of(self.objects, named, message.metadata.get(REVISION_KEY, "")):
+            message = message.model_copy(update={"metadata": message.metadata | {LINK: page}})
         if spec.template is not None:
             words = templates.filled(spec.template, message, alert.namespace)
             message = message.model_copy(update={"message": words})
