@@ -11,6 +11,9 @@ from controller.api.fields import LocalReference, Model, Timeout
 KIND: Final = "FlagProvider"
 PLURAL: Final = "flagproviders"
 
+SEVERITIES: Final = ("info", "warning", "error")
+"""The least first."""
+
 ProviderType = Literal[
     "generic",
     "generic-hmac",
@@ -64,7 +67,7 @@ class Message(Model):
     name: str
     uid: str
     """Of the object."""
-    severity: Literal["info", "error"]
+    severity: Literal["info", "warning", "error"]
     reason: str
     message: str
     time: str

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from controller.notifications.posts import Post, Target
 
 _RED: Final = 0xD32F2F
+_ORANGE: Final = 0xED6C02
 _GREEN: Final = 0x2E7D32
 _FIELD: Final = 1_000
 """Characters of a field: Discord takes 1024."""
@@ -30,7 +31,8 @@ _DISCORD: Final = 4_000
 
 def slack(message: Message, target: Target) -> Post:
     """By an incoming webhook, or as a bot by chat.postMessage."""
-    attachment = _attachment(message, target, "danger" if _bad(message) else "good", _entities)
+    colour = {"error": "danger", "warning": "warning"}.get(message.severity, "good")
+    attachment = _attachment(message, target, colour, _entities)
     content = {"attachments": [attachment], **_sender(target)}
     return posted(target.address, message, content, **bearer(target))
 
@@ -60,7 +62,7 @@ def discord(message: Message, target: Target) -> Post:
 
 def msteams(message: Message, target: Target) -> Post:
     """An Adaptive Card, as the webhooks of workflows take it."""
-    colour = "Attention" if _bad(message) else "Good"
+    colour = {"error": "Attention", "warning": "Warning"}.get(message.severity, "Good")
     body: list[dict[str, Any]] = [
         {"type": "TextBlock", "text": title(message, target), "size": "Large", "color": colour, "wrap": True},
         {"type": "TextBlock", "text": message.message, "wrap": True},
@@ -136,9 +138,5 @@ def _escaped(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-def _bad(message: Message) -> bool:
-    return message.severity == "error"
-
-
 def _colour(message: Message) -> int:
-    return _RED if _bad(message) else _GREEN
+    return {"error": _RED, "warning": _ORANGE}.get(message.severity, _GREEN)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from controller.api.meta import ObjectKey
+from controller.notifications.messages import event_json
 from tests.unit.controller.notifications.things import CHAT, Desk, alert, event, failed, status, thing
 
 if TYPE_CHECKING:
@@ -46,6 +47,19 @@ def test_who_wants_errors_alone_is_told_of_their_end() -> None:
     assert desk.accept(event("Applied"), failed(), event("Recovered", "it works again")) == [
         "BuildFailed", "Recovered",
     ]  # fmt: skip
+
+
+def test_a_warning_that_is_no_failure_is_no_error() -> None:
+    events = (event("Applied"), event("DriftCorrected", warning=True), failed())
+    assert Desk(alert()).accept(*events) == ["Applied", "DriftCorrected", "BuildFailed"]
+    assert Desk(alert(eventSeverity="warning")).accept(*events) == ["DriftCorrected", "BuildFailed"]
+    assert Desk(alert(eventSeverity="error")).accept(*events) == ["BuildFailed"]
+    desk = Desk(alert(inclusion='event.severity == "warning"'))
+    assert desk.accept(*events) == ["DriftCorrected"]
+    (told,) = desk.box.pending.values()
+    assert told.severity == "warning"
+    # Flux's Events know no third severity.
+    assert event_json(told, "shop", "controller-0")["severity"] == "error"
 
 
 def test_the_end_of_what_was_not_told_is_not_told() -> None:
