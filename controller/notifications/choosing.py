@@ -32,6 +32,8 @@ class Fact:
     """The object, where it is known."""
     flags: tuple[str, ...] = ()
     """Keys of those that changed; empty where none is named."""
+    ends: bool = False
+    """It ends what a warning told of."""
 
     def event(self) -> dict[str, Any]:
         """What conditions see of it, as `event`."""
@@ -57,7 +59,7 @@ def chooses(spec: FlagAlertSpec, fact: Fact, complain: Callable[[str], None]) ->
     """Whether the alert wants it. A condition that cannot be evaluated leaves nothing out, and `complain` is
     given why.
     """
-    if not wants(spec, fact.message.message, fact.message.severity):
+    if not wants(spec, fact.message.message, "warning" if fact.ends else fact.message.severity):
         return False
     if spec.flags and fact.flags and not _any(spec.flags, fact.flags):
         return False

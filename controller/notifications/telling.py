@@ -78,7 +78,7 @@ class Teller:
                 box.remember(subject, Reported((), shortened(event.digest) or reported.digest))
             return
         failures, told = reported.failures, reported.told
-        fact = Fact(message, self.objects.get(event.object), event.flags)
+        fact = Fact(message, self.objects.get(event.object), event.flags, event.ends)
         if self._chosen(alert, spec, fact):
             if message.severity == "error":
                 if event.failure in failures:
