@@ -62,6 +62,12 @@ def test_a_warning_that_is_no_failure_is_no_error() -> None:
     assert event_json(told, "shop", "controller-0")["severity"] == "error"
 
 
+def test_who_wants_warnings_is_told_of_their_end() -> None:
+    began, ended = event("Lagging", warning=True), replace(event("Propagated"), ends=True)
+    assert Desk(alert(eventSeverity="warning")).accept(began, ended) == ["Lagging", "Propagated"]
+    assert Desk(alert(eventSeverity="error")).accept(began, ended) == []
+
+
 def test_the_end_of_what_was_not_told_is_not_told() -> None:
     assert Desk(alert()).accept(event("Recovered")) == []
     assert Desk(alert(exclusionList=["words"])).accept(failed(), event("Recovered")) == []
