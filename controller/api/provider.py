@@ -85,6 +85,16 @@ class Message(Model):
     """`<kind>/<name>` of the other objects that these are about, each once."""
 
 
+class Failure(Model):
+    """A try that did not succeed."""
+
+    time: str
+    """RFC 3339, in UTC."""
+    reason: str
+    message: str
+    """One line."""
+
+
 class FlagProviderStatus(Model):
     """What became of it."""
 
@@ -95,6 +105,7 @@ class FlagProviderStatus(Model):
     dead: int = 0
     last_dead: str | None = None
     last_delivery: str | None = None
+    last_failure: Failure | None = None
     pending: tuple[Message, ...] = ()
     reported: dict[str, str] = Field(default_factory=dict)
     recent: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from controller.api.meta import ObjectKey
 from controller.notifications.messages import event_json
+from controller.notifications.outbox import MOST_EARLY
 from tests.unit.controller.notifications.things import CHAT, Desk, alert, event, failed, status, thing
 
 if TYPE_CHECKING:
@@ -246,3 +247,13 @@ def test_what_an_alert_that_is_gone_told_is_forgotten() -> None:
     desk = before.restart()
     desk.compare()
     assert desk.box.reported == {}
+
+
+def test_more_than_fit_before_the_box_was_read_are_counted_as_dead() -> None:
+    desk = Desk(alert())
+    desk.outbox.begin()
+    for number in range(MOST_EARLY + 7):
+        desk.outbox.accept(event("Applied", f"revision {number}"))
+    box = desk.outbox.open(CHAT, {})
+    assert box.dead == MOST_EARLY + 7 - len(box.pending)
+    assert box.last_dead == "7 Events: more Events came before the provider was read than may"
