@@ -145,7 +145,12 @@ async def measure(content: str, files: Mapping[str, str]) -> list[dict[str, Any]
                 each.mkdir()
                 fetches.append(await fetched(place, name, each))
             times, requests = await polled(place, name, Path(folder) / "polls")
-        row: dict[str, Any] = {"content": content, "provider": name, "poll ms": median(times), "requests a poll": requests}
+        row: dict[str, Any] = {
+            "content": content,
+            "provider": name,
+            "poll ms": median(times),
+            "requests a poll": requests,
+        }
         row["first fetch ms"] = median(fetches)
         beside = rows[0] if rows else row
         for figure in ("poll", "first fetch"):

@@ -37,7 +37,7 @@ class FlagAlertSpec(Model):
 
     provider_ref: LocalReference | None = None
     provider_refs: Annotated[tuple[LocalReference, ...], Field(max_length=16)] = ()
-    event_severity: Literal["info", "error"] = "info"
+    event_severity: Literal["info", "warning", "error"] = "info"
     event_sources: Annotated[tuple[EventSource, ...], Field(min_length=1, max_length=64)]
     inclusion_list: Expressions = ()
     exclusion_list: Expressions = ()

@@ -11,6 +11,9 @@ from controller.api.fields import LocalReference, Model, Timeout
 KIND: Final = "FlagProvider"
 PLURAL: Final = "flagproviders"
 
+SEVERITIES: Final = ("info", "warning", "error")
+"""The least first."""
+
 ProviderType = Literal[
     "generic",
     "generic-hmac",
@@ -71,7 +74,7 @@ class Message(Model):
     name: str
     uid: str
     """Of the object."""
-    severity: Literal["info", "error"]
+    severity: Literal["info", "warning", "error"]
     reason: str
     message: str
     time: str
@@ -89,6 +92,16 @@ class Message(Model):
     """`<kind>/<name>` of the other objects that these are about, each once."""
 
 
+class Failure(Model):
+    """A try that did not succeed."""
+
+    time: str
+    """RFC 3339, in UTC."""
+    reason: str
+    message: str
+    """One line."""
+
+
 class FlagProviderStatus(Model):
     """What became of it."""
 
@@ -99,6 +112,7 @@ class FlagProviderStatus(Model):
     dead: int = 0
     last_dead: str | None = None
     last_delivery: str | None = None
+    last_failure: Failure | None = None
     pending: tuple[Message, ...] = ()
     reported: dict[str, str] = Field(default_factory=dict)
     recent: tuple[str, ...] = ()

@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from controller.api.provenance import CHANGES
 from controller.cli.answers import printable
 from controller.runtime.plain_text import one_line
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
+
+
+_RED, _GREEN, _YELLOW, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
+_COLOURS: Final = {"error": _RED, "+": _GREEN, "-": _RED, "~": _YELLOW}
+"""By severity, and by how a changed flag's line begins."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -53,15 +60,28 @@ def run(options: argparse.Namespace) -> int:
 async def _show(options: argparse.Namespace) -> None:
     from controller.wiring.event_stream import events_of
 
+    colours = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     following = events_of(options.kubeconfig, options.namespace, watch=options.watch)
     async with contextlib.aclosing(following) as events:
         async for event in events:
-            text = json.dumps(event, ensure_ascii=False) if options.output == "json" else line(event)
-            print(printable(text), flush=True)
+            if options.output == "json":
+                print(printable(json.dumps(event, ensure_ascii=False)), flush=True)
+            else:
+                print("\n".join(lines(event, colours=colours)), flush=True)
 
 
-def line(event: Mapping[str, Any]) -> str:
-    """An Event on one line. What strangers write must not move a terminal's cursor."""
+def lines(event: Mapping[str, Any], *, colours: bool) -> list[str]:
+    """An Event on a line, and a line for each flag that it changes."""
+    changes = event["metadata"].get(CHANGES, "")
+    found = [(event["severity"], _line(event))]
+    found += [(each[:1], f"  {one_line(each, len(each))}") for each in changes.split("\n") if each]
+    return [
+        f"{_COLOURS[kind]}{text}{_PLAIN}" if colours and kind in _COLOURS else text for kind, text in found
+    ]
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    """What strangers write must not move a terminal's cursor."""
     about = event["involvedObject"]
     text = (
         f"{event['timestamp']}  {event['severity']:5}  {about['kind']}/{about['namespace']}/{about['name']}  "

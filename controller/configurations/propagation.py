@@ -9,9 +9,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.conditions import FALSE, PROPAGATED, TRUE, UNKNOWN, Condition, find
+from controller.runtime.events import Occurrence
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from controller.api.receipt import Laggard
     from controller.delivery.members import Count
@@ -59,6 +60,29 @@ def propagation(count: Count, what: str, before: Mapping[str, Any], now: datetim
         return Propagation(status, Condition(PROPAGATED, FALSE, PROGRESSING, message), left)
     message = f"{told}; {_who(count)}"
     return Propagation(status, Condition(PROPAGATED, FALSE, LAGGING, message))
+
+
+def news(
+    before: Mapping[str, Any], status: Mapping[str, Any], details: Iterable[Condition], told: str
+) -> tuple[Occurrence, ...]:
+    """What changed of how far a content has come, from the status `before` to `status` and `details`: that
+    all serve it, once of each digest (`told`: the last of which it was told), and that some lag, until they
+    do not.
+    """
+    known = find(before.get("conditions") or (), PROPAGATED) or {}
+    lagged = known.get("reason") == LAGGING
+    same = before.get("digest", "") == status.get("digest", "")
+    now = next((each for each in details if each.type == PROPAGATED), None)
+    if now is None or now.reason == NOBODY:
+        message = "no proxy reports who serves it" if now is None else now.message
+        return (Occurrence(NOBODY, message, ends=True),) if lagged else ()
+    if now.reason == LAGGING:
+        return () if lagged and same else (Occurrence(LAGGING, now.message, warning=True),)
+    if now.reason == SERVED and (lagged or told != status.get("digest", "")):
+        latency = status.get("latency") or {}
+        took = f"; p50 {latency['p50']}, p99 {latency['p99']}" if latency else ""
+        return (Occurrence(PROPAGATED, f"{now.message}{took}", ends=lagged),)
+    return ()
 
 
 def _patience_left(before: Mapping[str, Any], now: datetime) -> float:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from controller.api import shard
-from controller.api.conditions import NAME_CONFLICT, PROPAGATED
+from controller.api.conditions import NAME_CONFLICT, PROPAGATED, find
 from controller.api.meta import ObjectKey
 from controller.configurations import name_conflicts, serving
-from controller.configurations.propagation import FIELDS, propagation
+from controller.configurations.propagation import FIELDS, SERVED, news, propagation
 from controller.configurations.validation import validate
 from controller.delivery.delivered import no_progress
 from controller.delivery.members import count
@@ -41,6 +41,8 @@ class _Kept:
     pace: float
     """Seconds between two writes of who serves it."""
     written_at: datetime | None = None
+    propagated: str = ""
+    """The digest of which it was told last that all serve it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +69,16 @@ class ConfigurationReconciler:
             # `Ready` stays True: the object itself is valid.
             texts = (text for _, text in conflicts)
             outcome = replace(outcome, message="; ".join((outcome.message, *texts)))
+        status = {**kept.validation.status, **dict.fromkeys(FIELDS), **served.status}
+        propagated = news(resource.status, status, served.details, kept.propagated)
+        if any(each.reason == SERVED for each in served.details):
+            kept.propagated = str(status.get("digest", ""))
         return Result(
             outcome,
-            status={**kept.validation.status, **dict.fromkeys(FIELDS), **served.status},
+            status=status,
             details=(*served.details, *name_conflicts.name_conflict(conflicts)),
             ended=(PROPAGATED, NAME_CONFLICT),
-            events=name_conflicts.new_conflicts(resource.status, conflicts),
+            events=(*name_conflicts.new_conflicts(resource.status, conflicts), *propagated),
             next_look=served.next_look,
         )
 
@@ -92,8 +98,13 @@ class ConfigurationReconciler:
             return known
         validation = await asyncio.to_thread(validate, resource, part, self.progress(resource))
         size = await asyncio.to_thread(lambda: len(json.dumps(resource.spec)))
-        written_at = None if known is None else known.written_at
-        kept = self._kept[resource.key] = _Kept(content, validation, serving.pace(size), written_at)
+        pace = serving.pace(size)
+        if known is None:
+            # What is served by all already was told by whoever led before.
+            kept = _Kept(content, validation, pace, propagated=_served_by_all(resource))
+        else:
+            kept = _Kept(content, validation, pace, known.written_at, known.propagated)
+        self._kept[resource.key] = kept
         return kept
 
     async def _served(self, resource: Resource, kept: _Kept, now: datetime) -> Serving:
@@ -119,3 +130,9 @@ class ConfigurationReconciler:
                 return replace(before, next_look=kept.pace - passed)
         kept.written_at = now
         return new
+
+
+def _served_by_all(resource: Resource) -> str:
+    """The digest of which the status says so."""
+    known = find(resource.status.get("conditions") or (), PROPAGATED) or {}
+    return str(resource.status.get("digest", "")) if known.get("reason") == SERVED else ""

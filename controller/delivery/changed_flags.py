@@ -1,23 +1,34 @@
-"""What a revision changed, flag by flag, for those who are alerted: names alone, never a value. Pure."""
+"""What a revision changed, flag by flag, for those who are alerted: the old and the new value of each part;
+of flags with values of Secrets digests alone. Pure.
+"""
 
 from __future__ import annotations
 
+import json
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from controller.delivery.problems import one_line
-from evaluator.flags.canonical import digest
-from evaluator.flags.diff import Change
-from evaluator.flags.model import CONFIDENTIAL_KEY, FlagSet
+from evaluator.flags.canonical import content_metadata, digest
+from evaluator.flags.diff import Change, same
+from evaluator.flags.model import ABSENT, CONFIDENTIAL_KEY, FlagSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from evaluator.flags.diff import Diff
-    from evaluator.flags.model import Flag
+    from evaluator.flags.model import Flag, Json
 
 MOST_LINES: Final = 20
 _NAME: Final = 64
 """Characters of a key or a variant's name."""
+_VALUE: Final = 64
+"""Characters of a value, as JSON."""
+_BEFORE: Final = 12
+"""Characters before the first that differs, of values that are long and begin alike."""
+_MOST_NAMES: Final = 5
+"""Variants, or entries of metadata, of one flag."""
+_LINE: Final = 500
 _DIGEST: Final = 19
 """Characters of a digest."""
 
@@ -25,14 +36,13 @@ _DIGEST: Final = 19
 def changed_flags(
     old: FlagSet | None, new: FlagSet, changed: Diff, most: int = MOST_LINES
 ) -> tuple[str, ...]:
-    """`+ added: on`, `- removed`, `~ changed: default off → on, targeting`: a line a flag, sorted by key, at
-    `most`, with the rest counted in the last one.
+    """`+ added: on (true)`, `- removed`, `~ changed: variants on: 1 → 2; default off (0) → on (2)`: a line a
+    flag, sorted by key, at `most`, with the rest counted in the last one.
     """
     keys = changed.keys
-    if len(keys) > most:
-        shown = most - 1
-        return (*(_line(key, old, new, changed) for key in keys[:shown]), f"… and {len(keys) - shown} more")
-    return tuple(_line(key, old, new, changed) for key in keys)
+    shown = keys if len(keys) <= most else keys[: most - 1]
+    lines = tuple(_line(key, old, new, changed) for key in shown)
+    return lines if len(keys) <= most else (*lines, f"… and {len(keys) - len(shown)} more")
 
 
 def _line(key: str, old: FlagSet | None, new: FlagSet, changed: Diff) -> str:
@@ -43,9 +53,14 @@ def _line(key: str, old: FlagSet | None, new: FlagSet, changed: Diff) -> str:
         return f"- {name}"
     if any(each is not None and CONFIDENTIAL_KEY in each.metadata for each in (before, after)):
         return f"{'+' if before is None else '~'} {name}: secret {_digests(before, after)}"
-    if before is None:
-        return f"+ {name}: {_variant(after)}"
-    return f"~ {name}: {', '.join(_parts(before, after, changed.changed.get(key, ())))}"
+    if old is None or before is None:
+        return f"+ {name}: {_default(after)}"
+    # What is inherited from the set counts as the flag's.
+    metadata = [
+        content_metadata(flag.metadata_under(each.metadata)) for flag, each in ((before, old), (after, new))
+    ]
+    parts = _parts(before, after, changed.changed.get(key, ()), metadata[0], metadata[1])
+    return one_line(f"~ {name}: {'; '.join(parts)}", _LINE)
 
 
 def _digests(before: Flag | None, after: Flag) -> str:
@@ -54,15 +69,70 @@ def _digests(before: Flag | None, after: Flag) -> str:
     return " → ".join(told)
 
 
-def _parts(before: Flag, after: Flag, changes: tuple[Change, ...]) -> Iterator[str]:
+def _parts(
+    before: Flag,
+    after: Flag,
+    changes: tuple[Change, ...],
+    metadata: Mapping[str, Json],
+    metadata_after: Mapping[str, Json],
+) -> Iterator[str]:
     for each in changes:
         if each is Change.DEFAULT_VARIANT:
-            yield f"default {_variant(before)} → {_variant(after)}"
+            yield f"default {_default(before)} → {_default(after)}"
         elif each is Change.STATE:
             yield f"state {before.state} → {after.state}"
+        elif each is Change.VARIANTS:
+            yield f"variants {_entries(before.variants, after.variants)}"
+        elif each is Change.METADATA:
+            yield f"metadata {_entries(metadata, metadata_after)}".rstrip()
+        elif _same_rule(before, after):
+            yield "targeting, by a rule of $evaluators"
         else:
-            yield each.value
+            yield f"targeting {_change(before.targeting, after.targeting)}"
 
 
-def _variant(flag: Flag) -> str:
-    return "no default" if flag.default_variant is None else one_line(flag.default_variant, _NAME)
+def _same_rule(before: Flag, after: Flag) -> bool:
+    """Whether the rules are the same as they are written: what they refer to is not."""
+    one, other = before.targeting, after.targeting
+    return one is not ABSENT and other is not ABSENT and same(one, other)
+
+
+def _default(flag: Flag) -> str:
+    name = flag.default_variant
+    if name is None:
+        return "no default"
+    value = f" ({_value(flag.variants[name])})" if name in flag.variants else ""
+    return f"{one_line(name, _NAME)}{value}"
+
+
+def _entries(before: Mapping[str, Json], after: Mapping[str, Json]) -> str:
+    """`on: 1 → 2, new: none → 3`."""
+    found = [(name, before.get(name, ABSENT), after.get(name, ABSENT)) for name in {**before, **after}]
+    differing = [
+        f"{one_line(name, _NAME)}: {_change(one, other)}"
+        for name, one, other in found
+        if one is ABSENT or other is ABSENT or not same(one, other)
+    ]
+    more = len(differing) - _MOST_NAMES
+    return ", ".join((*differing[:_MOST_NAMES], *((f"{more} more",) if more > 0 else ())))
+
+
+def _change(before: Json, after: Json) -> str:
+    one, other = _text(before), _text(after)
+    start = 0
+    if max(len(one), len(other)) > _VALUE:
+        alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+        start = alike - _BEFORE if alike > _VALUE // 2 else 0
+    return f"{_from(one, start)} → {_from(other, start)}"
+
+
+def _from(text: str, start: int) -> str:
+    return one_line(text, _VALUE) if start == 0 else f"…{one_line(text[start:], _VALUE - 1)}"
+
+
+def _value(value: Json) -> str:
+    return one_line(_text(value), _VALUE)
+
+
+def _text(value: Json) -> str:
+    return "none" if value is ABSENT else json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -12,9 +12,12 @@ from controller.api.flagset import KIND, SOURCE_API
 from controller.api.meta import ObjectKey
 from controller.flagsets.grants import require_grant
 from controller.flagsets.source_key import source_key
+from controller.runtime.events import Occurrence
 from controller.runtime.setbacks import Failed, Stalled, Waiting
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from controller.api.flagset import FlagSetSpec
     from controller.api.meta import Resource
     from controller.runtime.cache import Cache
@@ -143,6 +146,20 @@ def source_health(resource: Resource, objects: Cache) -> tuple[Condition, ...]:
     else:
         return ()
     return (Condition(SOURCE_READY, FALSE, reason, f"{key.kind} {key.name} {message}"),)
+
+
+def source_news(status: Mapping[str, Any], details: Iterable[Condition]) -> tuple[Occurrence, ...]:
+    """That the source of what is served went stale, or is so no more, from the `status` before to what
+    `source_health` found.
+    """
+    served = str(status.get("lastAppliedRevision") or "")
+    known = find(status.get("conditions") or (), SOURCE_READY) or {}
+    found = next((each for each in details if each.type == SOURCE_READY), None)
+    if not served or (found.reason if found else None) == known.get("reason"):
+        return ()
+    if found is None:
+        return (Occurrence("SourceRecovered", "the source is not stale any more", ends=True),)
+    return (Occurrence("SourceStale", f"{found.message}; {served} stays served", warning=True),)
 
 
 def _denied(resource: Resource, source: ObjectKey, objects: Cache) -> bool:

@@ -22,6 +22,7 @@ from controller.flagsets.dependencies import (
     require_dependencies,
     source_artifact,
     source_health,
+    source_news,
 )
 from controller.flagsets.inputs import NO_INPUTS, InputReader
 from controller.flagsets.observed_at import observed
@@ -128,7 +129,8 @@ class FlagSetReconciler:
             so_far.next_look = setback.delay or so_far.next_look
             result = Result.of(setback, status=so_far.status, events=so_far.events, next_look=so_far.soonest)
         details = (*result.details, *self._concerns(resource, now))
-        return replace(result, details=details, ended=_DETAILS)
+        events = (*result.events, *source_news(resource.status, details))
+        return replace(result, details=details, ended=_DETAILS, events=events)
 
     def _concerns(self, resource: Resource, now: datetime) -> tuple[Condition, ...]:
         """Details that are there only while something is not as it should be."""

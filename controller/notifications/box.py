@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from pydantic import ValidationError
 
-from controller.api.provider import Message
+from controller.api.provider import Failure, Message
 from controller.notifications.grouping import KEY, companion, is_in, together
+from controller.runtime.plain_text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -23,6 +25,8 @@ MOST_REPORTED: Final = 2_000
 MOST_RECENT: Final = 50
 _SOON: Final = 0.5
 """Seconds from one look at what is due to the next, at least."""
+_LINE: Final = 500
+"""Characters of what a failure says."""
 _DIGEST: Final = 19
 """Characters of a digest that tell it from another: `sha256:` and 12 digits."""
 
@@ -84,6 +88,8 @@ class Box:
     """Messages that nobody will send any more."""
     last_dead: str | None = None
     last_delivery: str | None = None
+    last_failure: Failure | None = None
+    """Stays after the next success."""
     tested: str | None = None
     """The last test that was asked for."""
     due: dict[str, Due] = field(default_factory=dict)
@@ -91,6 +97,8 @@ class Box:
     kept: frozenset[str] = frozenset()
     """Keys of messages that the API server has, and which may be sent therefore."""
     _characters: int = 0
+    _failing: bool = False
+    """Whether the last try failed."""
 
     @classmethod
     def of(cls, status: Mapping[str, Any]) -> Self:
@@ -105,6 +113,8 @@ class Box:
         box.reported.update({str(name): str(text) for name, text in (status.get("reported") or {}).items()})
         box.recent.extend(map(str, status.get("recent") or ()))
         box.last_dead, box.last_delivery = status.get("lastDead"), status.get("lastDelivery")
+        with contextlib.suppress(ValidationError):
+            box.last_failure = Failure.model_validate(status.get("lastFailure"))
         box.tested = status.get("lastHandledTest")
         box.kept = frozenset(box.pending)
         return box
@@ -120,6 +130,7 @@ class Box:
             "dead": self.dead,
             "lastDead": self.last_dead,
             "lastDelivery": self.last_delivery,
+            "lastFailure": None if self.last_failure is None else self.last_failure.model_dump(by_alias=True),
             "lastHandledTest": self.tested,
             "failing": {name: moment(each.at) for name, each in self.due.items() if each.first} or None,
         }
@@ -181,7 +192,15 @@ class Box:
         """The message arrived."""
         if (message := self._take(key)) is not None:
             self.recent.extend((key[:KEY], *message.others))
-        self.last_delivery = moment
+        self.last_delivery, self._failing = moment, False
+
+    def failed(self, reason: str, message: str, now: datetime) -> None:
+        """A try did not succeed. The same again changes nothing: its first moment is kept."""
+        line = one_line(message, _LINE)
+        before = self.last_failure
+        if before is None or (before.reason, before.message) != (reason, line) or not self._failing:
+            self.last_failure = Failure(time=moment(now), reason=reason, message=line)
+        self._failing = True
 
     def drop(self, key: str, why: str) -> None:
         """The message will not be sent any more."""
@@ -189,6 +208,11 @@ class Box:
         if message is not None:
             self.dead += 1
             self.last_dead = f"{message.reason} of {message.kind}/{message.name}: {why}"
+
+    def lose(self, count: int, why: str) -> None:
+        """So many Events never became messages."""
+        self.dead += count
+        self.last_dead = f"{count} Events: {why}"
 
     def _add(self, message: Message) -> None:
         self.pending[message.key] = message

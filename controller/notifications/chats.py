@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from controller.notifications.posts import Post, Target
 
 _RED: Final = 0xD32F2F
+_ORANGE: Final = 0xED6C02
 _GREEN: Final = 0x2E7D32
 _FIELD: Final = 1_000
 """Characters of a field: Discord takes 1024."""
@@ -80,7 +81,7 @@ def discord(message: Message, target: Target) -> Post:
 
 def msteams(message: Message, target: Target) -> Post:
     """An Adaptive Card, as the webhooks of workflows take it."""
-    colour = "Attention" if _bad(message) else "Good"
+    colour = {"error": "Attention", "warning": "Warning"}.get(message.severity, "Good")
     body: list[dict[str, Any]] = [
         {"type": "TextBlock", "text": title(message, target), "size": "Large", "color": colour, "wrap": True},
         {"type": "TextBlock", "text": message.message, "wrap": True},
@@ -170,9 +171,5 @@ def _escaped(text: str) -> str:
     return html.escape(text, quote=False)
 
 
-def _bad(message: Message) -> bool:
-    return message.severity == "error"
-
-
 def _colour(message: Message) -> int:
-    return _RED if _bad(message) else _GREEN
+    return {"error": _RED, "warning": _ORANGE}.get(message.severity, _GREEN)

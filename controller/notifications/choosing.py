@@ -28,11 +28,12 @@ class Fact:
     """A message before it is known who wants it."""
 
     message: Message
-    warning: bool
     subject: Resource | None
     """The object, where it is known."""
     flags: tuple[str, ...] = ()
     """Keys of those that changed; empty where none is named."""
+    ends: bool = False
+    """It ends what a warning told of."""
 
     def event(self) -> dict[str, Any]:
         """What conditions see of it, as `event`."""
@@ -42,7 +43,7 @@ class Fact:
             "name": message.name,
             "namespace": "" if subject is None else subject.namespace,
             "labels": {} if subject is None else dict(subject.labels),
-            "severity": "error" if self.warning else "info",
+            "severity": message.severity,
             "reason": message.reason,
             "message": message.message,
             "revision": message.metadata.get(REVISION_KEY, ""),
@@ -58,7 +59,7 @@ def chooses(spec: FlagAlertSpec, fact: Fact, complain: Callable[[str], None]) ->
     """Whether the alert wants it. A condition that cannot be evaluated leaves nothing out, and `complain` is
     given why.
     """
-    if not wants(spec, fact.message.message, warning=fact.warning):
+    if not wants(spec, fact.message.message, "warning" if fact.ends else fact.message.severity):
         return False
     if spec.flags and fact.flags and not _any(spec.flags, fact.flags):
         return False

@@ -11,13 +11,13 @@ Azure DevOps: https://learn.microsoft.com/rest/api/azure/devops/git/statuses/cre
 from __future__ import annotations
 
 import hashlib
-import re
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from controller.api import flagset
 from controller.api.conditions import PROPAGATED, READY, TRUE, UNKNOWN, failure, find
 from controller.notifications import messages
+from controller.notifications.links import commit_in, commit_page
 from controller.notifications.posts import basic, bearer, posted, title
 from controller.notifications.repositories import (
     API_HOSTS,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from controller.notifications.posts import Post, Target
 
 TYPES: Final = frozenset({"azuredevops", "bitbucket", "gitea", "github", "gitlab"})
-_COMMIT: Final = re.compile(r"@sha1:([0-9a-f]{40})$")
 _NOWHERE: Final = "0" * 40
 """What a test is posted of: a server that says that there is no such commit took address and token."""
 _LONG: Final = 2_000
@@ -51,8 +50,7 @@ _TEXT: Final = 140
 
 def commit_of(message: Message) -> str:
     """The commit that a message is about, in hexadecimal; empty where it is about none."""
-    found = _COMMIT.search(message.metadata.get(REVISION_KEY, ""))
-    return found[1] if found else ""
+    return commit_in(message.metadata.get(REVISION_KEY, ""))
 
 
 def standing_of(
@@ -91,7 +89,7 @@ def github(message: Message, target: Target) -> Post:
     """Of github.com, or of a server of one's own."""
     states = {"pending": "pending", "success": "success", "failure": "failure"}
     url = f"{github_api(target)}/repos/{quoted(target)}/statuses/{_commit(message)}"
-    return posted(url, message, _flat(message, states), **bearer(target), **GITHUB)
+    return posted(url, message, _flat(message, target, states), **bearer(target), **GITHUB)
 
 
 def githubdispatch(message: Message, target: Target) -> Post:
@@ -106,14 +104,14 @@ def gitea(message: Message, target: Target) -> Post:
     """Of Gitea and Forgejo."""
     url = f"{origin(target)}/api/v1/repos/{quoted(target)}/statuses/{_commit(message)}"
     states = {"pending": "pending", "success": "success", "failure": "failure"}
-    return posted(url, message, _flat(message, states), Authorization=f"token {target.token}")
+    return posted(url, message, _flat(message, target, states), Authorization=f"token {target.token}")
 
 
 def gitlab(message: Message, target: Target) -> Post:
     """Of gitlab.com, or of a server of one's own; a project is named by its whole path."""
     url = f"{gitlab_project(target)}/statuses/{_commit(message)}"
     states = {"pending": "pending", "success": "success", "failure": "failed"}
-    return posted(url, message, _flat(message, states), **{"PRIVATE-TOKEN": target.token})
+    return posted(url, message, _flat(message, target, states), **{"PRIVATE-TOKEN": target.token})
 
 
 def bitbucket(message: Message, target: Target) -> Post:
@@ -127,7 +125,7 @@ def bitbucket(message: Message, target: Target) -> Post:
         "state": states[_state(message)],
         "name": _context(message),
         "description": _description(message),
-        "url": f"{origin(target)}/{quoted(target)}/commits/{_commit(message)}",
+        "url": _page(message, target),
     }
     headers = {"Authorization": basic(target.token)} if ":" in target.token else bearer(target)
     return posted(url, message, content, **headers)
@@ -142,17 +140,24 @@ def azuredevops(message: Message, target: Target) -> Post:
         "state": states[_state(message)],
         "description": _description(message),
         "context": {"genre": "flagstaff", "name": _context(message)},
+        "targetUrl": _page(message, target),
     }
     url = f"{base}/commits/{_commit(message)}/statuses?api-version=7.1"
     return posted(url, message, content, Authorization=basic(f":{target.token}"))
 
 
-def _flat(message: Message, states: dict[str, str]) -> dict[str, Any]:
+def _flat(message: Message, target: Target, states: dict[str, str]) -> dict[str, Any]:
     return {
         "state": states[_state(message)],
         "context": _context(message),
         "description": _description(message),
+        "target_url": _page(message, target),
     }
+
+
+def _page(message: Message, target: Target) -> str:
+    """Where the status leads."""
+    return commit_page(target.spec.type, target.address, _commit(message))
 
 
 def _state(message: Message) -> str:

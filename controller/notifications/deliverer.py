@@ -191,11 +191,13 @@ class Deliverer:
             route.failures += 1
             self.count(type_, "failed")
             log.warning("an alert is sent again: %s", answer.text, extra=about(key))
+            box.failed("DeliveryFailed", answer.text, now)
             self._note(key, route, Condition(DELIVERED, FALSE, "DeliveryFailed", answer.text))
             return result.delay
         if isinstance(result, Dead):
             self.count(type_, "dead")
             log.warning("an alert is not sent any more: %s", result.why, extra=about(key))
+            box.failed("MessageRefused", result.why, now)
             box.drop(message.key, result.why)
             route.last = Condition(DELIVERED, FALSE, "MessageRefused", result.why)
         else:

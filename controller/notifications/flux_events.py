@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import Counter
@@ -12,6 +13,8 @@ from prometheus_client import Counter
 from controller.api import flagset, flagsource
 from controller.api.kinds import FLUX_SOURCES
 from controller.api.meta import GROUP, ObjectKey, about
+from controller.api.provenance import LINK
+from controller.notifications.links import link_of
 from controller.notifications.posts import Post
 from controller.runtime.event_queue import EventQueue
 from controller.runtime.events import Severity
@@ -61,6 +64,8 @@ class FluxEvents(EventQueue):
 
     async def post(self, event: Event) -> None:
         """Post until it arrived, or was refused."""
+        page = link_of(self._objects, event.object, event.revision)
+        event = replace(event, metadata={**event.metadata, LINK: page})
         body = json.dumps(
             flux_event(event, source_of(self._objects, event.object), self._instance),
             ensure_ascii=False,

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from controller.api.provenance import CHANGES
+from controller.api.provider import SEVERITIES
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def together(group: Message, message: Message) -> Message:
             "metadata": metadata,
             "others": (*group.others, message.key[:KEY]),
             "objects": objects,
-            "severity": "error" if "error" in {group.severity, message.severity} else "info",
+            "severity": max(group.severity, message.severity, key=SEVERITIES.index),
         }
     )
 

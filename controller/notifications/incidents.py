@@ -66,7 +66,7 @@ def opsgenie(message: Message, target: Target) -> Post:
         "entity": title(message, target)[:512],
         "source": _SOURCE,
         "tags": [message.kind, message.severity],
-        "priority": "P3" if message.severity == "error" else "P5",
+        "priority": {"error": "P3", "warning": "P4"}.get(message.severity, "P5"),
     }
     return posted(address, message, created, **headers)
 

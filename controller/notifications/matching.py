@@ -11,6 +11,7 @@ from controller.api import alert, provider
 from controller.api.alert import EVERY, FlagAlertSpec
 from controller.api.fields import InvalidSpecError, read
 from controller.api.meta import ObjectKey
+from controller.api.provider import SEVERITIES
 from controller.notifications import templates
 from controller.runtime.expressions import Expression, ExpressionError
 
@@ -95,9 +96,9 @@ def concerns(spec: FlagAlertSpec, key: ObjectKey, labels: Mapping[str, str]) -> 
     )
 
 
-def wants(spec: FlagAlertSpec, message: str, *, warning: bool) -> bool:
+def wants(spec: FlagAlertSpec, message: str, severity: str) -> bool:
     """Whether a message of an object that the alert is about is wanted: exclusion wins over inclusion."""
-    if spec.event_severity == "error" and not warning:
+    if SEVERITIES.index(severity) < SEVERITIES.index(spec.event_severity):
         return False
     if _any(spec.exclusion_list, message):
         return False

@@ -5,7 +5,7 @@ own. Pure.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from controller.api import provider
 from controller.api.conditions import READY, find
@@ -39,12 +39,19 @@ def of_event(event: Event, alert: Resource, spec: FlagAlertSpec) -> Message:
         kind=event.object.kind,
         name=event.object.name,
         uid=event.uid,
-        severity="error" if event.severity is Severity.WARNING else "info",
+        severity=severity_of(event),
         reason=event.reason,
         message=event.message[:_TEXT],
         time=_moment(event.time),
         metadata=_metadata(event.revision, event.digest, spec.summary or "", _bounded(event.metadata)),
     )
+
+
+def severity_of(event: Event) -> Literal["info", "warning", "error"]:
+    """A Warning that leaves the object failing is an error."""
+    if event.severity is not Severity.WARNING:
+        return "info"
+    return "error" if event.reason == event.failure else "warning"
 
 
 def of_state(resource: Resource, alert: Resource, spec: FlagAlertSpec, state: str, now: datetime) -> Message:
@@ -98,7 +105,8 @@ def event_json(message: Message, namespace: str, instance: str) -> dict[str, Any
             "name": message.name,
             "uid": message.uid,
         },
-        "severity": message.severity,
+        # Flux knows no third.
+        "severity": "error" if message.severity == "warning" else message.severity,
         "timestamp": message.time,
         "message": message.message,
         "reason": message.reason,

@@ -40,6 +40,8 @@ class _Slot:
     box: Box | None = None
     """None: not read yet."""
     early: deque[Event] = field(default_factory=lambda: deque(maxlen=MOST_EARLY))
+    lost: int = 0
+    """Events that had no room among these."""
     compared: object = None
     """The provider and its alerts at the last comparison with all objects."""
 
@@ -83,6 +85,7 @@ class Outbox:
         for key in providers_of(self._objects, event.object, self._labels(event.object)):
             slot = self._slots.setdefault(key, _Slot())
             if slot.box is None:
+                slot.lost += len(slot.early) == MOST_EARLY
                 slot.early.append(event)
             else:
                 self._take(key, slot.box, event)
@@ -106,6 +109,9 @@ class Outbox:
         slot.box = box
         while slot.early:
             self._take(key, box, slot.early.popleft())
+        if slot.lost:
+            box.lose(slot.lost, "more Events came before the provider was read than may")
+            slot.lost = 0
         self.sendable(key)
         return box
 

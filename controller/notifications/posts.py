@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.meta import GROUP
-from controller.api.provenance import AUTHOR, CHANGES, SUBJECT, VERIFIED_BY
+from controller.api.provenance import AUTHOR, CHANGES, LINK, SUBJECT, VERIFIED_BY
 from controller.notifications.messages import SUMMARY
 from controller.runtime.secret_texts import Tls
 from evaluator.flags.model import REVISION_KEY
@@ -92,6 +92,7 @@ def facts(message: Message) -> dict[str, str]:
     names = {
         SUMMARY: "Summary",
         REVISION_KEY: "Revision",
+        LINK: "Commit",
         AUTHOR: "Author",
         SUBJECT: "Subject",
         VERIFIED_BY: "Signed by",

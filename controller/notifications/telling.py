@@ -9,19 +9,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controller.api.conditions import READY, TRUE, failure, find
-from controller.api.meta import about
+from controller.api.meta import ObjectKey, about
+from controller.api.provenance import LINK
 from controller.notifications import comments, commits, messages, over_time, templates
 from controller.notifications.box import Reported, moment, shortened
 from controller.notifications.choosing import Fact, chooses
 from controller.notifications.grouping import waiting
-from controller.runtime.events import Severity, content
+from controller.notifications.links import link_of
+from controller.runtime.events import content
+from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
     from controller.api.alert import FlagAlertSpec
-    from controller.api.meta import ObjectKey, Resource
+    from controller.api.meta import Resource
     from controller.api.provider import Message
     from controller.notifications.box import Box
     from controller.runtime.cache import Cache
@@ -55,7 +58,7 @@ class Teller:
                 self.recovered(box, alert, spec, thing)
         elif reported is not None and reported.digest and digest and shortened(digest) != reported.digest:
             message = messages.of_state(thing, alert, spec, digest, self.now())
-            if self._chosen(alert, spec, Fact(message, False, thing)):
+            if self._chosen(alert, spec, Fact(message, thing)):
                 self._push(box, alert, spec, message)
             box.remember(subject, Reported((), shortened(digest)))
         elif reported is None and digest:
@@ -74,10 +77,10 @@ class Teller:
                 self._push(box, alert, spec, message.model_copy(update={"state": "recovered"}))
                 box.remember(subject, Reported((), shortened(event.digest) or reported.digest))
             return
-        warning, failures, told = event.severity is Severity.WARNING, reported.failures, reported.told
-        fact = Fact(message, warning, self.objects.get(event.object), event.flags)
+        failures, told = reported.failures, reported.told
+        fact = Fact(message, self.objects.get(event.object), event.flags, event.ends)
         if self._chosen(alert, spec, fact):
-            if warning and event.reason == event.failure:
+            if message.severity == "error":
                 if event.failure in failures:
                     return
                 due = over_time.due(spec, fact.subject, reported, event.time)
@@ -94,6 +97,9 @@ class Teller:
         self._again(box, subject, spec, fact.subject, after)
 
     def _push(self, box: Box, alert: Resource, spec: FlagAlertSpec, message: Message) -> None:
+        named = ObjectKey(message.kind, alert.namespace, message.name)
+        if page := link_of(self.objects, named, message.metadata.get(REVISION_KEY, "")):
+            message = message.model_copy(update={"metadata": message.metadata | {LINK: page}})
         if spec.template is not None:
             words = templates.filled(spec.template, message, alert.namespace)
             message = message.model_copy(update={"message": words})
@@ -127,10 +133,11 @@ class Teller:
             return
         state = f"{reason} {over_time.since(thing, now)}" + (f" after {reported.told}" if again else "")
         message = messages.of_state(thing, alert, spec, state, now)
-        if not self._chosen(alert, spec, Fact(message, True, thing)):
+        message = message.model_copy(update={"severity": "error", "state": "failing"})
+        if not self._chosen(alert, spec, Fact(message, thing)):
             box.due.pop(subject, None)
             return
-        self._push(box, alert, spec, message.model_copy(update={"severity": "error", "state": "failing"}))
+        self._push(box, alert, spec, message)
         failures = reported.failures if again else (*reported.failures, reason)
         after = Reported(failures, reported.digest, moment(now))
         box.remember(subject, after)
@@ -180,7 +187,7 @@ class Teller:
             return False
         message, after = told
         box.remember(subject, Reported((), after))
-        if self._chosen(alert, spec, Fact(message, message.state is not None, thing)):
+        if self._chosen(alert, spec, Fact(message, thing)):
             box.push(message)
         return True
 

@@ -6,7 +6,7 @@ import re
 from string import Template
 from typing import TYPE_CHECKING, Final
 
-from controller.api.provenance import AUTHOR, CHANGES, SUBJECT
+from controller.api.provenance import AUTHOR, CHANGES, LINK, SUBJECT
 from controller.notifications.messages import SUMMARY
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
 
@@ -19,6 +19,7 @@ _METADATA: Final = {
     "author": AUTHOR,
     "changes": CHANGES,
     "digest": DIGEST_KEY,
+    "link": LINK,
     "revision": REVISION_KEY,
     "subject": SUBJECT,
     "summary": SUMMARY,

@@ -40,6 +40,8 @@ class Occurrence:
     """More for those who are alerted, by keys such as `flagstaff.dev/author`; never a secret."""
     flags: tuple[str, ...] = ()
     """Keys of the flags that it changed; empty where it is about none."""
+    ends: bool = False
+    """It ends what a warning told of: whoever wants warnings wants this, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class Event:
     metadata: Mapping[str, str] = field(default_factory=lambda: NOTHING, hash=False)
     flags: tuple[str, ...] = ()
     """Keys of the flags that it changed."""
+    ends: bool = False
+    """It ends what a Warning told of."""
 
 
 class EventSink(Protocol):
@@ -98,6 +102,7 @@ def event_of(resource: Resource, occurrence: Occurrence, status: Mapping[str, An
         failure=failure(status),
         metadata=cleaned(dict(occurrence.metadata)),
         flags=occurrence.flags,
+        ends=occurrence.ends,
     )
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+from controller.api.provenance import CHANGES
+
+_LINES: Final = frozenset({CHANGES, "pending"})
+"""Keys of what has several lines."""
 
 
 def one_line(text: str, most: int) -> str:
@@ -12,12 +17,13 @@ def one_line(text: str, most: int) -> str:
 
 def cleaned(value: Any) -> Any:
     """A status or a part of one, in whose texts every sign that cannot be seen is U+FFFD. Revisions stay as
-    they are: they are compared with those of sources.
+    they are: they are compared with those of sources. So do messages that wait and lists of changed flags,
+    which are made of clean lines.
     """
     if isinstance(value, str):
         return value if value.isprintable() else "".join(map(_shown, value))
     if isinstance(value, dict):
-        return {key: each if _is_revision(key) else cleaned(each) for key, each in value.items()}
+        return {key: each if _is_kept(key) else cleaned(each) for key, each in value.items()}
     return [cleaned(each) for each in value] if isinstance(value, list) else value
 
 
@@ -25,5 +31,5 @@ def _shown(letter: str) -> str:
     return letter if letter.isprintable() else "\ufffd"
 
 
-def _is_revision(key: str) -> bool:
-    return key.endswith(("revision", "Revision"))
+def _is_kept(key: str) -> bool:
+    return key in _LINES or key.endswith(("revision", "Revision"))

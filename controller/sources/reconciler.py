@@ -19,6 +19,7 @@ from controller.artifacts.archive import pack
 from controller.artifacts.skipped import write_skipped
 from controller.runtime.cache import Cache
 from controller.runtime.events import Occurrence
+from controller.runtime.plain_text import one_line
 from controller.runtime.quotas import UNLIMITED, Quota
 from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Setback, Stalled, Waiting
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 IN_STORAGE: Final = "ArtifactInStorage"
 VERIFIED: Final = "SourceVerified"
 _HANDLED: Final = "lastHandledAcceptRevision"
+_SIGNER: Final = 200
+"""Characters of who signed a revision."""
 JITTER: Final = 0.05
 """Of the interval, to both sides: sources that were created together are looked at apart."""
 
@@ -324,4 +327,7 @@ def _new_artifact(stored: _Stored) -> Occurrence:
     summary = f"{fetched.summary}, " if fetched is not None and fetched.summary else ""
     skipped = fetched.skipped[:5] if fetched is not None else ()
     left_out = f"; left out: {', '.join(skipped)}" if skipped else ""
-    return Occurrence("NewArtifact", f"stored artifact for {summary}{stored.artifact.revision}{left_out}")
+    signer = one_line(stored.artifact.metadata.get(VERIFIED_BY, ""), _SIGNER)
+    signed = f", signed by {signer}" if signer else ""
+    message = f"stored artifact for {summary}{stored.artifact.revision}{signed}{left_out}"
+    return Occurrence("NewArtifact", message, metadata={VERIFIED_BY: signer} if signer else {})

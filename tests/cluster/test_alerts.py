@@ -58,7 +58,7 @@ def test_the_examples_provider_is_told_of_the_next_commit(spine: Spine, listener
     assert event["metadata"]["flagstaff.dev/revision"] == f"main@sha1:{commit}"
     assert event["metadata"]["flagstaff.dev/summary"] == "flags of the shop"
     assert event["metadata"]["flagstaff.dev/idempotency-key"] == received.key
-    assert event["metadata"]["flagstaff.dev/changes"] == "~ banner: default on → off"
+    assert event["metadata"]["flagstaff.dev/changes"] == "~ banner: default on (true) → off (false)"
     assert event["metadata"]["flagstaff.dev/subject"] == "off for the night"
     assert event["metadata"]["flagstaff.dev/author"]
     assert received.headers["gotk-component"] == "flagstaff-controller"
@@ -115,7 +115,7 @@ def test_a_pull_request_has_one_comment_with_what_it_changes(spine: Spine, liste
         manifest("FlagAlert", "comment", {"providerRef": {"name": "comment"}, "eventSources": sources}),
         preview,
     )
-    listener.wait(lambda comment: "~ banner: default on → off" in comment["body"])
+    listener.wait(lambda comment: "~ banner: default on (true) → off (false)" in comment["body"])
     spine.push("off for all", flags__json=flags(banner="off"))
     listener.wait(lambda comment: "no flag differs" in comment["body"])
     created, *edited = [each.path for each in listener.received]

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from controller.api.conditions import Condition
 from controller.api.receipt import Laggard
-from controller.configurations.propagation import Propagation, propagation
+from controller.configurations.propagation import Propagation, news, propagation
 from controller.delivery.members import Count
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
@@ -87,3 +88,48 @@ def test_where_nobody_sends_receipts_it_is_unknown() -> None:
     found = told(Count(delivered=7))
     assert (found.condition.status, found.condition.reason) == ("Unknown", "NobodySubscribed")
     assert found.status == {"served": "0/0", "total": 0, "delivered": 7}
+
+
+def said(before: tuple[str, str], after: tuple[str, str], told: str = "") -> list[tuple[str, bool]]:
+    """(reason, whether it ends something) of what is news from one (digest, reason) to the next."""
+    texts = {
+        "Served": "3 of 3 evaluators serve new",
+        "Lagging": "2 of 3 evaluators serve new; shop/c (silent)",
+    }
+    known = {"digest": before[0], "conditions": [{"type": "Propagated", "reason": before[1]}]}
+    status = {"digest": after[0], "latency": {"p50": "32ms", "p99": "130ms"}}
+    details = [Condition("Propagated", "", after[1], texts.get(after[1], "none"))] if after[1] else []
+    found = news(known, status, details, told)
+    return [(each.reason, each.ends) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told", "found"),
+    [
+        pytest.param(("a", "Served"), ("b", "Served"), "a", [("Propagated", False)], id="at once"),
+        pytest.param(("b", "Progressing"), ("b", "Served"), "a", [("Propagated", False)], id="in time"),
+        pytest.param(("b", "Progressing"), ("b", "Served"), "b", [], id="another evaluator came"),
+        pytest.param(("b", "Served"), ("b", "Served"), "b", [], id="nothing new"),
+        pytest.param(("b", "Progressing"), ("b", "Lagging"), "a", [("Lagging", False)], id="one does not follow"),
+        pytest.param(("b", "Lagging"), ("b", "Lagging"), "a", [], id="it still does not"),
+        pytest.param(("b", "Lagging"), ("c", "Lagging"), "a", [("Lagging", False)], id="nor to the next"),
+        pytest.param(("b", "Lagging"), ("b", "Served"), "b", [("Propagated", True)], id="it follows again"),
+        pytest.param(("b", "Lagging"), ("b", "NobodySubscribed"), "a", [("NobodySubscribed", True)], id="all left"),
+        pytest.param(("b", "Lagging"), ("b", ""), "a", [("NobodySubscribed", True)], id="no proxy is left"),
+        pytest.param(("b", "Served"), ("b", "NobodySubscribed"), "b", [], id="nobody, and none lagged"),
+    ],
+)  # fmt: skip
+def test_propagation_is_told_once_of_each_digest_and_lagging_until_it_ends(
+    before: tuple[str, str], after: tuple[str, str], told: str, found: list[tuple[str, bool]]
+) -> None:
+    assert said(before, after, told) == found
+
+
+def test_it_is_told_in_how_long_and_who_lags() -> None:
+    served = told(Count(served=412, total=412, latency={40: 400, 56: 12}))
+    (event,) = news({}, {**served.status, "digest": "a"}, [served.condition], "")
+    assert event.message == "412 of 412 evaluators serve main@sha1:new; p50 32ms, p99 130ms"
+    late = told(Count(served=2, total=3, laggards=(laggard("shop/c"),)), false_for=20.0)
+    (event,) = news({}, {**late.status, "digest": "a"}, [late.condition], "")
+    assert (event.reason, event.warning) == ("Lagging", True)
+    assert event.message == "2 of 3 evaluators serve main@sha1:new; shop/c (serves main@sha1:old)"

@@ -244,3 +244,17 @@ async def test_a_flag_set_shows_what_is_said_of_what_it_wrote(world: World) -> N
     fields, (condition,) = shown(world.resource, world.digest)
     assert (fields, condition.status) == ({"served": "1/1"}, "True")
     assert shown(world.resource, "sha256:another") == shown(None, world.digest) == ({}, ())
+
+
+async def test_who_serves_each_content_is_told_once(world: World) -> None:
+    async def reasons() -> list[str]:
+        world.now += timedelta(seconds=20)
+        result = await world.reconciler.reconcile(world.resource, world.now)
+        world.status = settle(world.resource, result, world.now).status
+        return [each.reason for each in result.events]
+
+    world.receipt("a", "p1", "p2")
+    assert await reasons() == ["Propagated"]
+    assert await reasons() == []
+    world.reconciler = ConfigurationReconciler(world.objects, Claims(), world.proxies)
+    assert await reasons() == []

@@ -1,4 +1,4 @@
-"""What a revision changed, in lines: names, never values."""
+"""What a revision changed, in lines: the old and the new value, but of Secrets."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 from controller.delivery.changed_flags import MOST_LINES, changed_flags
 from evaluator.flags.diff import diff
-from evaluator.flags.model import Flag, FlagSet, State
+from evaluator.flags.model import CONFIDENTIAL_KEY, Flag, FlagSet, State
 
-SECRET = "a-secret-value"  # noqa: S105 - of nobody
-FLAG = Flag("banner", State.ENABLED, {"plain": SECRET, "christmas": SECRET + "!"}, "plain")
+FLAG = Flag("banner", State.ENABLED, {"plain": 1, "christmas": "ho"}, "plain")
+RULE = {"if": [{"in": ["x" * 60, {"var": "country"}]}, "plain", "christmas"]}
 
 
 def lines(before: FlagSet | None, after: FlagSet) -> tuple[str, ...]:
@@ -25,15 +25,25 @@ def flag_set(*flags: Flag) -> FlagSet:
 @pytest.mark.parametrize(
     ("before", "after", "line"),
     [
-        ([], [FLAG], "+ banner: plain"),
+        ([], [FLAG], "+ banner: plain (1)"),
         ([], [replace(FLAG, default_variant=None)], "+ banner: no default"),
         ([FLAG], [], "- banner"),
-        ([FLAG], [replace(FLAG, default_variant="christmas")], "~ banner: default plain → christmas"),
-        ([FLAG], [replace(FLAG, state=State.DISABLED)], "~ banner: state ENABLED → DISABLED"),
-        ([FLAG], [replace(FLAG, variants={"plain": "y"})], "~ banner: variants"),
         (
-            [FLAG], [replace(FLAG, default_variant=None, targeting={"if": [True, SECRET, None]})],
-            "~ banner: default plain → no default, targeting",
+            [FLAG], [replace(FLAG, default_variant="christmas")],
+            '~ banner: default plain (1) → christmas ("ho")',
+        ),
+        ([FLAG], [replace(FLAG, state=State.DISABLED)], "~ banner: state ENABLED → DISABLED"),
+        (
+            [FLAG], [replace(FLAG, variants={"plain": True, "new": None})],
+            '~ banner: variants plain: 1 → true, christmas: "ho" → none, new: none → null',
+        ),
+        (
+            [FLAG], [replace(FLAG, default_variant=None, targeting={"if": [True, "plain"]})],
+            '~ banner: default plain (1) → no default; targeting none → {"if":[true,"plain"]}',
+        ),
+        (
+            [FLAG], [replace(FLAG, metadata={"owner": "ada"})],
+            '~ banner: metadata owner: none → "ada"',
         ),
     ],
 )  # fmt: skip
@@ -42,7 +52,7 @@ def test_a_line_says_what_changed_of_a_flag(before: list[Flag], after: list[Flag
 
 
 def test_without_a_set_before_all_flags_are_added() -> None:
-    assert lines(None, flag_set(FLAG)) == ("+ banner: plain",)
+    assert lines(None, flag_set(FLAG)) == ("+ banner: plain (1)",)
 
 
 def test_many_lines_are_counted() -> None:
@@ -56,3 +66,39 @@ def test_a_key_of_a_stranger_stays_within_its_line() -> None:
     (line,) = lines(None, flag_set(replace(FLAG, key="a\nb" + "x" * 1_000, default_variant="c\nd")))
     assert line.startswith("+ a bxxx")
     assert line.endswith("…: c d")
+
+
+def test_a_value_is_short_and_stays_within_its_line() -> None:
+    before, after = ({"plain": f"{letter}\n{'y' * 1_000}"} for letter in "ab")
+    (line,) = lines(
+        flag_set(replace(FLAG, variants=before, default_variant=None)),
+        flag_set(replace(FLAG, variants=after, default_variant=None)),
+    )
+    one, other = line.removeprefix("~ banner: variants plain: ").split(" → ")
+    assert (len(one), len(other)) == (64, 64)
+    assert (one[:4], other[:4]) == ('"a\\n', '"b\\n')
+
+
+def test_long_rules_that_begin_alike_are_told_from_where_they_differ() -> None:
+    before = replace(FLAG, targeting=RULE)
+    after = replace(FLAG, targeting={"if": [RULE["if"][0], "christmas", "plain"]})
+    (line,) = lines(flag_set(before), flag_set(after))
+    assert line == (
+        '~ banner: targeting …ountry"}]},"plain","christmas"]} → …ountry"}]},"christmas","plain"]}'
+    )
+
+
+def test_a_rule_that_changed_by_what_it_refers_to_says_so() -> None:
+    flag = replace(FLAG, targeting={"$ref": "staff"})
+    before, after = (FlagSet({"banner": flag}, evaluators={"staff": each}) for each in (True, False))
+    assert lines(before, after) == ("~ banner: targeting, by a rule of $evaluators",)
+
+
+def test_of_a_flag_with_a_value_of_a_secret_there_are_digests() -> None:
+    hidden = replace(FLAG, variants={"plain": "hush"}, metadata={CONFIDENTIAL_KEY: True})
+    for before, after in ((FLAG, hidden), (hidden, FLAG)):
+        (line,) = lines(flag_set(before), flag_set(after))
+        assert line.startswith("~ banner: secret sha256:")
+        assert "hush" not in line
+    (line,) = lines(None, flag_set(hidden))
+    assert line.startswith("+ banner: secret sha256:")

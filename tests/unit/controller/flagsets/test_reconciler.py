@@ -211,13 +211,20 @@ async def test_a_source_that_fails_or_is_suspended_shows_on_the_flag_set(world: 
     seen = await world.look()
     assert concern(seen) == ("SourceFailed", "FlagSource flags is not ready: no route")
     assert seen.ready[0] == "True"
+    assert seen.said == ["SourceStale: FlagSource flags is not ready: no route; main@sha1:r1 stays served"]
+    other = {**failing, "message": "no route, try 2"}
+    world.source("FlagSource", good | {"conditions": [other]})
+    assert (await world.look()).said == []
     world.source("FlagSource", good, suspend=True)
     seen = await world.look()
     assert concern(seen) == (
         "SourceSuspended", "FlagSource flags is suspended; nothing new is read from it"
     )  # fmt: skip
+    assert [each.partition(":")[0] for each in seen.said] == ["SourceStale"]
     world.source("FlagSource", good)
-    assert concern(await world.look()) is None
+    seen = await world.look()
+    assert concern(seen) is None
+    assert seen.said == ["SourceRecovered: the source is not stale any more"]
 
 
 async def test_another_object_with_the_same_flag_set_id_shows_on_the_flag_set(world: World) -> None:

@@ -99,6 +99,19 @@ async def test_the_name_comes_from_the_key() -> None:
     }
 
 
+async def test_what_changed_is_among_the_annotations_and_bounded() -> None:
+    changes = "~ a: default off (false) → on (true)\n+ new: on (true)"
+    told = Occurrence(
+        "Applied", "1 changed", metadata={"flagstaff.dev/changes": changes, "flagstaff.dev/author": "Ada"}
+    )
+    resource = Resource(ObjectKey("FlagSet", "shop", "flags"), "u", 1, "1")
+    event = event_of(resource, told, {}, datetime(2026, 1, 2, tzinfo=UTC))
+    found = events.manifest(event)["metadata"]["annotations"]
+    assert found == {"flagstaff.dev/changes": changes, "flagstaff.dev/author": "Ada"}
+    long = replace(event, metadata={"flagstaff.dev/changes": "x" * 100_000})
+    assert len(events.manifest(long)["metadata"]["annotations"]["flagstaff.dev/changes"]) == 4_000
+
+
 async def test_one_that_is_there_already_was_posted(caplog: pytest.LogCaptureFixture) -> None:
     server = Server(409)
     async with serving(server) as sink, sink.posting():

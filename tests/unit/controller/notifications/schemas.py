@@ -120,25 +120,27 @@ SCHEMAS: Final[dict[str, Any]] = {
     "grafana": record("text", time={"type": "integer", "minimum": 10**12}, text=text(10_000), tags=several(text(400))),
 }  # fmt: skip
 SCHEMAS["generic-hmac"] = SCHEMAS["generic"]
+_PAGE: Final = {"type": "string", "pattern": "^https?://", "maxLength": 2_000}
 _STATUS: Final = record(
-    "state context description",
+    "state context description target_url",
     state={"enum": ["pending", "success", "failure", "error"]}, context=text(255), description=text(140),
+    target_url=_PAGE,
 )  # fmt: skip
 COMMITS: Final[dict[str, Any]] = {
     "github": _STATUS,
     "gitea": _STATUS,
     "gitlab": record(
-        "state context description",
+        "state context description target_url",
         state={"enum": ["pending", "running", "success", "failed", "canceled", "skipped"]},
-        context=text(255), description=text(255),
+        context=text(255), description=text(255), target_url=_PAGE,
     ),
     "bitbucket": record(
         "key state url",
         key=text(40), state={"enum": ["INPROGRESS", "SUCCESSFUL", "FAILED", "STOPPED"]},
-        name=text(255), description=text(255), url={"type": "string", "pattern": "^https?://"},
+        name=text(255), description=text(255), url=_PAGE,
     ),
     "azuredevops": record(
-        "state context",
+        "state context targetUrl", targetUrl=_PAGE,
         state={"enum": ["notSet", "notApplicable", "pending", "succeeded", "failed", "error"]},
         description=text(255), context=record("name", name=text(255), genre=text(255)),
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from controller.notifications.box import (
     MOST_CHARACTERS,
     MOST_PENDING,
@@ -10,7 +12,7 @@ from controller.notifications.box import (
     Box,
     Reported,
 )
-from tests.unit.controller.notifications.things import message
+from tests.unit.controller.notifications.things import NOW, message
 
 
 def test_a_box_is_what_its_status_keeps() -> None:
@@ -70,3 +72,17 @@ def test_what_was_delivered_lately_is_not_taken_again() -> None:
     box.push(message(f"{MOST_RECENT:064}"[::-1]))
     assert box.pending == {}
     assert len(box.status()["recent"]) == MOST_RECENT
+
+
+def test_the_last_failure_stays_after_the_next_success_and_the_same_again_keeps_its_moment() -> None:
+    box = Box()
+    box.failed("DeliveryFailed", "503 of\nthe server", NOW)
+    box.failed("DeliveryFailed", "503 of\nthe server", NOW + timedelta(minutes=5))
+    first = {"time": "2026-01-02T03:04:05Z", "reason": "DeliveryFailed", "message": "503 of the server"}
+    assert box.status()["lastFailure"] == first
+    box.push(message("one"))
+    box.delivered("one", "2026-01-02T04:04:05Z")
+    assert box.status()["lastFailure"] == first
+    assert Box.of(box.status()).status()["lastFailure"] == first
+    box.failed("DeliveryFailed", "503 of the server", NOW + timedelta(hours=2))
+    assert box.status()["lastFailure"] == first | {"time": "2026-01-02T05:04:05Z"}

@@ -24,7 +24,7 @@ def chosen(
         metadata={"flagstaff.dev/author": "Ada", "flagstaff.dev/revision": "main@sha1:1"},
     )
     complaints: list[str] = []
-    fact = Fact(told, False, subject, flags)
+    fact = Fact(told, subject, flags)
     return chooses(usable(alert(**spec)), fact, complaints.append), complaints
 
 

@@ -252,7 +252,7 @@ async def test_a_pull_request_shows_what_it_changes_against_the_flags_it_is_comp
         await deliver(desk, found)
         (text,) = found.comments.values()
         assert "Compared with FlagSet flags:" in text
-        assert "~ banner: default off → on\n+ new: off\n```" in text
+        assert "~ banner: default off (false) → on (true)\n+ new: off (false)\n```" in text
         # What it is compared with changes, too.
         assert desk.stands("flags", {**changed, "old": BANNER}) == ["Applied"]
         await deliver(desk, found)

@@ -33,22 +33,24 @@ def test_an_alert_is_about_objects_by_kind_name_and_labels(source: dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("spec", "warning", "found"),
+    ("spec", "severity", "found"),
     [
-        ({}, False, True),
-        ({"eventSeverity": "error"}, False, False),
-        ({"eventSeverity": "error"}, True, True),
-        ({"inclusionList": ["^main@.* by Ada"]}, False, True),
-        ({"inclusionList": ["Bob", "Ada"]}, False, True),
-        ({"inclusionList": ["Bob"]}, True, False),
-        ({"exclusionList": ["(?i)ADA"]}, True, False),
-        ({"inclusionList": ["Ada"], "exclusionList": ["main"]}, False, False),
+        ({}, "info", True),
+        ({"eventSeverity": "error"}, "info", False),
+        ({"eventSeverity": "error"}, "error", True),
+        ({"eventSeverity": "error"}, "warning", False),
+        ({"eventSeverity": "warning"}, "warning", True),
+        ({"inclusionList": ["^main@.* by Ada"]}, "info", True),
+        ({"inclusionList": ["Bob", "Ada"]}, "info", True),
+        ({"inclusionList": ["Bob"]}, "error", False),
+        ({"exclusionList": ["(?i)ADA"]}, "error", False),
+        ({"inclusionList": ["Ada"], "exclusionList": ["main"]}, "info", False),
     ],
 )
 def test_an_alert_wants_messages_by_severity_and_expression(
-    spec: dict[str, Any], warning: bool, found: bool
+    spec: dict[str, Any], severity: str, found: bool
 ) -> None:
-    assert wants(usable(alert(**spec)), "main@sha1:1 by Ada", warning=warning) is found
+    assert wants(usable(alert(**spec)), "main@sha1:1 by Ada", severity) is found
 
 
 @pytest.mark.parametrize(
@@ -68,4 +70,4 @@ def test_what_cannot_be_used_is_named(spec: dict[str, Any], words: str) -> None:
 
 def test_no_expression_takes_long() -> None:
     spec = usable(alert(exclusionList=["(a*)*b"]))
-    assert wants(spec, "a" * 2_000, warning=True)
+    assert wants(spec, "a" * 2_000, "error")

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from controller.api.meta import ObjectKey
+from controller.notifications.messages import event_json
+from controller.notifications.outbox import MOST_EARLY
 from tests.unit.controller.notifications.things import CHAT, Desk, alert, event, failed, status, thing
 
 if TYPE_CHECKING:
@@ -46,6 +48,25 @@ def test_who_wants_errors_alone_is_told_of_their_end() -> None:
     assert desk.accept(event("Applied"), failed(), event("Recovered", "it works again")) == [
         "BuildFailed", "Recovered",
     ]  # fmt: skip
+
+
+def test_a_warning_that_is_no_failure_is_no_error() -> None:
+    events = (event("Applied"), event("DriftCorrected", warning=True), failed())
+    assert Desk(alert()).accept(*events) == ["Applied", "DriftCorrected", "BuildFailed"]
+    assert Desk(alert(eventSeverity="warning")).accept(*events) == ["DriftCorrected", "BuildFailed"]
+    assert Desk(alert(eventSeverity="error")).accept(*events) == ["BuildFailed"]
+    desk = Desk(alert(inclusion='event.severity == "warning"'))
+    assert desk.accept(*events) == ["DriftCorrected"]
+    (told,) = desk.box.pending.values()
+    assert told.severity == "warning"
+    # Flux's Events know no third severity.
+    assert event_json(told, "shop", "controller-0")["severity"] == "error"
+
+
+def test_who_wants_warnings_is_told_of_their_end() -> None:
+    began, ended = event("Lagging", warning=True), replace(event("Propagated"), ends=True)
+    assert Desk(alert(eventSeverity="warning")).accept(began, ended) == ["Lagging", "Propagated"]
+    assert Desk(alert(eventSeverity="error")).accept(began, ended) == []
 
 
 def test_the_end_of_what_was_not_told_is_not_told() -> None:
@@ -226,3 +247,13 @@ def test_what_an_alert_that_is_gone_told_is_forgotten() -> None:
     desk = before.restart()
     desk.compare()
     assert desk.box.reported == {}
+
+
+def test_more_than_fit_before_the_box_was_read_are_counted_as_dead() -> None:
+    desk = Desk(alert())
+    desk.outbox.begin()
+    for number in range(MOST_EARLY + 7):
+        desk.outbox.accept(event("Applied", f"revision {number}"))
+    box = desk.outbox.open(CHAT, {})
+    assert box.dead == MOST_EARLY + 7 - len(box.pending)
+    assert box.last_dead == "7 Events: more Events came before the provider was read than may"

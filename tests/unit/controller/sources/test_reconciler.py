@@ -51,6 +51,7 @@ class Played:
     commit: str = FIRST
     files: dict[str, str] = field(default_factory=lambda: {"flags.json": "{}"})
     skipped: tuple[str, ...] = ()
+    signer: str = ""
     shows_every_push: bool = True
     epoch: str = ""
     lineage: str = ""
@@ -80,6 +81,8 @@ class Played:
             (into / name).write_text(text)
         summary = "commit 'Turn it on' of Ada <ada@example.com>"
         metadata = {"flagstaff.dev/author": "Ada <ada@example.com>"}
+        if self.signer:
+            metadata["flagstaff.dev/verified-by"] = self.signer
         return Fetched(revision, metadata, summary, self.skipped)
 
     def forget(self, key: ObjectKey) -> None:
@@ -189,6 +192,13 @@ async def test_a_new_commit_makes_a_new_artifact(settled: Life) -> None:
     assert settled.status["artifact"]["revision"] == f"main@sha1:{SECOND}"
     assert settled.stored() == {"flags.json": b"2"}
     assert [event.reason for event in after.events] == ["NewArtifact"]
+
+
+async def test_a_new_artifact_says_who_signed_it(life: Life) -> None:
+    life.source.signer = "Ada <ada@example.com>\n(key 1)"
+    (event,) = (await life.look()).events
+    assert event.message.endswith(f"main@sha1:{FIRST}, signed by Ada <ada@example.com> (key 1)")
+    assert event.metadata == {"flagstaff.dev/verified-by": "Ada <ada@example.com> (key 1)"}
 
 
 async def test_a_commit_that_changes_no_file_is_no_news(settled: Life) -> None:

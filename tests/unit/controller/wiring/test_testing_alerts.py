@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.cli import main
-from controller.cli.events import line
+from controller.cli.events import lines
 from controller.notifications.messages import test_key as key_of
 from controller.wiring.event_stream import as_event
 from controller.wiring.testing_alerts import Outcome, outcome_of
@@ -63,4 +63,5 @@ def test_an_event_is_shown_as_it_is_posted_and_on_a_line() -> None:
         "message": "it is\x1b[2J wrong", "reason": "BuildFailed", "reportingController": "flagstaff-controller",
         "metadata": {"flagstaff.dev/revision": "main@sha1:1"},
     }  # fmt: skip
-    assert line(event) == "2026-01-02T03:04:05Z  error  FlagSet/shop/flags  BuildFailed  it is [2J wrong"
+    shown = "2026-01-02T03:04:05Z  error  FlagSet/shop/flags  BuildFailed  it is [2J wrong"
+    assert lines(event, colours=False) == [shown]

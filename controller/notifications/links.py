@@ -1,0 +1,94 @@
+"""The page of a commit on the Git servers whose pages are known. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urlsplit
+
+from controller.api import flagset, flagsource
+from controller.api.meta import ObjectKey
+from controller.notifications.repositories import parts_of
+
+if TYPE_CHECKING:
+    from controller.runtime.cache import Cache
+
+_COMMIT: Final = re.compile(r"@sha1:([0-9a-f]{40})$")
+_HOSTS: Final = {
+    "bitbucket.org": "bitbucket",
+    "codeberg.org": "gitea",
+    "dev.azure.com": "azuredevops",
+    "gitea.com": "gitea",
+    "github.com": "github",
+    "gitlab.com": "gitlab",
+    "ssh.dev.azure.com": "azuredevops",
+}
+_NAMES: Final = {"forgejo": "gitea", "gitea": "gitea", "github": "github", "gitlab": "gitlab"}
+"""Servers of one's own are known by the first word of the host: `gitlab.example.com`."""
+_PAGES: Final = {
+    "azuredevops": "commit",
+    "bitbucket": "commits",
+    "gitea": "commit",
+    "github": "commit",
+    "gitlab": "-/commit",
+}
+_SHORT: Final = re.compile(r"^(?:[^@/:]+@)?([^@/:]+):(?!//)(.+)$")
+"""`git@host:path`."""
+_WEB: Final = frozenset({"http", "https"})
+
+
+def commit_in(revision: str) -> str:
+    """The commit of a revision such as `main@sha1:…`, in hexadecimal; empty where it is none of Git's."""
+    found = _COMMIT.search(revision)
+    return found[1] if found else ""
+
+
+def commit_page(type_: str, address: str, commit: str) -> str:
+    """Of a commit in the repository at `address`, on a server of this type; user and password of the address
+    are left out. Empty where the type has no such page.
+    """
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return ""
+    path, page = parts_of(address), _PAGES.get(type_)
+    if page is None or not host or len(path) < 2:
+        return ""
+    if host == "ssh.dev.azure.com" and len(path) == 4:
+        host, path = "dev.azure.com", [path[1], path[2], "_git", path[3]]
+    scheme = parts.scheme if parts.scheme in _WEB else "https"
+    place = f"{host}:{port}" if port and parts.scheme in _WEB else host
+    return f"{scheme}://{place}/{'/'.join(quote(each, safe='') for each in path)}/{page}/{commit}"
+
+
+def link(url: str, revision: str) -> str:
+    """Of a revision of the repository that a source names, over HTTP or SSH; empty where no page is known."""
+    short = _SHORT.match(url)
+    address, commit = (f"ssh://{short[1]}/{short[2]}" if short else url), commit_in(revision)
+    try:
+        host = urlsplit(address).hostname or ""
+    except ValueError:
+        return ""
+    type_ = _HOSTS.get(host) or _NAMES.get(host.partition(".")[0], "")
+    return commit_page(type_, address, commit) if commit else ""
+
+
+def link_of(objects: Cache, key: ObjectKey, revision: str) -> str:
+    """Of a revision of what a FlagSet, or a source, is made of. A source of another namespace has none: its
+    URL is not for everybody's eyes.
+    """
+    if key.kind == flagset.KIND:
+        thing = objects.get(key)
+        reference = {} if thing is None else thing.spec.get("sourceRef")
+        if not isinstance(reference, dict) or reference.get("namespace", key.namespace) != key.namespace:
+            return ""
+        key = ObjectKey(str(reference.get("kind")), key.namespace, str(reference.get("name")))
+    source = objects.get(key)
+    spec = {} if source is None else source.spec
+    if key.kind == flagsource.KIND:
+        git = spec.get("git")
+        spec = git if isinstance(git, dict) else {}
+    elif key.kind != "GitRepository":
+        return ""
+    return link(str(spec.get("url") or ""), revision)
