@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MOST_ANSWER: Final = 4_096
 """Bytes that are read of an answer."""
 _MOST_CONTENT: Final = 1 << 20
-"""Bytes that are read of an answer to GET."""
+"""Bytes that are read of an answer whose content is asked for."""
 _SHOWN: Final = 200
 _AT_ONCE: Final = 256
 _NUMERIC: Final = socket.AI_NUMERICHOST
@@ -47,7 +47,7 @@ class Answer:
     retry_after: float = 0.0
     """Seconds."""
     content: bytes = b""
-    """Of an answer to GET."""
+    """Where it was asked for."""
 
 
 class _TooLong(Exception):
@@ -127,14 +127,14 @@ class Poster:
                 proxy=way.proxy or None,
                 timeout=aiohttp.ClientTimeout(total=timeout),
             ) as answer:
-                if whole := post.method == "GET":
+                if post.whole:
                     content = await _content(answer)
                 else:
                     content = await answer.content.read(_MOST_ANSWER)
                 text = one_line(content[:_MOST_ANSWER].decode(errors="replace").strip(), _SHOWN)
                 summary = f"status {answer.status}" + (f": {text}" if text else "")
                 pause = self._pause(answer.headers.get("Retry-After", ""))
-                return Answer(answer.status, summary, pause, content if whole else b"")
+                return Answer(answer.status, summary, pause, content if post.whole else b"")
         except AddressRefused as error:
             return Answer(0, f"the address cannot be used: {error}")
         except Stalled as error:
