@@ -16,6 +16,7 @@ ProviderType = Literal[
     "generic-hmac",
     "cloudevents",
     "cloudevents-binary",
+    "otlp",
     "datadog",
     "slack",
     "discord",

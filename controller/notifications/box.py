@@ -88,6 +88,8 @@ class Box:
     """The last test that was asked for."""
     due: dict[str, Due] = field(default_factory=dict)
     """Failures that are looked at again, as `reported` names them."""
+    journeys: dict[str, str] = field(default_factory=dict)
+    """Of flag sets, as `reported` names them: the key of the last revision's way."""
     kept: frozenset[str] = frozenset()
     """Keys of messages that the API server has, and which may be sent therefore."""
     _characters: int = 0
@@ -136,6 +138,7 @@ class Box:
         self.reported.pop(subject, None)
         if reported is None:
             self.due.pop(subject, None)
+            self.journeys.pop(subject, None)
             return
         self.reported[subject] = str(reported)
         if len(self.reported) > MOST_REPORTED:

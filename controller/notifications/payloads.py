@@ -7,7 +7,7 @@ import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.notifications import chats, cloudevents, comments, commits, incidents
+from controller.notifications import chats, cloudevents, comments, commits, incidents, otlp
 from controller.notifications.messages import event_json
 from controller.notifications.posts import Post, posted
 
@@ -66,6 +66,7 @@ FORMS: Final[dict[str, Form]] = {
     "generic-hmac": Form(_signed, ("address", "token")),
     "cloudevents": Form(cloudevents.structured),
     "cloudevents-binary": Form(cloudevents.binary),
+    otlp.TYPE: Form(otlp.post),
     "datadog": Form(incidents.datadog, ("token",), server=incidents.DATADOG),
     "slack": Form(chats.slack, refusal='"ok":false'),
     "discord": Form(chats.discord),

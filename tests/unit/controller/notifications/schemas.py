@@ -168,3 +168,27 @@ DISPATCH: Final = record(
     "event_type", event_type=text(100), client_payload={**SCHEMAS["generic"], "maxProperties": 10}
 )
 SCHEMAS["githubdispatch"] = DISPATCH
+_ATTRIBUTES: Final = several(
+    record("key value", key=text(253), value=record("stringValue", stringValue=text(4_000)))
+)
+SCHEMAS["otlp"] = record(
+    "resourceLogs",
+    resourceLogs=several(
+        record(
+            "resource scopeLogs",
+            resource=record("attributes", attributes=_ATTRIBUTES),
+            scopeLogs=several(
+                record(
+                    "logRecords", scope=record("name", name=text(64)),
+                    logRecords=several(
+                        record(
+                            "timeUnixNano severityNumber body eventName attributes", severityNumber={"enum": ["SEVERITY_NUMBER_INFO", "SEVERITY_NUMBER_ERROR"]},
+                            timeUnixNano=text(20), observedTimeUnixNano=text(20), severityText=text(5), body={"type": "object"},
+                            attributes=_ATTRIBUTES, traceId=text(24), eventName=text(400),
+                        )
+                    ),
+                )
+            ),
+        )
+    ),
+)  # fmt: skip

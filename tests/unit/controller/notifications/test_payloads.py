@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import jsonschema_rs
 import pytest
+from google.protobuf.json_format import MessageToDict
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from controller.api.provider import FlagProviderSpec, Message
 from controller.notifications.payloads import FORMS, is_refusal, post_of
@@ -47,7 +49,12 @@ def target(kind: str) -> Target:
 def sent(kind: str, said: Message) -> dict[str, Any]:
     """A request as its file has it."""
     post = post_of(said, target(kind))
-    return {"url": post.url, "headers": post.headers, "body": json.loads(post.body)}
+    body = (
+        MessageToDict(ExportLogsServiceRequest.FromString(post.body))
+        if kind == "otlp"
+        else json.loads(post.body)
+    )
+    return {"url": post.url, "headers": post.headers, "body": body}
 
 
 @pytest.mark.parametrize("kind", FORMS)
