@@ -17,6 +17,7 @@ ProviderType = Literal[
     "cloudevents",
     "cloudevents-binary",
     "otlp",
+    "nats",
     "datadog",
     "slack",
     "discord",

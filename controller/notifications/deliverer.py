@@ -22,14 +22,14 @@ from controller.notifications.upserting import upsert
 from controller.runtime.setbacks import Setback
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from datetime import datetime
 
     from controller.api.provider import Message
     from controller.notifications.box import Box
     from controller.notifications.github_apps import Grant
     from controller.notifications.outbox import Outbox
-    from controller.notifications.posts import Target
+    from controller.notifications.posts import Post, Target
     from controller.notifications.upserting import Sender
     from controller.runtime.cache import Cache
     from controller.runtime.loop import Writer
@@ -79,6 +79,8 @@ class Deliverer:
     """From 0 to 1."""
     count: Callable[[str, str], None]
     """Given the type and the result of each try."""
+    publish: Callable[[Post, Target], Awaitable[Answer]]
+    """Sends a message to a NATS server; never raises."""
     _routes: dict[ObjectKey, _Route] = field(default_factory=dict)
     _resting: bool = False
 
@@ -223,6 +225,8 @@ class Deliverer:
         return answer
 
     async def _send(self, message: Message, target: Target) -> Answer:
+        if target.spec.type == "nats":
+            return await self.publish(post_of(message, target), target)
         if target.spec.type not in comments.TYPES:
             return await self.sender.send(post_of(message, target), target.spec.timeout, target.way)
         thing = self.objects.get(ObjectKey(message.kind, target.namespace, message.name))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from controller.notifications import chats, cloudevents, comments, commits, incidents, otlp
+from controller.notifications.addresses import HTTP, NATS
 from controller.notifications.messages import event_json
 from controller.notifications.posts import Post, posted
 
@@ -25,6 +26,8 @@ class Form:
     post: Callable[[Message, Target], Post]
     needs: tuple[str, ...] = ("address",)
     """Keys of the Secret that it cannot do without; the address may stand in the spec."""
+    schemes: tuple[str, str] = HTTP
+    """Of its address."""
     server: str = ""
     """The URL of the server that is asked where no address is given."""
     refusal: str = ""
@@ -61,20 +64,27 @@ def _signed(message: Message, target: Target) -> Post:
     return Post(plain.url, plain.body, plain.headers | {"X-Signature": f"sha256={signature}"})
 
 
+def _nats(message: Message, target: Target) -> Post:
+    """JetStream takes no other message with the same Nats-Msg-Id within minutes."""
+    event = event_json(message, target.namespace, target.instance)
+    return posted(target.address, message, event, **{"Nats-Msg-Id": message.key})
+
+
 FORMS: Final[dict[str, Form]] = {
     "generic": Form(_generic),
     "generic-hmac": Form(_signed, ("address", "token")),
     "cloudevents": Form(cloudevents.structured),
     "cloudevents-binary": Form(cloudevents.binary),
     otlp.TYPE: Form(otlp.post),
+    "nats": Form(_nats, ("address", "channel"), NATS),
     "datadog": Form(incidents.datadog, ("token",), server=incidents.DATADOG),
     "slack": Form(chats.slack, refusal='"ok":false'),
     "discord": Form(chats.discord),
     "msteams": Form(chats.msteams),
     "googlechat": Form(chats.googlechat),
     "rocket": Form(chats.rocket),
-    "pagerduty": Form(incidents.pagerduty, ("token",), incidents.PAGERDUTY),
-    "opsgenie": Form(incidents.opsgenie, ("token",), incidents.OPSGENIE),
+    "pagerduty": Form(incidents.pagerduty, ("token",), server=incidents.PAGERDUTY),
+    "opsgenie": Form(incidents.opsgenie, ("token",), server=incidents.OPSGENIE),
     "alertmanager": Form(incidents.alertmanager),
     "grafana": Form(incidents.grafana, ("address", "token")),
     "github": Form(commits.github, ("address", "token")),

@@ -54,7 +54,7 @@ class _TooLong(Exception):
     """There is more of an answer than is read."""
 
 
-class _PublicResolver(AbstractResolver):
+class PublicResolver(AbstractResolver):
     """Looks a name up, and gives out nothing unless each of its addresses may be asked. A connection is made
     to just these.
     """
@@ -65,6 +65,7 @@ class _PublicResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
+        """Raises OSError."""
         found = await asyncio.get_running_loop().getaddrinfo(
             host, port, type=socket.SOCK_STREAM, family=family, flags=socket.AI_ADDRCONFIG
         )
@@ -94,7 +95,7 @@ class Poster:
         self._now = now
         self._allow_local = allow_local
         connector = aiohttp.TCPConnector(
-            limit=_AT_ONCE, use_dns_cache=False, resolver=_PublicResolver(allow_local=allow_local)
+            limit=_AT_ONCE, use_dns_cache=False, resolver=PublicResolver(allow_local=allow_local)
         )
         self._session = aiohttp.ClientSession(
             connector=connector,

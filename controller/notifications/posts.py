@@ -15,6 +15,7 @@ from evaluator.flags.model import REVISION_KEY
 if TYPE_CHECKING:
     from controller.api.provider import FlagProviderSpec, Message
     from controller.notifications.github_apps import App
+    from controller.notifications.nats_logins import Login
 
 
 _NO_CERTIFICATES: Final = Tls()
@@ -45,6 +46,8 @@ class Target:
     way: Way = DIRECT
     app: App | None = None
     """Whose tokens are used in place of `token`."""
+    login: Login | None = None
+    """At a NATS server, in place of `token`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from controller.api.conditions import find
 from controller.api.fields import InvalidSpecError, read
 from controller.api.meta import TEST_ALERT
 from controller.api.provider import FlagProviderSpec
-from controller.notifications import github_apps, messages, repositories
-from controller.notifications.addresses import AddressRefused, require_proxy, require_usable
+from controller.notifications import github_apps, messages, nats_logins, repositories
+from controller.notifications.addresses import HTTP, AddressRefused, require_proxy, require_usable
 from controller.notifications.deliverer import DELIVERED
 from controller.notifications.payloads import FORMS
 from controller.notifications.posts import Target, Way
@@ -96,7 +96,8 @@ class FlagProviderReconciler:
         except InvalidSpecError as error:
             raise Stalled("InvalidSpec", str(error)) from error
         given = {} if spec.address is None else {"address": spec.address}
-        binding, app = UNBOUND, None
+        given |= {} if spec.channel is None else {"channel": spec.channel}
+        binding, app, login = UNBOUND, None, None
         if spec.secret_ref is not None:
             name = spec.secret_ref.name
             content = await self.secret(resource.namespace, name)
@@ -104,6 +105,8 @@ class FlagProviderReconciler:
             binding = binding_of(content or {})
             if spec.type in github_apps.TYPES:
                 app = await asyncio.to_thread(github_apps.app_of, SecretTexts(name, content or {}))
+            if spec.type == "nats":
+                login = nats_logins.login_of(SecretTexts(name, content or {}))
         needs = FORMS[spec.type].needs
         for key in needs:
             if not given.get(key) and not (key == "token" and app is not None):
@@ -118,7 +121,7 @@ class FlagProviderReconciler:
             # A proxy reads what is sent in clear.
             binding.require(urlsplit(way.proxy).hostname or "")
         token = given.get("token", "") if app is None else ""
-        return Target(spec, address, token, resource.namespace, self.instance, way, app)
+        return Target(spec, address, token, resource.namespace, self.instance, way, app, login)
 
     def _asked(self, spec: FlagProviderSpec, address: str, app: App | None) -> tuple[str, str]:
         """(scheme, host) of what is asked. Raises Stalled."""
@@ -134,14 +137,18 @@ class FlagProviderReconciler:
 
     def _judge(self, spec: FlagProviderSpec, address: str) -> None:
         """Raises Stalled for an address that cannot be used."""
-        self._judge_url(address, "the address")
+        self._judge_url(address, "the address", FORMS[spec.type].schemes)
+        if spec.type == "nats" and not nats_logins.SUBJECT.fullmatch(spec.channel or ""):
+            raise Stalled("InvalidSpec", "spec.channel: not a subject that can be published to")
+        if spec.type == "nats" and spec.proxy_secret_ref is not None:
+            raise Stalled("InvalidSpec", "spec.proxySecretRef: a provider of type nats is reached directly")
         problem = repositories.problem_of_address(spec.type, address)
         if spec.type in repositories.TYPES and problem:
             raise Stalled("InvalidAddress", f"the address cannot be used: {problem}")
 
-    def _judge_url(self, url: str, what: str) -> None:
+    def _judge_url(self, url: str, what: str, schemes: tuple[str, str] = HTTP) -> None:
         try:
-            require_usable(url, allow_local=self.allow_local)
+            require_usable(url, allow_local=self.allow_local, schemes=schemes)
         except AddressRefused as error:
             raise Stalled("InvalidAddress", f"{what} cannot be used: {error}") from error
 
@@ -195,6 +202,8 @@ def _texts(name: str, secret: Mapping[str, bytes] | None) -> dict[str, str]:
 def _missing(spec: FlagProviderSpec, key: str) -> tuple[str, str]:
     """Reason and message for what a provider of this type cannot do without."""
     reason = f"{key.capitalize()}NotFound"
+    if key == "channel":
+        return reason, f"type {spec.type} needs spec.channel"
     other = "spec.address, or " if key == "address" else ""
     more = f', or those of a GitHub App: "{github_apps.ID}"' if spec.type in github_apps.TYPES else ""
     more = more if key == "token" else ""

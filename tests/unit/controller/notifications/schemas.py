@@ -192,3 +192,4 @@ SCHEMAS["otlp"] = record(
         )
     ),
 )  # fmt: skip
+SCHEMAS["nats"] = SCHEMAS["generic"]
