@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from pydantic import ValidationError
 
 from controller.api.provider import Message
-from controller.notifications.grouping import KEY, companion, is_in, together
+from controller.notifications.grouping import KEY, companion, together
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -149,7 +149,9 @@ class Box:
         """Let the message wait, unless it waits or was delivered already. Where there is no room, the oldest
         goes that neither opens nor ends an incident.
         """
-        if message.key[:KEY] in self.recent or any(is_in(message, each) for each in self.pending.values()):
+        short = message.key[:KEY]
+        grouped = any(short in each.others for each in self.pending.values() if each.others)
+        if message.key in self.pending or short in self.recent or grouped:
             return
         group = companion(message, self.pending.values())
         if group is not None:
