@@ -52,14 +52,14 @@ def main() -> None:
 
 
 @contextlib.contextmanager
-def plane() -> Iterator[tuple[Plane, ControllerProcess, Path]]:
-    """A fresh plane with a controller."""
+def plane(*arguments: str) -> Iterator[tuple[Plane, ControllerProcess, Path]]:
+    """A fresh plane with a controller, which is given these arguments."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with running(find() or build(PLANE), folder / "plane") as cluster:
             install(cluster)
             cluster.kubectl("create", "namespace", "shop")
-            with controller(cluster, folder / "controller") as process:
+            with controller(cluster, folder / "controller", *arguments) as process:
                 process.wait_leads()
                 yield cluster, process, folder
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from controller.api.meta import Resource
     from controller.runtime.cache import Cache
 
-_KINDS: Final = (flagset.KIND, configuration.KIND, configuration.FLAG_KIND)
+KINDS: Final = (flagset.KIND, configuration.KIND, configuration.FLAG_KIND)
 """The first that has an object of the name is meant."""
 
 
@@ -31,12 +31,12 @@ class KnownObjects:
 
     def flag_set(self, namespace: str, name: str) -> FlagSetFound:
         """As Known has it."""
-        for kind in _KINDS:
+        for kind in KINDS:
             found = self.objects.get(ObjectKey(kind, namespace, name))
             if found is not None:
                 return FlagSetFound(_target(found), f"{kind}/{name}", _revision(found))
         what = "FlagSet, FeatureFlagConfiguration or FeatureFlag"
-        raise self._missing(names.FLAG_SET, what, _KINDS, namespace, name)
+        raise self._missing(names.FLAG_SET, what, KINDS, namespace, name)
 
     def source(self, namespace: str, name: str) -> Mapping[str, Any]:
         """As Known has it."""

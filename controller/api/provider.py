@@ -19,6 +19,8 @@ ProviderType = Literal[
     "generic-hmac",
     "cloudevents",
     "cloudevents-binary",
+    "otlp",
+    "nats",
     "datadog",
     "slack",
     "discord",

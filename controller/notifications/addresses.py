@@ -8,6 +8,9 @@ from urllib.parse import SplitResult, urlsplit
 
 from controller.runtime.ip_addresses import effective
 
+HTTP: Final = ("https", "http")
+NATS: Final = ("tls", "nats")
+"""Schemes: of what is encrypted, and of what is sent in clear."""
 _METADATA: Final = ipaddress.ip_address("fd00:ec2::254")
 """By which Amazon's machines are told their credentials, beside 169.254.169.254."""
 
@@ -16,17 +19,17 @@ class AddressRefused(Exception):
     """An address cannot be used; the text says why, without path and query: they may be secret."""
 
 
-def require_usable(address: str, *, allow_local: bool) -> None:
+def require_usable(address: str, *, allow_local: bool, schemes: tuple[str, str] = HTTP) -> None:
     """Raises AddressRefused for what is no address that may be asked; the host's name is not looked up."""
     parts = split(address)
-    if parts.scheme not in {"https", "http"} or not parts.hostname or parts.port == 0:
-        raise AddressRefused("it must be a URL such as https://host/path")
+    if parts.scheme not in schemes or not parts.hostname or parts.port == 0:
+        raise AddressRefused(f"it must be a URL such as {schemes[0]}://host/path")
     if not address.isascii() or not address.isprintable() or " " in address:
         raise AddressRefused("it has characters that no URL may have")
     if parts.username is not None or parts.password is not None:
         raise AddressRefused("it must not hold a user or a password")
-    if parts.scheme == "http" and not allow_local:
-        raise AddressRefused("it must begin with https://")
+    if parts.scheme == schemes[1] and not allow_local:
+        raise AddressRefused(f"it must begin with {schemes[0]}://")
     if (literal := _literal(parts.hostname)) is not None:
         require_public(literal, allow_local=allow_local)
 

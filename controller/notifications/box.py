@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from pydantic import ValidationError
 
 from controller.api.provider import Failure, Message
-from controller.notifications.grouping import KEY, companion, is_in, together
+from controller.notifications.grouping import KEY, companion, together
 from controller.runtime.plain_text import one_line
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ class Box:
     """The last test that was asked for."""
     due: dict[str, Due] = field(default_factory=dict)
     """Failures that are looked at again, as `reported` names them."""
+    journeys: dict[str, str] = field(default_factory=dict)
+    """Of flag sets, as `reported` names them: the key of the last revision's way."""
     kept: frozenset[str] = frozenset()
     """Keys of messages that the API server has, and which may be sent therefore."""
     _characters: int = 0
@@ -147,6 +149,7 @@ class Box:
         self.reported.pop(subject, None)
         if reported is None:
             self.due.pop(subject, None)
+            self.journeys.pop(subject, None)
             return
         self.reported[subject] = str(reported)
         if len(self.reported) > MOST_REPORTED:
@@ -157,7 +160,9 @@ class Box:
         """Let the message wait, unless it waits or was delivered already. Where there is no room, the oldest
         goes that neither opens nor ends an incident.
         """
-        if message.key[:KEY] in self.recent or any(is_in(message, each) for each in self.pending.values()):
+        short = message.key[:KEY]
+        grouped = any(short in each.others for each in self.pending.values() if each.others)
+        if message.key in self.pending or short in self.recent or grouped:
             return
         group = companion(message, self.pending.values())
         if group is not None:

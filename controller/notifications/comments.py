@@ -72,7 +72,7 @@ class Thread:
         return self._asked(self.repository)
 
     def _asked(self, url: str) -> Post:
-        return Post(url, b"", {"Accept-Encoding": "identity", **self.headers}, "GET")
+        return Post(url, b"", {"Accept-Encoding": "identity", **self.headers}, "GET", whole=True)
 
 
 def number_of(thing: Resource) -> str:

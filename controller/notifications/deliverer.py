@@ -14,20 +14,22 @@ from controller.api.meta import COMPARED_WITH, ObjectKey, about
 from controller.api.provenance import CHANGES
 from controller.notifications import comments
 from controller.notifications.differences import difference
+from controller.notifications.granting import granted
 from controller.notifications.payloads import is_known, is_refusal, post_of
+from controller.notifications.posting import Answer
 from controller.notifications.retries import Again, Dead, Pace, verdict
 from controller.notifications.upserting import upsert
 from controller.runtime.setbacks import Setback
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from datetime import datetime
 
     from controller.api.provider import Message
     from controller.notifications.box import Box
+    from controller.notifications.github_apps import Grant
     from controller.notifications.outbox import Outbox
-    from controller.notifications.posting import Answer
-    from controller.notifications.posts import Target
+    from controller.notifications.posts import Post, Target
     from controller.notifications.senders import Sender
     from controller.runtime.cache import Cache
     from controller.runtime.loop import Writer
@@ -55,6 +57,8 @@ class _Route:
     pace: Pace = field(default_factory=Pace)
     failures: int = 0
     """In a row."""
+    grant: Grant | None = None
+    """The last token of a GitHub App."""
     last: Condition | None = None
     sending: bool = False
     task: asyncio.Task[None] | None = None
@@ -75,6 +79,8 @@ class Deliverer:
     """From 0 to 1."""
     count: Callable[[str, str], None]
     """Given the type and the result of each try."""
+    publish: Callable[[Post, Target], Awaitable[Answer]]
+    """Sends a message to a NATS server; never raises."""
     _routes: dict[ObjectKey, _Route] = field(default_factory=dict)
     _resting: bool = False
 
@@ -94,7 +100,7 @@ class Deliverer:
         elif route.target != target:
             # What failed before may work now: it is not waited for.
             self._stop(route)
-            route.target, route.failures = target, 0
+            route.target, route.failures, route.grant = target, 0, None
         self.look(key)
 
     def shut(self, key: ObjectKey) -> None:
@@ -179,7 +185,7 @@ class Deliverer:
 
     async def _try(self, key: ObjectKey, route: _Route, box: Box, message: Message) -> float:
         """Send once; the seconds until the next try."""
-        answer = await self._send(message, route.target)
+        answer = await self._authorised(message, route)
         if is_refusal(route.target, answer.text):
             answer = replace(answer, status=502)
         elif is_known(route.target, answer.text):
@@ -208,7 +214,21 @@ class Deliverer:
         self.outbox.wake(key, WRITE_LATER if next(box.sendable(now), None) is not None else 0.0)
         return 0.0
 
+    async def _authorised(self, message: Message, route: _Route) -> Answer:
+        target = route.target
+        if target.app is None:
+            return await self._send(message, target)
+        found = await granted(self.sender, target, target.app, route.grant, self.now())
+        if isinstance(found, Answer):
+            return found
+        answer = await self._send(message, replace(target, token=found.token))
+        # One that is refused was revoked: the next try asks for another.
+        route.grant = None if answer.status == 401 else found
+        return answer
+
     async def _send(self, message: Message, target: Target) -> Answer:
+        if target.spec.type == "nats":
+            return await self.publish(post_of(message, target), target)
         if target.spec.type not in comments.TYPES:
             return await self.sender.send(post_of(message, target), target.spec.timeout, target.way)
         thing = self.objects.get(ObjectKey(message.kind, target.namespace, message.name))

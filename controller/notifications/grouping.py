@@ -41,11 +41,6 @@ def waiting(message: Message, spec: FlagAlertSpec, type_: str) -> Message:
     return message.model_copy(update={"group": group, "after": after.strftime("%Y-%m-%dT%H:%M:%SZ")})
 
 
-def is_in(message: Message, group: Message) -> bool:
-    """Whether it was taken into a group that waits."""
-    return message.key == group.key or message.key[:KEY] in group.others
-
-
 def companion(message: Message, pending: Iterable[Message]) -> Message | None:
     """What waits and is to take the message in; none where it would overtake one of its object."""
     if message.group is None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from controller.api import flagset, provider
 from controller.api.conditions import failure
 from controller.api.meta import ObjectKey, Resource, about
-from controller.notifications import comments
+from controller.notifications import comments, otlp
 from controller.notifications.box import Box
 from controller.notifications.matching import alerts_of, concerns, providers_of
 from controller.notifications.telling import Teller, subject_of, works
@@ -172,6 +172,7 @@ class Outbox:
         if self._slots is None:
             return ()
         before, after = change.before, change.after
+        self._teller.moments.note(change, self._now())
         if change.latest.key.kind == provider.KIND:
             self._written(change)
         elif after is not None and after.key.kind == flagset.KIND:
@@ -183,7 +184,7 @@ class Outbox:
     def _standing(self, thing: Resource) -> None:
         """Tell commits and pull requests where a flag set stands now."""
         for key, box in self.boxes().items():
-            if key.namespace != thing.namespace or box.type not in comments.STANDING:
+            if key.namespace != thing.namespace or box.type not in {*comments.STANDING, otlp.TYPE}:
                 continue
             others = comments.compared_with(self._objects, thing) if box.type in comments.TYPES else ()
             for each, spec in alerts_of(self._objects, key.namespace, key.name).values():

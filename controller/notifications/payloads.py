@@ -14,10 +14,12 @@ from controller.notifications import (
     commits,
     incidents,
     mails,
+    otlp,
     rooms,
     sentry,
     services,
 )
+from controller.notifications.addresses import HTTP, NATS
 from controller.notifications.messages import event_json
 from controller.notifications.posts import Post, posted
 
@@ -35,6 +37,8 @@ class Form:
     post: Callable[[Message, Target], Post]
     needs: tuple[str, ...] = ("address",)
     """What it cannot do without: keys of the Secret, and fields of the spec."""
+    schemes: tuple[str, str] = HTTP
+    """Of its address."""
     server: str = ""
     """The URL of the server that is asked where no address is given."""
     refusal: str = ""
@@ -71,11 +75,19 @@ def _signed(message: Message, target: Target) -> Post:
     return Post(plain.url, plain.body, plain.headers | {"X-Signature": f"sha256={signature}"})
 
 
+def _nats(message: Message, target: Target) -> Post:
+    """JetStream takes no other message with the same Nats-Msg-Id within minutes."""
+    event = event_json(message, target.namespace, target.instance)
+    return posted(target.address, message, event, **{"Nats-Msg-Id": message.key})
+
+
 FORMS: Final[dict[str, Form]] = {
     "generic": Form(_generic),
     "generic-hmac": Form(_signed, ("address", "token")),
     "cloudevents": Form(cloudevents.structured),
     "cloudevents-binary": Form(cloudevents.binary),
+    otlp.TYPE: Form(otlp.post),
+    "nats": Form(_nats, ("address", "channel"), NATS),
     "datadog": Form(incidents.datadog, ("token",), server=incidents.DATADOG),
     "slack": Form(chats.slack, refusal='"ok":false'),
     "discord": Form(chats.discord),
@@ -85,8 +97,8 @@ FORMS: Final[dict[str, Form]] = {
     "mattermost": Form(chats.mattermost),
     "matrix": Form(rooms.matrix, ("address", "token", "channel")),
     "zulip": Form(rooms.zulip, ("address", "token", "channel")),
-    "pagerduty": Form(incidents.pagerduty, ("token",), incidents.PAGERDUTY),
-    "opsgenie": Form(incidents.opsgenie, ("token",), incidents.OPSGENIE),
+    "pagerduty": Form(incidents.pagerduty, ("token",), server=incidents.PAGERDUTY),
+    "opsgenie": Form(incidents.opsgenie, ("token",), server=incidents.OPSGENIE),
     "incidentio": Form(incidents.incidentio, ("address", "token")),
     "alertmanager": Form(incidents.alertmanager),
     "sentry": Form(sentry.sentry),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MOST_ANSWER: Final = 4_096
 """Bytes that are read of an answer."""
 _MOST_CONTENT: Final = 1 << 20
-"""Bytes that are read of an answer to GET."""
+"""Bytes that are read of an answer whose content is asked for."""
 _SHOWN: Final = 200
 _AT_ONCE: Final = 256
 _NUMERIC: Final = socket.AI_NUMERICHOST
@@ -47,7 +47,7 @@ class Answer:
     retry_after: float = 0.0
     """Seconds."""
     content: bytes = b""
-    """Of an answer to GET all, of others the beginning."""
+    """All of it where that was asked for; otherwise the beginning."""
 
 
 class _TooLong(Exception):
@@ -128,7 +128,7 @@ class Poster:
                 proxy=way.proxy or None,
                 timeout=aiohttp.ClientTimeout(total=timeout),
             ) as answer:
-                if post.method == "GET":
+                if post.whole:
                     content = await _content(answer)
                 else:
                     content = await answer.content.read(_MOST_ANSWER)

@@ -15,6 +15,8 @@ from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
     from controller.api.provider import FlagProviderSpec, Message
+    from controller.notifications.github_apps import App
+    from controller.notifications.nats_logins import Login
 
 
 _NO_CERTIFICATES: Final = Tls()
@@ -43,6 +45,10 @@ class Target:
     instance: str = ""
     """Of the controller that sends."""
     way: Way = DIRECT
+    app: App | None = None
+    """Whose tokens are used in place of `token`."""
+    login: Login | None = None
+    """At a NATS server, in place of `token`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,8 @@ class Post:
     body: bytes
     headers: dict[str, str]
     method: str = "POST"
+    whole: bool = False
+    """Whether the answer's content is asked for."""
 
 
 def posted(url: str, message: Message, content: Any, **headers: str) -> Post:

@@ -12,8 +12,8 @@ from controller.api.conditions import find
 from controller.api.fields import InvalidSpecError, read
 from controller.api.meta import TEST_ALERT
 from controller.api.provider import FlagProviderSpec
-from controller.notifications import mails, messages, repositories, sentry, services
-from controller.notifications.addresses import AddressRefused, require_proxy, require_usable
+from controller.notifications import github_apps, mails, messages, nats_logins, repositories, sentry, services
+from controller.notifications.addresses import HTTP, AddressRefused, require_proxy, require_usable
 from controller.notifications.apprise_sender import built
 from controller.notifications.deliverer import DELIVERED
 from controller.notifications.payloads import FORMS
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from controller.api.meta import ObjectKey, Resource
     from controller.notifications.box import Box
     from controller.notifications.deliverer import Deliverer
+    from controller.notifications.github_apps import App
     from controller.notifications.outbox import Outbox
 
 _MOST_TEST: Final = 253
@@ -96,26 +97,45 @@ class FlagProviderReconciler:
         except InvalidSpecError as error:
             raise Stalled("InvalidSpec", str(error)) from error
         given = {} if spec.address is None else {"address": spec.address}
-        binding = UNBOUND
+        binding, app, login = UNBOUND, None, None
         if spec.secret_ref is not None:
             name = spec.secret_ref.name
             content = await self.secret(resource.namespace, name)
             given |= _texts(name, content)
             binding = binding_of(content or {})
+            if spec.type in github_apps.TYPES:
+                app = await asyncio.to_thread(github_apps.app_of, SecretTexts(name, content or {}))
+            if spec.type == "nats":
+                login = nats_logins.login_of(SecretTexts(name, content or {}))
         needs = FORMS[spec.type].needs
         for key in needs:
-            if not (given.get(key) or getattr(spec, key, None)):
+            if not (given.get(key) or getattr(spec, key, None) or (key == "token" and app is not None)):
                 raise Stalled(*_missing(spec, key))
         address = given.get("address", "")
         if "address" in needs or address:
             await self._judge(spec, address)
-        host = services.known(address).host if spec.type == services.TYPE else _host(spec, address)
+        scheme, host = self._asked(spec, address, app)
         binding.require(host)
         way = await self._way(resource.namespace, spec, host)
-        if way.proxy and urlsplit(address).scheme == "http":
+        if way.proxy and scheme == "http":
             # A proxy reads what is sent in clear.
             binding.require(urlsplit(way.proxy).hostname or "")
-        return Target(spec, address, given.get("token", ""), resource.namespace, self.instance, way)
+        token = given.get("token", "") if app is None else ""
+        return Target(spec, address, token, resource.namespace, self.instance, way, app, login)
+
+    def _asked(self, spec: FlagProviderSpec, address: str, app: App | None) -> tuple[str, str]:
+        """(scheme, host) of what is asked. Raises Stalled."""
+        if app is not None and app.base:
+            self._judge_url(app.base, github_apps.BASE)
+            parts = urlsplit(app.base)
+            return parts.scheme, parts.hostname or ""
+        if spec.type == services.TYPE:
+            return "https", services.known(address).host
+        parts = urlsplit(address or FORMS[spec.type].server)
+        host = parts.hostname or ""
+        return parts.scheme, repositories.API_HOSTS.get(
+            host, host
+        ) if spec.type in repositories.TYPES else host
 
     async def _judge(self, spec: FlagProviderSpec, address: str) -> None:
         """Raises Stalled for an address that cannot be used."""
@@ -128,12 +148,22 @@ class FlagProviderReconciler:
                 mails.require_usable(spec, address, allow_local=self.allow_local)
                 return
             url = sentry.opened(address).url if spec.type == sentry.TYPE else address
-            require_usable(url, allow_local=self.allow_local)
         except AddressRefused as error:
             raise Stalled("InvalidAddress", f"the address cannot be used: {error}") from error
+        self._judge_url(url, "the address", FORMS[spec.type].schemes)
+        if spec.type == "nats" and not nats_logins.SUBJECT.fullmatch(spec.channel or ""):
+            raise Stalled("InvalidSpec", "spec.channel: not a subject that can be published to")
+        if spec.type == "nats" and spec.proxy_secret_ref is not None:
+            raise Stalled("InvalidSpec", "spec.proxySecretRef: a provider of type nats is reached directly")
         problem = repositories.problem_of_address(spec.type, address)
         if spec.type in repositories.TYPES and problem:
             raise Stalled("InvalidAddress", f"the address cannot be used: {problem}")
+
+    def _judge_url(self, url: str, what: str, schemes: tuple[str, str] = HTTP) -> None:
+        try:
+            require_usable(url, allow_local=self.allow_local, schemes=schemes)
+        except AddressRefused as error:
+            raise Stalled("InvalidAddress", f"{what} cannot be used: {error}") from error
 
     async def _way(self, namespace: str, spec: FlagProviderSpec, host: str) -> Way:
         """How the host of the address is reached. Raises Setback."""
@@ -182,21 +212,17 @@ def _texts(name: str, secret: Mapping[str, bytes] | None) -> dict[str, str]:
     return found
 
 
-def _host(spec: FlagProviderSpec, address: str) -> str:
-    """The host that is asked."""
-    host = urlsplit(address or FORMS[spec.type].server).hostname or ""
-    return repositories.API_HOSTS.get(host, host) if spec.type in repositories.TYPES else host
-
-
 def _missing(spec: FlagProviderSpec, key: str) -> tuple[str, str]:
     """Reason and message for what a provider of this type cannot do without."""
     reason = f"{key.capitalize()}NotFound"
     if key in {"channel", "username"}:
         return reason, f"type {spec.type} needs spec.{key}"
     other = "spec.address, or " if key == "address" and spec.type != services.TYPE else ""
+    more = f', or those of a GitHub App: "{github_apps.ID}"' if spec.type in github_apps.TYPES else ""
+    more = more if key == "token" else ""
     if spec.secret_ref is None:
-        return reason, f'type {spec.type} needs {other}spec.secretRef: a Secret with a key "{key}"'
-    return reason, f'type {spec.type} needs {other}a key "{key}" in Secret "{spec.secret_ref.name}"'
+        return reason, f'type {spec.type} needs {other}spec.secretRef: a Secret with a key "{key}"{more}'
+    return reason, f'type {spec.type} needs {other}a key "{key}" in Secret "{spec.secret_ref.name}"{more}'
 
 
 def _test(box: Box, resource: Resource, now: datetime) -> None:

@@ -38,6 +38,8 @@ def problem_of_address(type_: str, address: str) -> str:
 
 def github_api(target: Target) -> str:
     """The API of github.com, or of a server of one's own."""
+    if target.app is not None and target.app.base:
+        return target.app.base
     api = API_HOSTS.get(host(target))
     return f"https://{api}" if api else f"{origin(target)}/api/v3"
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from controller.api.conditions import READY, TRUE, failure, find
 from controller.api.meta import ObjectKey, about
 from controller.api.provenance import LINK
-from controller.notifications import comments, commits, messages, over_time, templates
+from controller.notifications import comments, commits, journeys, messages, otlp, over_time, templates
 from controller.notifications.box import Reported, moment, shortened
 from controller.notifications.choosing import Fact, chooses
 from controller.notifications.grouping import waiting
+from controller.notifications.journeys import Moments
 from controller.notifications.links import link_of
 from controller.runtime.events import content
 from evaluator.flags.model import REVISION_KEY
@@ -40,6 +41,7 @@ class Teller:
     objects: Cache
     now: Callable[[], datetime]
     wake: Callable[[ObjectKey, float], None]
+    moments: Moments = field(default_factory=Moments)
     _complaints: dict[str, tuple[int, str]] = field(default_factory=dict)
     """By an alert's uid: the generation of its spec, and why a condition could not be evaluated."""
 
@@ -48,6 +50,8 @@ class Teller:
         if box.type in comments.STANDING:
             self.standing(box, alert, spec, thing)
             return
+        if box.type == otlp.TYPE:
+            self._journey(box, alert, spec, thing)
         subject = subject_of(alert, thing.key)
         reported, (_, digest) = box.of_subject(subject), content(thing.status)
         failing = failure(thing.status)
@@ -173,9 +177,11 @@ class Teller:
         box.remember(subject, None)
 
     def standing(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> bool:
-        """Tell a commit, or its pull request, where the flag set that was made of it stands; whether that is
-        news.
+        """Tell a commit, its pull request or a collector where the flag set that was made of it stands;
+        whether that is news.
         """
+        if box.type == otlp.TYPE:
+            return self._journey(box, alert, spec, thing)
         subject = subject_of(alert, thing.key)
         before = (box.of_subject(subject) or Reported()).digest
         if box.type in comments.TYPES:
@@ -189,6 +195,22 @@ class Teller:
         box.remember(subject, Reported((), after))
         if self._chosen(alert, spec, Fact(message, thing)):
             box.push(message)
+        return True
+
+    def _journey(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> bool:
+        """Tell a collector which way a revision took, once; whether that is news."""
+        now = self.now()
+        journey = journeys.journey_of(thing, self.objects, self.moments, now)
+        if not journey:
+            return False
+        message = journeys.message_of(thing, alert, spec, journey, now)
+        subject = subject_of(alert, thing.key)
+        if box.journeys.get(subject) == message.key:
+            return False
+        box.journeys[subject] = message.key
+        if not self._chosen(alert, spec, Fact(message, thing)):
+            return False
+        box.push(message)
         return True
 
 

@@ -50,6 +50,7 @@ _PLAIN: Final = frozenset(
     {"expr", "conditionalor", "conditionaland", "relation", "addition", "multiplication", "member"}
 )
 """Nodes that mean what is below them where that is one."""
+_QUOTES: Final = ('"""', "'''", '"', "'")
 _REFUSED: Final = frozenset({"member_object", "dot_ident", "dot_ident_arg"})
 
 
@@ -94,6 +95,7 @@ class Expression:
 def _read(text: str, variables: frozenset[str]) -> lark.Tree[lark.Token]:
     if len(text) > LONGEST:
         raise ExpressionError(f"1:{LONGEST + 1}: it has more than {LONGEST} characters")
+    _check_texts(text)
     try:
         tree: lark.Tree[lark.Token] = CELParser().parse(text)
     except CELParseError as error:
@@ -104,6 +106,27 @@ def _read(text: str, variables: frozenset[str]) -> lark.Tree[lark.Token]:
         raise ExpressionError(f"{place if ended else f'{error.line}:{error.column}'}: {why}") from None
     _check(tree, variables, 0)
     return _shortened(tree)
+
+
+def _check_texts(text: str) -> None:
+    """Raises ExpressionError for a text within quotes that does not end: where it has backslashes, the
+    parser's patterns take for ever to find that out.
+    """
+    place = 0
+    while place < len(text):
+        if text.startswith("//", place):
+            place = (text.find("\n", place) + 1) or len(text)
+            continue
+        quote = next((each for each in _QUOTES if text.startswith(each, place)), "")
+        end = place + max(1, len(quote))
+        while quote and not text.startswith(quote, end):
+            step = 2 if text.startswith("\\", end) else 1
+            if end + step > len(text) or (len(quote) == 1 and "\n" in text[end : end + step]):
+                line = text.count("\n", 0, place) + 1
+                column = place - text.rfind("\n", 0, place)
+                raise ExpressionError(f"{line}:{column}: the text that begins here does not end")
+            end += step
+        place = end + len(quote) if quote else end
 
 
 def _check(tree: lark.Tree[lark.Token], names: frozenset[str], depth: int) -> None:

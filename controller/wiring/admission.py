@@ -22,6 +22,7 @@ from evaluator.http.server.tls import TlsFiles
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from controller.admission.refusals import Refusals
     from controller.kube.client import Cluster
     from controller.runtime.cache import Cache
     from controller.runtime.leadership import Role
@@ -50,7 +51,11 @@ class Admission:
 
 
 def injector(
-    settings: ControllerSettings, objects: Cache, ready: Callable[[], bool], answered: Callable[[str], None]
+    settings: ControllerSettings,
+    objects: Cache,
+    ready: Callable[[], bool],
+    answered: Callable[[str], None],
+    refusals: Refusals,
 ) -> Injector:
     """The webhook as the settings have it."""
     options = Options(
@@ -60,7 +65,7 @@ def injector(
         proxy_ca=settings.proxy_ca,
         compat=bool(settings.compat),
     )
-    return Injector(KnownObjects(objects, settings.namespaces), options, ready, answered)
+    return Injector(KnownObjects(objects, settings.namespaces), options, ready, answered, refusals.take)
 
 
 @contextlib.asynccontextmanager

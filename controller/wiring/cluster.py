@@ -12,6 +12,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from controller.admission.refusals import Refusals
 from controller.api import flagsource
 from controller.api.kinds import CONFIG_MAP, WATCHED
 from controller.artifacts.server import ArtifactServer
@@ -135,7 +136,8 @@ async def open_controller(
             received=metrics.received,
         )
         proxy = keeper_of(settings, cluster, role)
-        injecting = injector(settings, objects, lambda: collector.synced, metrics.reviewed)
+        refusals = Refusals(objects, outputs.sinks, now, clock)
+        injecting = injector(settings, objects, lambda: collector.synced, metrics.reviewed, refusals)
         admission = await stack.enter_async_context(
             open_admission(settings, metrics.ports, cluster, role, injecting)
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from controller.api.kinds import FLAG_PROVIDER
@@ -12,6 +13,7 @@ from controller.notifications.apprise_sender import AppriseSender
 from controller.notifications.deliverer import Deliverer
 from controller.notifications.flux_events import FluxEvents
 from controller.notifications.mail_sender import MailSender
+from controller.notifications.nats import publish
 from controller.notifications.outbox import Outbox
 from controller.notifications.posting import Poster
 from controller.notifications.provider_reconciler import FlagProviderReconciler
@@ -67,6 +69,7 @@ async def open_notifying(
         clock=asyncio.get_running_loop().time,
         random=random.random,
         count=metrics.alerted,
+        publish=partial(publish, allow_local=settings.allow_local_providers),
     )
 
     async def newest(key: ObjectKey) -> Mapping[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ class Received:
     headers: dict[str, str]
     """Names in lower case."""
     body: bytes
+    moment: float = field(default_factory=time.perf_counter)
+    """When it was answered, on time.perf_counter's clock."""
 
     @property
     def event(self) -> Any:
@@ -86,7 +89,9 @@ def listening() -> Iterator[Listener]:
                 self.send_header(name, text)
             self.send_header("content-length", "2")
             self.end_headers()
-            self.wfile.write(b"ok")
+            with contextlib.suppress(OSError):
+                # Whoever waited too long for the answer is gone.
+                self.wfile.write(b"ok")
 
         def do_PATCH(self) -> None:
             self.do_POST()

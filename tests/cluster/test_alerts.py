@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import yaml
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from controller.notifications.otlp import trace_id
 from tests.cluster.controllers import FLAGSTAFF, controller
 from tests.cluster.listener import Listener, listening
 from tests.cluster.objects import condition, flag_set, flags, manifest, secret
@@ -23,9 +25,12 @@ from tests.cluster.spines import spine_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
     from tests.cluster.controllers import ControllerProcess
     from tests.cluster.objects import Namespace
     from tests.cluster.plane import Plane
+    from tests.cluster.pods import PodProcess
     from tests.cluster.spines import Spine
 
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "notifications" / "alerts.yaml"
@@ -96,6 +101,37 @@ def test_a_commit_is_told_where_its_flags_stand(spine: Spine, listener: Listener
     assert pending.event["context"] == failure.event["context"]
     assert pending.headers["authorization"] == "Bearer a-token"
     assert pending.path == f"/api/v3/repos/shop/flags/statuses/{good}"
+
+
+def test_a_collector_is_told_the_way_of_a_commit_once_all_evaluators_serve_it(
+    spine: Spine, fleet: list[PodProcess], listener: Listener
+) -> None:
+    sources = [{"kind": "FlagSet", "name": "*"}]
+    spine.apply(
+        manifest("FlagProvider", "collector", {"type": "otlp", "address": listener.url}),
+        manifest("FlagAlert", "way", {"providerRef": {"name": "collector"}, "eventSources": sources}),
+    )
+    spine.wait_ready("flagprovider", "collector")
+    spine.wait_ready("flagalert", "way")
+    revision = f"main@sha1:{spine.push('off for the night', flags__json=flags(banner='off'))}"
+
+    def spans() -> list[Span]:
+        posted = [each.body for each in listener.received if each.path == "/v1/traces"]
+        read = [
+            ExportTraceServiceRequest.FromString(each).resource_spans[0].scope_spans[0] for each in posted
+        ]
+        return [
+            each for found in read for each in found.spans if each.trace_id == trace_id(spine.name, revision)
+        ]
+
+    within(spans)
+    whole, *steps = spans()
+    assert [each.name for each in steps] == ["fetch", "apply", "propagate"]
+    moments = [whole.start_time_unix_nano, *(each.end_time_unix_nano for each in steps)]
+    assert moments == sorted(moments)
+    assert moments[-1] == whole.end_time_unix_nano > moments[0]
+    told = {each.key: each.value.string_value for each in whole.attributes}
+    assert told["flagstaff.dev/served"] == f"{len(fleet)}/{len(fleet)}"
 
 
 def test_a_pull_request_has_one_comment_with_what_it_changes(spine: Spine, listener: Listener) -> None:

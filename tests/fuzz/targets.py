@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tests.fuzz import (
+    alerts,
     artifacts,
     building,
     documents,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tests.fuzz.target import Target
 
 TARGETS: Final[Mapping[str, Target]] = {
+    **alerts.TARGETS,
     **building.TARGETS,
     **documents.TARGETS,
     **requests.TARGETS,

@@ -30,11 +30,13 @@ class Webhook:
             self.objects.learn(each)
         self.ready = True
         self.outcomes: Counter[str] = Counter()
+        self.refused: list[tuple[str, str]] = []
         self.injector = Injector(
             KnownObjects(self.objects, namespaces),
             Options(),
             lambda: self.ready,
             lambda outcome: self.outcomes.update((outcome,)),
+            lambda request, why: self.refused.append((request["uid"], why)),
         )
 
     def post(self, content: bytes) -> tuple[int, dict[str, Any]]:
@@ -88,6 +90,7 @@ def test_a_name_that_means_nothing_is_refused_with_what_is_near() -> None:
     assert answer["status"]["message"].endswith("correct the name (did you mean checkout?)")
     assert webhook.review("search")["status"]["message"].endswith("search; create it, or correct the name")
     assert webhook.outcomes == {"refused": 2}
+    assert webhook.refused[0] == ("u", answer["status"]["message"])
 
 
 def test_a_feature_flag_source_is_found_or_missed_by_name() -> None:

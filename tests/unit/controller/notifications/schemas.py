@@ -217,3 +217,28 @@ SCHEMAS["slack"] = record(
         }, 50),
     ), 20),
 )  # fmt: skip
+_ATTRIBUTES: Final = several(
+    record("key value", key=text(253), value=record("stringValue", stringValue=text(4_000)))
+)
+SCHEMAS["otlp"] = record(
+    "resourceLogs",
+    resourceLogs=several(
+        record(
+            "resource scopeLogs",
+            resource=record("attributes", attributes=_ATTRIBUTES),
+            scopeLogs=several(
+                record(
+                    "logRecords", scope=record("name", name=text(64)),
+                    logRecords=several(
+                        record(
+                            "timeUnixNano severityNumber body eventName attributes", severityNumber={"enum": ["SEVERITY_NUMBER_INFO", "SEVERITY_NUMBER_ERROR"]},
+                            timeUnixNano=text(20), observedTimeUnixNano=text(20), severityText=text(5), body={"type": "object"},
+                            attributes=_ATTRIBUTES, traceId=text(24), eventName=text(400),
+                        )
+                    ),
+                )
+            ),
+        )
+    ),
+)  # fmt: skip
+SCHEMAS["nats"] = SCHEMAS["generic"]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from controller.api.provider import FlagProviderSpec
 from controller.notifications.deliverer import Deliverer
+from controller.notifications.nats import publish
 from controller.notifications.posting import Answer
 from controller.notifications.posts import DIRECT, Target
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, event, failed, message
@@ -49,7 +51,7 @@ class Office:
         self.results: list[tuple[str, str]] = []
         self.deliverer = Deliverer(
             desk.outbox, server, desk.objects, self, lambda: NOW, asyncio.get_running_loop().time, lambda: 1.0,
-            lambda kind, result: self.results.append((kind, result)),
+            lambda kind, result: self.results.append((kind, result)), partial(publish, allow_local=True),
         )  # fmt: skip
         desk.outbox.wake = lambda _key, _delay: self.store()
 

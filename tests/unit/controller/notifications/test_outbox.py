@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import tracemalloc
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from controller.api.meta import ObjectKey
+from controller.notifications.box import MOST_REPORTED
 from controller.notifications.messages import event_json
 from controller.notifications.outbox import MOST_EARLY
 from tests.unit.controller.notifications.things import CHAT, Desk, alert, event, failed, status, thing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pytest
+
+    from controller.runtime.events import Event
 
 
 def test_a_failure_with_changing_texts_is_told_once_and_so_is_its_end() -> None:
@@ -257,3 +264,37 @@ def test_more_than_fit_before_the_box_was_read_are_counted_as_dead() -> None:
     box = desk.outbox.open(CHAT, {})
     assert box.dead == MOST_EARLY + 7 - len(box.pending)
     assert box.last_dead == "7 Events: more Events came before the provider was read than may"
+
+
+def burst(numbers: range) -> list[Event]:
+    return [event("Applied", f"{number}: {'x' * 500}", name=f"set-{number}") for number in numbers]
+
+
+def growth(accept: Callable[[], object]) -> int:
+    """Bytes by which memory has grown after this."""
+    tracemalloc.start()
+    try:
+        accept()
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+def test_of_a_burst_little_waits_and_the_rest_is_counted() -> None:
+    desk = Desk(alert())
+    desk.accept(*burst(range(9_000)))
+    last = burst(range(9_000, 10_000))
+    # All that waits is another by then.
+    assert growth(lambda: desk.accept(*last)) < 1_500_000
+    status = desk.box.status()
+    assert status["waiting"] + status["dead"] == 10_000
+    assert status["lastDead"].endswith(": more messages waited than may")
+    assert len(desk.box.reported) == MOST_REPORTED
+    assert len(json.dumps(status)) < 600_000
+
+
+def test_of_a_burst_before_the_box_was_read_little_is_kept() -> None:
+    desk = Desk(alert())
+    desk.outbox.begin()
+    desk.accept(*burst(range(1_000)))
+    assert growth(lambda: desk.accept(*burst(range(1_000, 3_000)))) < 4_000_000

@@ -17,6 +17,8 @@ from urllib.parse import parse_qsl
 
 import jsonschema_rs
 import pytest
+from google.protobuf.json_format import MessageToDict
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from controller.api.provider import FlagProviderSpec, Message
 from controller.notifications.addresses import AddressRefused
@@ -73,6 +75,9 @@ def sent(kind: str, said: Message) -> dict[str, Any]:
         assert second == {"type": "event"}
         assert first["event_id"] == event["event_id"]
         return {"url": post.url, "headers": post.headers, "body": event}
+    if kind == "otlp":
+        logs = MessageToDict(ExportLogsServiceRequest.FromString(post.body))
+        return {"url": post.url, "headers": post.headers, "body": logs}
     form = post.headers["Content-Type"] == "application/x-www-form-urlencoded"
     body = dict(parse_qsl(post.body.decode(), strict_parsing=True)) if form else json.loads(post.body)
     return {"url": post.url, "headers": post.headers, "body": body}

@@ -67,6 +67,16 @@ def test_an_expression_holds_or_not(text: str, want: bool) -> None:
         ('google.protobuf.StringValue{value: "a"} == "a"', "1:1: messages"),
         ("(" * 300 + "true" + ")" * 300, "it is nested too deeply"),
         ("true" + " || true" * 200, "it has more than 1024 characters"),
+        *(
+            (
+                f"true &&\n event.reason == {quote}{backslashes}{after}",
+                "2:18: the text that begins here does not end",
+            )
+            for quote in ("'", '"', "'''", '"""')
+            for backslashes in ("\\\\" * 50, "\\'\\\"" * 50, "\\\\" * 50 + "\\")
+            for after in ("", "\n")
+        ),
+        ("r'a\\' == event.reason", "1:2: the text that begins here does not end"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place_when_it_is_read(text: str, want: str) -> None:

@@ -1,0 +1,127 @@
+"""A revision's way from the look that found it to the evaluators that serve it, as moments. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from cachetools import LRUCache
+
+from controller.api import flagset
+from controller.api.conditions import PROPAGATED, READY, TRUE, UNKNOWN, find
+from controller.api.meta import ObjectKey
+from controller.api.provenance import AUTHOR, COMMITTED_AT, SUBJECT
+from controller.api.receipt import OBSERVED_AT
+from controller.notifications import messages
+from controller.runtime.events import content
+
+if TYPE_CHECKING:
+    from controller.api.alert import FlagAlertSpec
+    from controller.api.meta import Resource
+    from controller.api.provider import Message
+    from controller.runtime.cache import Cache, Change
+
+STORED_AT: Final = "flagstaff.dev/stored-at"
+"""Of a message's metadata, as OBSERVED_AT: RFC 3339, in UTC, in milliseconds."""
+APPLIED_AT: Final = "flagstaff.dev/applied-at"
+SERVED_AT: Final = "flagstaff.dev/served-at"
+SERVED: Final = "flagstaff.dev/served"
+"""`n/n`; not there where nobody is subscribed."""
+_MOST: Final = 4_096
+"""Objects of which is known when they changed."""
+_NEWS: Final = timedelta(minutes=15)
+"""Whoever serves a revision later than so long after it was applied joined late."""
+_TOLD: Final = {"author": AUTHOR, "subject": SUBJECT, "committedAt": COMMITTED_AT}
+
+
+@dataclass(slots=True)
+class Moments:
+    """When contents of objects were seen here first: a status has whole seconds."""
+
+    _seen: LRUCache[ObjectKey, tuple[str, datetime]] = field(default_factory=lambda: LRUCache(_MOST))
+
+    def note(self, change: Change, now: datetime) -> None:
+        """Take note of a content that is another than before."""
+        before, after = change.before, change.after
+        if before is None or after is None:
+            return
+        found = content(after.status)[1]
+        if found and found != content(before.status)[1]:
+            self._seen[after.key] = (found, now)
+
+    def of(self, thing: Resource, other: datetime) -> datetime:
+        """When the object's content was seen first; `other`, of whole seconds, where that is not known."""
+        known, moment = self._seen.get(thing.key, ("", other))
+        return moment if known == content(thing.status)[1] else other
+
+
+def journey_of(thing: Resource, objects: Cache, moments: Moments, now: datetime) -> dict[str, str]:
+    """The metadata of a message about a flag set whose revision all who are subscribed serve; empty while
+    they do not, and where the way cannot be told.
+    """
+    listed, history = thing.status.get("conditions") or (), thing.status.get("history") or ()
+    ready, propagated = (find(listed, each) or {} for each in (READY, PROPAGATED))
+    served_by_all = ready.get("status") == TRUE and propagated.get("status") in {TRUE, UNKNOWN}
+    if thing.key.kind != flagset.KIND or not served_by_all or not history or _same(history):
+        return {}
+    entry, source = history[0], _source(thing, objects)
+    artifact = {} if source is None else source.status.get("artifact") or {}
+    found = entry.get("revision")
+    if source is None or not found or not (artifact.get("revision") == content(thing.status)[0] == found):
+        return {}
+    try:
+        observed = _read((artifact.get("metadata") or {}).get(OBSERVED_AT) or artifact.get("lastUpdateTime"))
+        stored = max(observed, moments.of(source, _read(artifact.get("lastUpdateTime"))))
+        done = moments.of(thing, _read(entry.get("appliedAt")))
+        applied = max(stored, done)
+        served = max(applied, _precise(_read(propagated.get("lastTransitionTime")), now))
+    except (TypeError, ValueError):
+        return {}
+    if now - done > _NEWS:
+        return {}
+    told = {key: str(entry[name]) for name, key in _TOLD.items() if entry.get(name)}
+    if propagated.get("status") == TRUE:
+        told |= {SERVED: str(thing.status.get("served") or ""), SERVED_AT: _written(served)}
+    times = {OBSERVED_AT: observed, STORED_AT: stored, APPLIED_AT: applied}
+    return told | {name: _written(moment) for name, moment in times.items()}
+
+
+def message_of(
+    thing: Resource, alert: Resource, spec: FlagAlertSpec, journey: dict[str, str], now: datetime
+) -> Message:
+    """The message of a journey; that of one revision has one key, however many serve it later."""
+    found = messages.of_state(thing, alert, spec, f"{content(thing.status)} journey", now)
+    words = str((find(thing.status.get("conditions") or (), PROPAGATED) or {}).get("message") or "")
+    given = {"reason": PROPAGATED, "message": words, "metadata": found.metadata | journey}
+    return found.model_copy(update=given)
+
+
+def _same(history: Any) -> bool:
+    """Whether the revision left all flags as they were: then nobody was to be told of it."""
+    return len(history) > 1 and history[0].get("digest") == history[1].get("digest")
+
+
+def _source(thing: Resource, objects: Cache) -> Resource | None:
+    reference = thing.spec.get("sourceRef")
+    if not isinstance(reference, dict):
+        return None
+    namespace = str(reference.get("namespace") or thing.namespace)
+    return objects.get(ObjectKey(str(reference.get("kind")), namespace, str(reference.get("name"))))
+
+
+def _precise(moment: datetime, now: datetime) -> datetime:
+    """`now` for what happened in this second or the one before."""
+    return now if now - moment < timedelta(seconds=2) else moment
+
+
+def _read(text: object) -> datetime:
+    """Raises TypeError, ValueError."""
+    moment = datetime.fromisoformat(str(text))
+    if moment.tzinfo is None:
+        raise ValueError("no time zone")
+    return moment
+
+
+def _written(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

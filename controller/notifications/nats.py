@@ -1,0 +1,148 @@
+"""One message to a NATS server, over a connection of its own.
+
+https://docs.nats.io/reference/reference-protocols/nats-protocol
+
+A common client follows a server to others that it names, encrypts only where the server asks for that, and
+reads whatever it is sent. A server that users name gets none of that: we connect to the addresses that were
+checked, show nothing in clear unless the address says so, and read a few lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from controller.delivery.problems import one_line
+from controller.notifications.addresses import NATS, AddressRefused, require_usable
+from controller.notifications.nats_logins import Login
+from controller.notifications.posting import Answer, PublicResolver
+from controller.runtime.client_tls import context_of
+from controller.runtime.setbacks import Stalled
+
+if TYPE_CHECKING:
+    from controller.notifications.posts import Post, Target
+
+_PORT: Final = 4222
+_LONGEST: Final = 64 * 1024
+"""Bytes of a line: the first describes the server."""
+_MOST_LINES: Final = 16
+_MOST_ADDRESSES: Final = 4
+_SHOWN: Final = 200
+_STATUSES: Final = {"authori": 401, "authenti": 401, "permissions": 403, "maximum payload": 413}
+"""Of HTTP, by how the server's complaint begins."""
+
+
+class _Refused(Exception):
+    """The server does not take the message."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(one_line(why, _SHOWN))
+        said = why.lower()
+        self.status = next((each for words, each in _STATUSES.items() if said.startswith(words)), 502)
+
+
+@dataclass(slots=True)
+class _Connection:
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def describes(self) -> dict[str, Any]:
+        """What the server says of itself first. Raises ValueError."""
+        word, _, text = (await self.reader.readline()).partition(b" ")
+        found: Any = json.loads(text) if word.upper() == b"INFO" else None
+        if not isinstance(found, dict):
+            raise ValueError("no server of NATS")  # noqa: TRY004 - as json has it
+        return found
+
+    async def send(self, *content: bytes) -> None:
+        """Until the server says that it has all of it. Raises _Refused."""
+        self.writer.write(b"".join(content) + b"PING\r\n")
+        await self.writer.drain()
+        for _ in range(_MOST_LINES):
+            line = await self.reader.readline()
+            if not line:
+                raise EOFError
+            word, _, rest = line.strip().partition(b" ")
+            if word == b"PONG":
+                return
+            if word == b"-ERR":
+                raise _Refused(rest.decode(errors="replace").strip("' "))
+            if word == b"PING":
+                self.writer.write(b"PONG\r\n")
+        raise _Refused("it says too much")
+
+
+async def publish(post: Post, target: Target, *, allow_local: bool) -> Answer:
+    """What came of it, within the provider's timeout; never raises. A server that answers has the message."""
+    timeout = target.spec.timeout
+    try:
+        require_usable(target.address, allow_local=allow_local, schemes=NATS)
+        async with asyncio.timeout(timeout):
+            await _publish(post, target, allow_local=allow_local)
+    except (AddressRefused, Stalled, _Refused, OSError, EOFError, ValueError, RecursionError) as error:
+        return _why(error, timeout)
+    return Answer(200, "the server has it")
+
+
+def _why(error: Exception, seconds: float) -> Answer:
+    """Why a server does not have the message."""
+    if isinstance(error, _Refused):
+        return Answer(error.status, f"the server refuses: {error}")
+    if isinstance(error, AddressRefused):
+        said = f"the address cannot be used: {error}"
+    elif isinstance(error, Stalled):
+        said = error.message
+    elif isinstance(error, TimeoutError):
+        said = f"no answer within {seconds:g} s"
+    elif isinstance(error, EOFError):
+        said = "the connection ended without an answer"
+    elif isinstance(error, OSError):
+        said = one_line(error.strerror or str(error) or type(error).__name__, _SHOWN)
+    else:
+        said = "what answers is no server of NATS"
+    return Answer(0, said)
+
+
+async def _publish(post: Post, target: Target, *, allow_local: bool) -> None:
+    parts = urlsplit(target.address)
+    host, port = parts.hostname or "", parts.port or _PORT
+    connection = await _connected(host, port, allow_local=allow_local)
+    try:
+        described = await connection.describes()
+        encrypted = parts.scheme == NATS[0] or described.get("tls_required") is True
+        if encrypted:
+            context = await asyncio.to_thread(context_of, target.way.tls)
+            await connection.writer.start_tls(context, server_hostname=host)
+        login = (target.login or Login()).shown(str(described.get("nonce") or ""))
+        us = {
+            "verbose": False,
+            "pedantic": False,
+            "tls_required": encrypted,
+            "lang": "python",
+            "version": "1",
+        }
+        known = json.dumps({**us, "name": "flagstaff-controller", "headers": True, **login})
+        await connection.send(f"CONNECT {known}\r\n".encode())
+        lines = "".join(f"{name}: {text}\r\n" for name, text in post.headers.items())
+        head = f"NATS/1.0\r\n{lines}\r\n".encode()
+        sizes = f"{len(head)} {len(head) + len(post.body)}"
+        await connection.send(f"HPUB {target.spec.channel} {sizes}\r\n".encode(), head, post.body, b"\r\n")
+    finally:
+        connection.writer.transport.abort()
+
+
+async def _connected(host: str, port: int, *, allow_local: bool) -> _Connection:
+    """To one of the host's addresses, each of which may be asked. Raises OSError."""
+    found = await PublicResolver(allow_local=allow_local).resolve(host, port, socket.AF_UNSPEC)
+    failed = OSError(f"{host}: no address")
+    for each in found[:_MOST_ADDRESSES]:
+        try:
+            return _Connection(*await asyncio.open_connection(each["host"], port, limit=_LONGEST))
+        except OSError as error:
+            refused = isinstance(error, ConnectionRefusedError)
+            failed = OSError(f"{host}: {'connection refused' if refused else error.strerror or error}")
+    raise failed

@@ -1,0 +1,68 @@
+"""What tenants write into FlagAlerts: templates and conditions."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from controller.notifications import templates
+from controller.runtime.expressions import Expression, ExpressionError
+from tests.fuzz.target import Target, Wrong
+from tests.unit.controller.notifications.things import message
+
+_MESSAGE: Final = message("k", message="${reason} $$ $", metadata={"flagstaff.dev/author": "$name"})
+_EVENT: Final[dict[str, Any]] = {
+    "kind": "FlagSet", "name": "flags", "namespace": "shop", "labels": {"tier": "1"}, "severity": "info", "reason": "Applied",
+    "message": "1 changed", "revision": "main@sha1:0", "digest": "", "author": "Ada", "subject": "é", "flagSet": "shop/flags", "flags": ["a", "b"],
+}  # fmt: skip
+_PLACE: Final = re.compile(r"[0-9]+:[0-9]+: .", re.DOTALL)
+
+
+def placed(error: Exception) -> None:
+    """A complaint says where, in one line."""
+    said = str(error)
+    if not _PLACE.match(said) or not said.isprintable() or len(said) > 1_000:
+        raise Wrong(f"a complaint that helps nobody: {said!r}")
+
+
+def template(content: bytes) -> None:
+    """A template is refused with a place or filled, bounded; what is filled in is not filled again."""
+    text = content.decode(errors="replace")
+    try:
+        templates.check(text)
+    except templates.TemplateError as error:
+        placed(error)
+        return
+    filled = templates.filled(text, _MESSAGE, "shop")
+    if len(filled) > templates.MOST:
+        raise Wrong("longer than it may be")
+    if "$" not in text and filled != text[: templates.MOST]:
+        raise Wrong("words changed")
+    if (
+        "$author" in text
+        and "author" not in text.replace("$author", "")
+        and "Ada" in filled
+        and "Ada" not in text
+    ):
+        raise Wrong("what was filled in was filled again")
+
+
+def condition(content: bytes) -> None:
+    """A condition is refused with a place, or true, or false, or fails with a place."""
+    try:
+        Expression.of(content.decode(errors="replace"), frozenset({"event"})).holds({"event": _EVENT})
+    except ExpressionError as error:
+        placed(error)
+
+
+TARGETS: Final = {
+    "template": Target(template, ("$name", "${message}", "$$", "${author}", "${changes}", "${", "}")),
+    "condition": Target(
+        condition,
+        (
+            "event.", "event.flags", "event.labels", "event.name", ".exists(f, ", ".all(f, ", ".map(f, ", ".filter(f, ", "has(", "size(", ".matches('",
+            ".startsWith('", "'", " in ", "==", "&&", "||", "!", "? ", ": ", "[", "]", "duration('", "timestamp('", "b'", "0x", "1u", "1e400", "r'\\\\", "int(", "string(", "dyn(",
+        ),
+        1_100,
+    ),
+}  # fmt: skip
