@@ -24,13 +24,13 @@ from benchmarks.swap import read
 from evaluator.gc_policy import GcPolicy
 from evaluator.http.deferred import Deferred, at_once
 from evaluator.http.messages import Call, Request
+from evaluator.http.offload import Offload
 from evaluator.http.routes import Routes, merged
 from evaluator.http.server.limits import Limits
 from evaluator.http.server.listener import Listener
 from evaluator.server import evaluation, management, ofrep
 from evaluator.server.context import ContextSources
 from evaluator.server.metrics import Metrics
-from evaluator.server.offload import Offload
 from evaluator.server.service import EvaluationService
 from evaluator.store import Store
 from tests.stores import swap

@@ -28,12 +28,13 @@ class Repository:
         path.mkdir(parents=True, exist_ok=True)
         self.git("init", "-q", "-b", "main")
 
-    def git(self, *arguments: str) -> str:
-        """Run git; its standard output."""
+    def git(self, *arguments: str, given: str | None = None) -> str:
+        """Run git, `given` on its standard input; its standard output."""
         return subprocess.run(
             ["git", *arguments],
             cwd=self.path,
             env=ENVIRONMENT,
+            input=given,
             check=True,
             capture_output=True,
             text=True,

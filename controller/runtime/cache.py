@@ -58,7 +58,9 @@ class Cache:
         self._indexed: dict[tuple[str, str, str], dict[ObjectKey, Resource]] = {}
 
     def __iter__(self) -> Iterator[Resource]:
-        return iter([each for kind in self._kinds for each in self.of_kind(kind)])
+        # A scrape goes through all in a thread: `list` copies at once, whoever else is at work.
+        spaces = [objects for kind in list(self._kinds.values()) for objects in list(kind.values())]
+        return iter([each for objects in spaces for each in list(objects.values())])
 
     def __len__(self) -> int:
         return sum(len(objects) for namespaces in self._kinds.values() for objects in namespaces.values())

@@ -5,20 +5,25 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from evaluator.http.messages import Response
+from evaluator.http.messages import Response, Streamed
 from evaluator.http.routes import Routes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.http.messages import Headers, Request
+    from evaluator.http.offload import Offload
 
 _JSON: Final[Headers] = (("content-type", "application/json"),)
 _PROMETHEUS: Final[Headers] = (("content-type", "text/plain; version=0.0.4; charset=utf-8"),)
 
 
-def routes(readiness: Callable[[], dict[str, Any]], metrics: Callable[[], bytes]) -> Routes:
-    """`/healthz`, `/readyz` and `/metrics`. `readiness` says `{"ready": bool, …}`; 503 until it is true."""
+def routes(
+    readiness: Callable[[], dict[str, Any]], metrics: Callable[[], bytes], offload: Offload | None = None
+) -> Routes:
+    """`/healthz`, `/readyz` and `/metrics`. `readiness` says `{"ready": bool, …}`; 503 until it is true.
+    `offload`: has `metrics` called in its thread, where there are many.
+    """
 
     def healthz(_: Request) -> Response:
         return Response(200, b'{"status":"ok"}', _JSON)
@@ -27,8 +32,10 @@ def routes(readiness: Callable[[], dict[str, Any]], metrics: Callable[[], bytes]
         told = readiness()
         return Response(200 if told["ready"] else 503, json.dumps(told).encode(), _JSON)
 
-    def scrape(_: Request) -> Response:
-        return Response(200, metrics(), _PROMETHEUS)
+    def scrape(_: Request) -> Response | Streamed:
+        return (
+            Response(200, metrics(), _PROMETHEUS) if offload is None else offload.answer(_PROMETHEUS, metrics)
+        )
 
     paths = {"/healthz": healthz, "/readyz": readyz, "/metrics": scrape}
     return Routes(http={(method, path): run for path, run in paths.items() for method in ("GET", "HEAD")})

@@ -105,7 +105,9 @@ class Metrics(Collector):
         self._alerts.labels(kind, result).inc()
 
     def text(self) -> bytes:
-        """Everything, in Prometheus' text format 0.0.4."""
+        """Everything, in Prometheus' text format 0.0.4. Takes some hundred milliseconds with thousands of
+        objects: for a thread.
+        """
         return generate_latest(self.registry)
 
     def collect(self) -> Iterator[Metric]:

@@ -61,6 +61,7 @@ from controller.wiring.quotas import QuotaMetrics, limits_of
 from controller.wiring.reconcilers import Shared, reconcilers_of
 from controller.wiring.replica import STAGES, Controller, Ports, readiness
 from controller.wiring.tokens import TokenFile
+from evaluator.http.offload import Offload
 
 if TYPE_CHECKING:
     import socket
@@ -141,8 +142,10 @@ async def open_controller(
         admission = await stack.enter_async_context(
             open_admission(settings, metrics.ports, cluster, role, injecting)
         )
+        offload = Offload()
+        stack.callback(offload.close)
         managed = management.routes(
-            lambda: readiness(collector, role, health, admission, proxy), metrics.text
+            lambda: readiness(collector, role, health, admission, proxy), metrics.text, offload
         )
         served = ArtifactServer(shared.storages, lambda: shared.tokens.tokens).routes()
         ports = await listen(stack, settings, metrics.ports, bound, (managed, served, webhooks.routes()))

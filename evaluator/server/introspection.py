@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from evaluator.flags.model import Flag
     from evaluator.history import History, Version
     from evaluator.http.messages import Headers, Request, Streamed
+    from evaluator.http.offload import Offload
     from evaluator.resolution import Resolution
-    from evaluator.server.offload import Offload
     from evaluator.server.selection import Selection
     from evaluator.server.service import EvaluationService
     from evaluator.store import Snapshot, SourceStatus, Staleness

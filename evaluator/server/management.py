@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from evaluator.http.messages import Headers, Request, Streamed
+    from evaluator.http.offload import Offload
     from evaluator.http.routes import HttpHandler
     from evaluator.server.metrics import Metrics
-    from evaluator.server.offload import Offload
     from evaluator.store import Store
 
 log = logging.getLogger(__name__)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from evaluator.flags.model import EMPTY
+from evaluator.http.offload import Offload
 from evaluator.http.routes import Routes, merged
 from evaluator.http.server.cors import Cors
 from evaluator.http.server.limits import MANAGEMENT, Limits
@@ -19,7 +20,6 @@ from evaluator.server import evaluation, health, json_rpc, management, messages,
 from evaluator.server.context import ContextSources
 from evaluator.server.events import EventStreams
 from evaluator.server.introspection import Introspection
-from evaluator.server.offload import Offload
 from evaluator.server.ofrep_events import ChangeStreams
 from evaluator.server.ports import ListenAddress, Serving, start_listeners
 from evaluator.server.service import EvaluationService

@@ -9,9 +9,9 @@ from typing import Any, cast
 import orjson
 
 from evaluator.http.messages import Code, Request, Response, RpcError
+from evaluator.http.offload import Offload
 from evaluator.server.health import SERVICE, Health, ServingStatus, routes
 from evaluator.server.introspection import Introspection
-from evaluator.server.offload import Offload
 from evaluator.server.ofrep import PREFIX
 from evaluator.sync.config import OAuth
 from evaluator.sync.http_client import Client

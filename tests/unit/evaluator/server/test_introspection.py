@@ -12,9 +12,9 @@ import pytest
 from evaluator.flags.model import REVISION_KEY, FlagSet
 from evaluator.history import History
 from evaluator.http.messages import Request, Response, Streamed
+from evaluator.http.offload import Offload
 from evaluator.server.context import ContextSources
 from evaluator.server.introspection import MOST_BODY, MOST_PAGES, PAGE, Introspection
-from evaluator.server.offload import Offload
 from evaluator.server.service import EvaluationService
 from evaluator.store import Store
 from tests.stores import fail, swap

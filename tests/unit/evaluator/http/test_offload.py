@@ -7,9 +7,8 @@ from contextlib import closing
 import pytest
 
 from evaluator.http.messages import Response, Streamed
-from evaluator.server.offload import MOST_WAITING, Offload
-
-from .fakes import body_of
+from evaluator.http.offload import MOST_WAITING, Offload
+from tests.unit.evaluator.server.fakes import body_of
 
 
 def streamed(answer: Response | Streamed) -> Streamed:
