@@ -107,7 +107,7 @@ def require_secret(address: str | None) -> None:
 def apprise(message: Message, target: Target) -> Post:
     """What apprise is told; it makes the service's own request of it."""
     kind = {"failing": "failure", "recovered": "success"}.get(
-        message.state or "", "warning" if message.severity == "error" else "info"
+        message.state or "", "info" if message.severity == "info" else "warning"
     )
     content = {"title": title(message, target), "body": plain(message), "type": kind}
     return posted(target.address, message, content)
