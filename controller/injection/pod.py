@@ -152,7 +152,7 @@ def _is_injected(
 
 def _check_free(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> None:
     """Raise Refused where what is to be added is there, or a container that is named is not."""
-    own = {each["name"] for each in _volumes(wanted, options)}
+    own = {each["name"] for each in volumes(wanted, options)}
     for volume in pod["spec"].get("volumes") or ():
         if isinstance(volume, dict) and volume.get("name") in own:
             raise Refused(f"volume {volume['name']}: the evaluator's has this name; give yours another")
@@ -191,27 +191,29 @@ def _taken_ports(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> It
 
 
 def _add_sidecar(changes: Changes, wanted: Wanted, options: Options) -> None:
-    made = _sidecar(wanted, options)
+    made = evaluator(wanted, options)
     if wanted.native:
         # First, so that the init containers behind it can evaluate.
         changes.extend(("spec", "initContainers"), [made], first=True)
     else:
         changes.extend(("spec", "containers"), [made])
-    changes.extend(("spec", "volumes"), _volumes(wanted, options))
+    changes.extend(("spec", "volumes"), volumes(wanted, options))
     text = json.dumps({**wanted.told, "image": made["image"]}, separators=(",", ":"))
     changes.set(("metadata", "annotations", names.INJECTED), text)
     if options.compat and any("provider" not in each for each in wanted.follows):
         changes.set(("metadata", "annotations", names.ALLOW_SYNC), "true")
 
 
-def _sidecar(wanted: Wanted, options: Options) -> dict[str, Any]:
+def evaluator(wanted: Wanted, options: Options) -> dict[str, Any]:
+    """The evaluator's container."""
     if not options.compat:
         return sidecar.container(wanted, options)
     mounts = sidecar.socket_mounts(wanted)
     return {**operators.container(wanted, options), **({"volumeMounts": mounts} if mounts else {})}
 
 
-def _volumes(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
+def volumes(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
+    """What that container mounts."""
     return sidecar.sockets(wanted) if options.compat else sidecar.volumes(wanted, options)
 
 

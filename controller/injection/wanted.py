@@ -70,6 +70,8 @@ class Wanted:
     """In place of the port of evaluation; empty: none."""
     claim: str
     """PersistentVolumeClaim of the last good flags; empty: they live as long as the pod."""
+    everywhere: bool = False
+    """Whether other pods ask it, too."""
 
 
 def is_enabled(annotations: Mapping[str, Any]) -> bool:

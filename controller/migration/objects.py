@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import configuration, featureflagsource, inprocess
-from controller.api.fields import InvalidSpecError
+from controller.api import configuration, featureflagsource, flagd, inprocess
+from controller.api.fields import InvalidSpecError, read
+from controller.api.flagd import FlagdSpec
 from controller.api.inprocess import DEFAULTS, InProcessConfigurationSpec
 from controller.api.meta import Resource
 from controller.injection.options import FlagSetFound, Refused
@@ -26,13 +27,9 @@ GROUP: Final = "core.openfeature.dev"
 _FLAGS: Final = frozenset({configuration.KIND, configuration.FLAG_KIND})
 _CONTENT: Final = frozenset({"flagSpec", "featureFlagSpec"})
 _UNSUPPORTED: Final = {
-    "Flagd": "no standalone evaluator is made of it; write a Deployment of our image, with the arguments "
-    "that flagstaff inject prints",
     "FlagSourceConfiguration": "is of OpenFeature Operator before 0.5; write a FeatureFlagSource",
 }
 _BROKEN: Final = {
-    "Flagd": "a changed FeatureFlagSource does not reach it, what is deleted is not made anew, and what is "
-    "switched off stays",
     "FlagSourceConfiguration": "no version since 0.5 reads it",
 }
 
@@ -68,6 +65,8 @@ def subject(body: Any, namespace: str, options: Options, known: Known) -> Subjec
         found = trial.judged(sources.featureflagsource(spec, where, compat=options.compat), spec)
     elif kind == inprocess.KIND:
         found = trial.judged(_in_process(spec, compat=options.compat), spec)
+    elif kind == flagd.KIND:
+        found = [*_flagd(spec)]
     elif kind in _FLAGS:
         found = [*_flags(body, spec)]
     elif kind in _UNSUPPORTED:
@@ -75,6 +74,23 @@ def subject(body: Any, namespace: str, options: Options, known: Known) -> Subjec
     else:
         return None
     return Subject(kind, where, name, tuple(found))
+
+
+def _flagd(spec: Mapping[str, Any]) -> Iterator[Finding]:
+    known = {field.alias for field in FlagdSpec.model_fields.values()}
+    for name in spec:
+        yield Finding(Fate.KEPT if name in known else Fate.IGNORED, ("spec", name))
+    try:
+        read(FlagdSpec, spec)
+    except InvalidSpecError as error:
+        yield Finding(Fate.REFUSED, ("spec",), str(error))
+        return
+    yield Finding(
+        Fate.CHANGED, ("spec",),
+        "our evaluator takes the place of stock flagd, unless --evaluator-image names that",
+        "a changed FeatureFlagSource does not reach it, what is deleted is not made anew, and what is "
+        "switched off stays",
+    )  # fmt: skip
 
 
 def _in_process(spec: Mapping[str, Any], *, compat: bool) -> Iterator[Finding]:

@@ -53,14 +53,18 @@ def injector(
     settings: ControllerSettings, objects: Cache, ready: Callable[[], bool], answered: Callable[[str], None]
 ) -> Injector:
     """The webhook as the settings have it."""
-    options = Options(
+    return Injector(KnownObjects(objects, settings.namespaces), options_of(settings), ready, answered)
+
+
+def options_of(settings: ControllerSettings) -> Options:
+    """What is the same for all evaluators."""
+    return Options(
         image=settings.evaluator_image,
         proxy_address=settings.proxy_address or f"flagstaff-proxy.{settings.namespace}.svc:8015",
         proxy_audience=settings.proxy_audience,
         proxy_ca=settings.proxy_ca,
         compat=bool(settings.compat),
     )
-    return Injector(KnownObjects(objects, settings.namespaces), options, ready, answered)
 
 
 @contextlib.asynccontextmanager

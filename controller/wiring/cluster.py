@@ -60,6 +60,7 @@ from controller.wiring.quotas import QuotaMetrics, limits_of
 from controller.wiring.reconcilers import Shared, reconcilers_of
 from controller.wiring.replica import STAGES, Controller, Ports, readiness
 from controller.wiring.tokens import TokenFile
+from controller.wiring.workloads import workload_watches
 
 if TYPE_CHECKING:
     import socket
@@ -108,7 +109,7 @@ async def open_controller(
             stack.push_async_callback(each.close)
         collector = Collector(objects, cluster, WATCHED, settings.namespaces, health, clock)
         proxies = ProxyFollower(LiveProxies(), objects, cluster, settings.namespace, clock)
-        referred = _watches(cluster, objects, health)
+        referred, workloads = _watches(cluster, objects, health), workload_watches(cluster, objects, health)
         reconcilers = reconcilers_of(shared, providers, proxies.proxies, notifying)
         outputs = Outputs(cluster, metrics, (events, *notifying.sinks))
         loops = {
@@ -121,7 +122,7 @@ async def open_controller(
             limits,
             proxies.changed,
             _rivals(shared.claims),
-            *(each.changed for each in referred),
+            *(each.changed for each in (*referred, *workloads)),
             notifying.outbox.changed,
         )
         webhooks = Receiver(
@@ -156,6 +157,7 @@ async def open_controller(
             admission,
             proxy,
             notifying.deliverer,
+            workloads,
         )
 
 

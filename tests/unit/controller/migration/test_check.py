@@ -64,7 +64,10 @@ def of_source(**each: Any) -> dict[str, Any]:
         (source(envVars=[{"name": "AWS_KEY"}]), "spec.envVars[0]", Fate.CHANGED, "every container"),
         (source(image="x"), "spec.image", Fate.IGNORED, ""),
         (source(port=9013), "spec.port", Fate.KEPT, ""),
-        (body("Flagd", {}), "spec", Fate.REFUSED, "does not reach it"),
+        (body("Flagd", {}), "spec", Fate.REFUSED, ""),
+        (body("Flagd", {"featureFlagSource": "flags"}), "spec", Fate.CHANGED, "does not reach it"),
+        (body("Flagd", {"featureFlagSource": "flags", "replicas": 2}), "spec.replicas", Fate.KEPT, ""),
+        (body("Flagd", {"featureFlagSource": "flags", "affinity": {}}), "spec.affinity", Fate.IGNORED, ""),
         (body("InProcessConfiguration", {"selector": "flags"}), "spec", Fate.CHANGED, "nobody listens"),
         (body("InProcessConfiguration", {}), "spec", Fate.REFUSED, "nobody listens"),
         (body("InProcessConfiguration", {"selector": "other/fs"}), "spec.selector", Fate.REFUSED, ""),
@@ -188,3 +191,14 @@ def test_steps_are_in_order_and_those_that_are_done_are_left_out() -> None:
         "Install Flagstaff beside it, without its webhook; both kinds of proxies serve the same objects",
         "Replace pods that ask for an evaluator and have none",
     ]
+
+
+def test_what_was_made_of_a_flagd_is_handed_over_by_its_label() -> None:
+    given = body("Flagd", {"featureFlagSource": "flags"})
+    about = subject(given, "default", Options(), Given([given], "default", whole=False))
+    assert about is not None
+    (step,) = [each for each in steps([about], Installed()) if "each Flagd" in each.text]
+    assert step.commands == (
+        f"kubectl label --overwrite -n shop deployment,service,ingress -l app={about.name},"
+        "app.kubernetes.io/managed-by=open-feature-operator app.kubernetes.io/managed-by=flagstaff",
+    )

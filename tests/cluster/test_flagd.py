@@ -1,0 +1,100 @@
+"""A Flagd on a real API server: what it asks for is made, kept and removed."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tests.cluster.api import MERGE, path_of
+from tests.cluster.objects import Namespace, condition, current, manifest
+from tests.cluster.patience import within
+
+if TYPE_CHECKING:
+    from tests.cluster.plane import Plane
+
+OPENFEATURE = {"apiVersion": "core.openfeature.dev/v1beta1"}
+RESTRICTED = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+INGRESS = {"enabled": True, "hosts": ["flags.example.com"]}
+MADE = ("deployment", "service", "ingress")
+
+
+def source(**spec: Any) -> dict[str, Any]:
+    sources = [{"source": "checkout"}]
+    return manifest("FeatureFlagSource", "source", {"sources": sources, **spec}) | OPENFEATURE
+
+
+def flagd(**spec: Any) -> dict[str, Any]:
+    return manifest("Flagd", "flags", {"featureFlagSource": "source", **spec}) | OPENFEATURE
+
+
+def is_another(uid: str, found: dict[str, Any]) -> bool:
+    return bool(found["metadata"]["uid"] != uid)
+
+
+def make_ready(space: Namespace) -> None:
+    """Say of each pod what a kubelet would, until the Flagd is ready."""
+    good = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+
+    def ready() -> bool:
+        for each in space.all("pod"):
+            if condition(each, "Ready").get("status") != "True":
+                space.api.ask(
+                    "PATCH", path_of("pod", space.name, each["metadata"]["name"]) + "/status", good, MERGE
+                )
+        found = space.get("flagd")
+        return current(found) and condition(found, "Ready").get("status") == "True"
+
+    within(ready, lambda: str(space.get("flagd").get("status")))
+
+
+def test_what_a_flagd_asks_for_is_made_kept_and_removed(space: Namespace, cluster: Plane) -> None:
+    space.api.ask("PATCH", f"/api/v1/namespaces/{space.name}", RESTRICTED, MERGE)
+    space.apply(flagd(replicas=1, ingress=INGRESS))
+    space.wait_reason("flagd", "SourceNotFound")
+    space.apply(source())
+    make_ready(space)
+    # Pod security let the pod in.
+    (pod,) = space.all("pod")
+    assert "--host=0.0.0.0" in pod["spec"]["containers"][0]["args"]
+    assert space.get("flagd")["status"]["readyReplicas"] == 1
+
+    # What is removed comes back, and what is changed by hand is restored.
+    uids = {kind: space.get(kind)["metadata"]["uid"] for kind in MADE}
+    for kind in MADE:
+        space.delete(kind)
+    for kind in MADE:
+        space.wait(kind, partial(is_another, uids[kind]))
+    space.patch("service", {"spec": {"type": "NodePort"}})
+    space.wait("service", lambda found: found["spec"]["type"] == "ClusterIP")
+    within(lambda: {"Applied", "DriftCorrected"} <= {each["reason"] for each in space.events()})
+
+    # The source's change reaches the pods, and what is switched off goes.
+    space.apply(source(port=8888))
+    space.wait("service", lambda found: found["spec"]["ports"][0]["targetPort"] == 8888)
+    space.apply(flagd(replicas=1, ingress={**INGRESS, "enabled": False}))
+    space.wait_gone("ingress")
+    make_ready(space)
+
+    # What is not asked for any more is not written.
+    before = {kind: space.get(kind)["metadata"]["resourceVersion"] for kind in ("deployment", "service")}
+    space.poke_and_wait("flagd")
+    assert before == {kind: space.get(kind)["metadata"]["resourceVersion"] for kind in before}
+
+    space.delete("flagd")
+    for kind in ("deployment", "service"):
+        space.wait_gone(kind)
+    assert cluster.kubectl("get", "flagd", "-n", space.name).strip() == ""
+
+
+def test_without_gateway_api_the_rest_is_made_and_an_object_of_somebody_else_stays(space: Namespace) -> None:
+    theirs = {
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "other"},
+        "spec": {"selector": {"app": "mine"}, "ports": [{"port": 8013}]},
+    }  # fmt: skip
+    space.apply(source(), theirs)
+    routes = {"enabled": True, "parentRefs": [{"name": "gateway"}]}
+    space.apply(flagd(gatewayApiRoutes=routes), {**flagd(), "metadata": {"name": "other"}})
+    space.wait_reason("flagd", "GatewayApiMissing")
+    assert space.get("service")["spec"]["selector"] == {"app": "flags"}
+    space.wait_reason("flagd", "OwnershipConflict", "other")
+    assert space.get("service", "other")["spec"]["selector"] == {"app": "mine"}
