@@ -54,10 +54,11 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
 def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known: Known) -> Changes:
     """Variables alone, and where it is needed the proxy's authority; no container."""
     annotations = pod["metadata"]["annotations"]
-    asked, specs, chosen = read_in_process(annotations, namespace, known, compat=options.compat)
+    asked, specs, chosen, warnings = read_in_process(annotations, namespace, known, compat=options.compat)
     variables = in_process.variables(specs, namespace, options)
     folder = in_process.authority(specs, options)
     changes = Changes(pod)
+    changes.warnings = warnings
     present = {each["name"] for _, each in _containers(pod)}
     _check_named(chosen, present)
     if folder and not any(_name_of(each) == names.CA for each in pod["spec"].get("volumes") or ()):
@@ -88,7 +89,7 @@ def _check_named(chosen: frozenset[str] | None, present: set[str]) -> None:
 
 
 def _warnings(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> tuple[str, ...]:
-    found = source.warnings(wanted.settings, operators.KEPT if options.compat else ())
+    found = wanted.warnings + source.warnings(wanted.settings, operators.KEPT if options.compat else ())
     if options.compat:
         found += (*operators.warnings(wanted), *_taken_ports(pod, wanted, options))
     security = pod["spec"].get("securityContext")

@@ -53,7 +53,12 @@ def injector(
     settings: ControllerSettings, objects: Cache, ready: Callable[[], bool], answered: Callable[[str], None]
 ) -> Injector:
     """The webhook as the settings have it."""
-    return Injector(KnownObjects(objects, settings.namespaces), options_of(settings), ready, answered)
+    return Injector(known_objects(settings, objects), options_of(settings), ready, answered)
+
+
+def known_objects(settings: ControllerSettings, objects: Cache) -> KnownObjects:
+    """What pods may name."""
+    return KnownObjects(objects, settings.namespaces, open=bool(settings.allow_cross_namespace))
 
 
 def options_of(settings: ControllerSettings) -> Options:

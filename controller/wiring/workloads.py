@@ -6,11 +6,10 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any
 
-from controller.admission.known import KnownObjects
 from controller.api.kinds import WORKLOADS
 from controller.kube.reference_watches import ReferenceWatches
 from controller.kube.workloads import ClusterWorkloads
-from controller.wiring.admission import options_of
+from controller.wiring.admission import known_objects, options_of
 from controller.workloads.manifests import MANAGED_BY, OURS
 from controller.workloads.reconciler import FlagdReconciler
 from controller.workloads.stage import BY_SOURCE
@@ -28,7 +27,7 @@ def flagd_reconciler(
     settings: ControllerSettings, objects: Cache, cluster: Cluster, applied: Callable[[dict[str, Any]], None]
 ) -> FlagdReconciler:
     """As the settings have it: its evaluators are those that are injected."""
-    known = KnownObjects(objects, settings.namespaces)
+    known = known_objects(settings, objects)
     return FlagdReconciler(objects, ClusterWorkloads(cluster), applied, known, options_of(settings))
 
 

@@ -160,7 +160,9 @@ class FlagdReconciler:
         elif not _rolled_out(deployment, asked):
             outcome = Waiting("Progressing", told)
         else:
-            warnings = source.warnings(wanted.settings, operators.KEPT if self.options.compat else ())
+            warnings = wanted.warnings + source.warnings(
+                wanted.settings, operators.KEPT if self.options.compat else ()
+            )
             outcome = Done("; ".join((told, *warnings)))
         return Result(outcome, status=status, events=events)
 

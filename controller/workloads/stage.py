@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import featureflagsource, flagd
+from controller.api import featureflagsource, flagd, grant
 from controller.api.kinds import DEPLOYMENT, FLAGD, WORKLOADS
 from controller.api.meta import ObjectKey
 from controller.runtime.cache import Index
@@ -32,8 +32,8 @@ BY_SOURCE: Final = Index(
 BY_OWNER: Final = Index("workloads by Flagd", _MADE, _owners)
 
 
-def _settings(source: Resource | None) -> object:
-    return None if source is None else (source.uid, source.spec)
+def _settings(found: Resource | None) -> object:
+    return None if found is None else (found.uid, found.spec)
 
 
 def _content(resource: Resource | None) -> object:
@@ -51,10 +51,20 @@ def _owning(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
             yield from (ObjectKey(flagd.KIND, each.namespace, name) for name in _owners(each))
 
 
+def _granted(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+    """The Flagds of the namespaces that a grant names, and named before."""
+    for each in (change.before, change.after):
+        listed = each.spec.get("from") if each is not None else ()
+        for entry in listed if isinstance(listed, list) else ():
+            if isinstance(entry, dict):
+                yield from (found.key for found in cache.of_kind(flagd.KIND, str(entry.get("namespace"))))
+
+
 FLAGDS: Final = Reconciles(
     FLAGD,
     wakes=(
         Watch(frozenset({featureflagsource.KIND}), changed=_settings, keys=listed_by(BY_SOURCE)),
+        Watch(frozenset({grant.KIND}), changed=_settings, keys=_granted),
         Watch(_MADE, changed=_content, keys=_owning),
     ),
     indexes=(BY_SOURCE, BY_OWNER),

@@ -122,7 +122,7 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
     "nobody to tell": ("FlagAlert", {**ALERT, "providerRef": None}, r"spec\.providerRef: Required value|providerRef.*must be of type object|must name a FlagProvider"),
     "nothing to tell of": ("FlagAlert", {**ALERT, "eventSources": []}, r"spec\.eventSources.*at least 1 items"),
     "a Pod to tell of": ("FlagAlert", {**ALERT, "eventSources": [{"kind": "Pod", "name": "x"}]}, r"eventSources\[0\]\.kind: Unsupported value"),
-    "a grant to a Pod": ("FlagGrant", {**GRANT, "from": [{**GRANT["from"][0], "kind": "Pod"}]}, r"from\[0\]\.kind: Unsupported value"),
+    "a grant to a Job": ("FlagGrant", {**GRANT, "from": [{**GRANT["from"][0], "kind": "Job"}]}, r"from\[0\]\.kind: Unsupported value"),
     "a shard without flags": ("FlagShard", {"digest": "sha256:1"}, r"spec\.flagSpec: Required value"),
 }  # fmt: skip
 

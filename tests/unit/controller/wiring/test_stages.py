@@ -200,6 +200,9 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
     "a FeatureFlagSource that changed": (*changed(SETTINGS, spec={"sources": [7]}), {"Flagd/flags"}),
     "a FeatureFlagSource's label": (*changed(SETTINGS, labels={"a": "b"}), set()),
     "a FeatureFlagSource that nobody names": (None, thing("FeatureFlagSource", "other"), set()),
+    "a grant to the pods of a Flagd": (
+        None, thing("FlagGrant", "g", {"from": [{"kind": "Pod", "namespace": "shop"}, 7]}, namespace="x"), {"Flagd/flags", "Flagd/odd"},
+    ),
     "a Flagd's Deployment that is gone": (MADE_BY_FLAGD, None, {"Flagd/flags"}),
     "a Flagd's Deployment whose pods get ready": (*changed(MADE_BY_FLAGD, status={"readyReplicas": 1}), {"Flagd/flags"}),
     "a Flagd's Deployment that nothing happened to": (*changed(MADE_BY_FLAGD), set()),
