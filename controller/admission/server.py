@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -14,7 +14,7 @@ from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from controller.injection.options import Known, Options
     from evaluator.http.messages import Request
@@ -37,6 +37,8 @@ class Injector:
     """Whether all objects are known: before that, nothing can be said to be missing."""
     answered: Callable[[str], None]
     """Told the outcome of each review."""
+    refused: Callable[[Mapping[str, Any], str], None]
+    """Told the request of each review that is refused, and why; must not wait."""
 
     def routes(self) -> Routes:
         """`POST /inject`."""
@@ -54,6 +56,7 @@ class Injector:
         if outcome == REFUSED:
             message = told["response"]["status"]["message"]
             log.info("a pod in %s is refused: %s", review["request"].get("namespace"), message)
+            self.refused(review["request"], message)
         self.answered(outcome)
         return Response(200, orjson.dumps(told), _JSON)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from controller.admission.known import KnownObjects
+from controller.admission.refusals import Refusals
 from controller.admission.served import ServedCertificate
 from controller.admission.server import LIMITS, Injector
 from controller.certificates.keeper import SERVING, STARTING, Keeper
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from controller.kube.client import Cluster
     from controller.runtime.cache import Cache
+    from controller.runtime.events import EventSink
     from controller.runtime.leadership import Role
     from controller.settings import ControllerSettings
     from evaluator.server.port_metrics import PortMetrics
@@ -50,10 +52,15 @@ class Admission:
 
 
 def injector(
-    settings: ControllerSettings, objects: Cache, ready: Callable[[], bool], answered: Callable[[str], None]
+    settings: ControllerSettings,
+    objects: Cache,
+    ready: Callable[[], bool],
+    answered: Callable[[str], None],
+    events: EventSink,
 ) -> Injector:
     """The webhook as the settings have it."""
-    return Injector(known_objects(settings, objects), options_of(settings), ready, answered)
+    refused = Refusals(events, now).tell
+    return Injector(known_objects(settings, objects), options_of(settings), ready, answered, refused)
 
 
 def known_objects(settings: ControllerSettings, objects: Cache) -> KnownObjects:

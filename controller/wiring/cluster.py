@@ -136,7 +136,7 @@ async def open_controller(
             received=metrics.received,
         )
         proxy = keeper_of(settings, cluster, role)
-        injecting = injector(settings, objects, lambda: collector.synced, metrics.reviewed)
+        injecting = injector(settings, objects, lambda: collector.synced, metrics.reviewed, events)
         admission = await stack.enter_async_context(
             open_admission(settings, metrics.ports, cluster, role, injecting)
         )

@@ -43,6 +43,7 @@ _GROUPS: Final = {
     "event": "api/v1",
     "pod": "api/v1",
     "deployment": "apis/apps/v1",
+    "replicaset": "apis/apps/v1",
     "service": "api/v1",
     "ingress": "apis/networking.k8s.io/v1",
     "lease": "apis/coordination.k8s.io/v1",

@@ -34,11 +34,13 @@ class Webhook:
             self.objects.learn(each)
         self.ready = True
         self.outcomes: Counter[str] = Counter()
+        self.refused: list[tuple[str, str]] = []
         self.injector = Injector(
             KnownObjects(self.objects, namespaces, everywhere),
             Options(),
             lambda: self.ready,
             lambda outcome: self.outcomes.update((outcome,)),
+            lambda request, message: self.refused.append((request["uid"], message)),
         )
 
     def post(self, content: bytes) -> tuple[int, dict[str, Any]]:
@@ -208,3 +210,11 @@ def test_as_with_the_operator_all_may_be_referred_to_and_each_is_warned_of() -> 
 @pytest.mark.parametrize("name", ["/checkout", "a/b/c", "Platform/shared", "platform/"])
 def test_what_names_no_namespace_is_refused(name: str) -> None:
     assert "is no object's name" in Webhook().review(name)["status"]["message"]
+
+
+def test_whoever_is_told_of_refusals_is_told_of_just_these() -> None:
+    webhook = Webhook(body("FeatureFlag", "checkout"))
+    webhook.review()
+    assert webhook.refused == []
+    response = webhook.review("other")
+    assert webhook.refused == [("u", response["status"]["message"])]

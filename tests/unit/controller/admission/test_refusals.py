@@ -1,0 +1,86 @@
+"""The Event at a refused pod's owner."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from controller.admission.refusals import MOST, Refusals, refusal
+from controller.api.meta import ObjectKey
+from controller.kube.events import manifest
+
+if TYPE_CHECKING:
+    from controller.runtime.events import Event
+
+NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+OWNER: Final = {
+    "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "checkout-5d", "uid": "rs", "controller": True,
+}  # fmt: skip
+OTHER: Final = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "cm"}
+
+
+def request(*owners: Any, **more: Any) -> dict[str, Any]:
+    pod = {"kind": "Pod", "metadata": {"ownerReferences": [*owners]}}
+    return {"uid": "u", "namespace": "shop", "object": pod, **more}
+
+
+def told(*owners: Any, message: str = "why", now: datetime = NOW, **more: Any) -> Event:
+    event = refusal(request(*owners, **more), message, now)
+    assert event is not None
+    return event
+
+
+def test_the_owner_is_told_why() -> None:
+    event = told(OTHER, OWNER)
+    assert event.object == ObjectKey("ReplicaSet", "shop", "checkout-5d")
+    body = manifest(event)
+    assert (body["type"], body["reason"], body["message"]) == ("Warning", "InjectionRefused", "why")
+    about = body["involvedObject"]
+    assert (about["apiVersion"], about["kind"], about["uid"]) == ("apps/v1", "ReplicaSet", "rs")
+
+
+def test_without_a_manager_the_first_owner_is_told() -> None:
+    assert told(OTHER).object.name == "x"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        request(),
+        request(OWNER, dryRun=True),
+        request("x", 7),
+        request({**OWNER, "uid": 7}),
+        {**request(OWNER), "namespace": None},
+        {**request(OWNER), "object": {"kind": "Pod"}},
+        {**request(OWNER), "object": {"kind": "Pod", "metadata": {"ownerReferences": 7}}},
+    ],
+)
+def test_nobody_is_told_on_a_dry_run_or_without_an_owner(given: dict[str, Any]) -> None:
+    assert refusal(given, "why", NOW) is None
+
+
+def test_an_owner_that_tries_again_is_told_once_an_hour() -> None:
+    assert told(OWNER).key == told(OWNER, now=NOW + timedelta(minutes=1), uid="another review").key
+    keys = {told(OWNER).key, told(OWNER, message="else").key, told(OWNER, now=NOW + timedelta(hours=1)).key}
+    assert len(keys) == 3
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def accept(self, event: Event) -> None:
+        self.events.append(event)
+
+
+def test_there_are_only_so_many_in_a_minute() -> None:
+    sink, times = Sink(), [NOW]
+    refusals = Refusals(sink, lambda: times[-1])
+    for number in range(MOST + 5):
+        refusals.tell(request(OWNER), f"why {number}")
+    assert len(sink.events) == MOST
+    times.append(NOW + timedelta(seconds=60))
+    refusals.tell(request(OWNER), "again")
+    assert len(sink.events) == MOST + 1
