@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +86,51 @@ def test_what_a_flagd_asks_for_is_made_kept_and_removed(space: Namespace, cluste
     for kind in ("deployment", "service"):
         space.wait_gone(kind)
     assert cluster.kubectl("get", "flagd", "-n", space.name).strip() == ""
+
+
+def test_what_the_operator_made_goes_on_as_ours_once_it_is_handed_over(space: Namespace) -> None:
+    space.apply(flagd())
+    uid = space.wait_reason("flagd", "SourceNotFound")["metadata"]["uid"]
+    labels = {"app": "flags", "app.kubernetes.io/name": "flags"}
+    theirs = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": "flags",
+            "labels": {**labels, "app.kubernetes.io/managed-by": "open-feature-operator"},
+            "ownerReferences": [{**OPENFEATURE, "kind": "Flagd", "name": "flags", "uid": uid}],
+        },
+        "spec": {
+            "selector": {"matchLabels": {"app": "flags"}},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "containers": [
+                        {
+                            "name": "flagd",
+                            "image": "flagd:1",
+                            "args": ["start"],
+                            "ports": [{"name": "management", "containerPort": 8014}],
+                            "env": [{"name": "FLAGD_PORT", "value": "8013"}],
+                        }
+                    ]
+                },
+            },
+        },
+    }
+    space.kubectl("create", "-f", "-", given=json.dumps(theirs))
+    space.apply(source())
+    told = condition(space.wait_reason("flagd", "OwnershipConflict"), "Ready")["message"]
+    assert space.get("deployment")["spec"]["template"]["spec"]["containers"][0]["image"] == "flagd:1"
+    space.kubectl(*shlex.split(told.partition("kubectl ")[2]))
+    found = space.wait(
+        "deployment", lambda it: it["spec"]["template"]["spec"]["containers"][0]["image"] != "flagd:1"
+    )
+    (container,) = found["spec"]["template"]["spec"]["containers"]
+    assert container["args"][1].startswith("--sources=")
+    assert [each["containerPort"] for each in container["ports"]].count(8014) == 1
+    assert len(found["metadata"]["ownerReferences"]) == 1
+    make_ready(space)
 
 
 def test_without_gateway_api_the_rest_is_made_and_an_object_of_somebody_else_stays(space: Namespace) -> None:
