@@ -46,6 +46,7 @@ _GROUPS: Final = {
     "replicaset": "apis/apps/v1",
     "service": "api/v1",
     "ingress": "apis/networking.k8s.io/v1",
+    "httproute": "apis/gateway.networking.k8s.io/v1",
     "lease": "apis/coordination.k8s.io/v1",
 }
 _SHORT: Final = {"ffc": "featureflagconfiguration", "ff": "featureflag"}

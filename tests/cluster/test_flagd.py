@@ -7,11 +7,15 @@ import shlex
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.cluster.api import MERGE, path_of
 from tests.cluster.objects import Namespace, condition, current, manifest
 from tests.cluster.patience import within
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from tests.cluster.plane import Plane
 
 OPENFEATURE = {"apiVersion": "core.openfeature.dev/v1beta1"}
@@ -133,7 +137,36 @@ def test_what_the_operator_made_goes_on_as_ours_once_it_is_handed_over(space: Na
     make_ready(space)
 
 
-def test_without_gateway_api_the_rest_is_made_and_an_object_of_somebody_else_stays(space: Namespace) -> None:
+@pytest.fixture
+def gateways(cluster: Plane) -> Iterator[Callable[[], str]]:
+    """Installs the kind HTTPRoute, for as long as the test lasts; of its fields all are taken."""
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": "httproutes.gateway.networking.k8s.io",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
+        },
+        "spec": {
+            "group": "gateway.networking.k8s.io",
+            "scope": "Namespaced",
+            "names": {"kind": "HTTPRoute", "plural": "httproutes"},
+            "versions": [
+                {
+                    "name": "v1", "served": True, "storage": True,
+                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                }
+            ],
+        },
+    }  # fmt: skip
+    given = json.dumps(definition)
+    yield lambda: cluster.kubectl("apply", "-f", "-", given=given)
+    cluster.kubectl("delete", "--ignore-not-found", "-f", "-", given=given)
+
+
+def test_without_gateway_api_the_rest_is_made_and_an_object_of_somebody_else_stays(
+    space: Namespace, gateways: Callable[[], str]
+) -> None:
     theirs = {
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "other"},
         "spec": {"selector": {"app": "mine"}, "ports": [{"port": 8013}]},
@@ -145,3 +178,14 @@ def test_without_gateway_api_the_rest_is_made_and_an_object_of_somebody_else_sta
     assert space.get("service")["spec"]["selector"] == {"app": "flags"}
     space.wait_reason("flagd", "OwnershipConflict", "other")
     assert space.get("service", "other")["spec"]["selector"] == {"app": "mine"}
+
+    gateways()
+
+    def routed() -> bool:
+        space.poke_and_wait("flagd")
+        return bool(space.get("httproute"))
+
+    within(routed, lambda: str(space.get("flagd").get("status")))
+    assert space.get("httproute")["spec"]["parentRefs"] == [{"name": "gateway"}]
+    space.apply(flagd())
+    space.wait_gone("httproute")
