@@ -169,6 +169,11 @@ class ControllerSettings(BaseSettings):
     leader_election: bool = Field(
         default=True, description="work without a Lease; only where there is one replica"
     )
+    allow_cross_namespace: Literal["", "ofo"] = Field(
+        default="",
+        description="ofo: pods may refer to objects of other namespaces without a FlagGrant, as with "
+        "OpenFeature Operator; each is warned of (default: a FlagGrant must let them)",
+    )
     lease_name: str = Field(default="flagstaff-controller", description="Lease that replicas compete for")
     namespace: Namespace = Field(
         default_factory=_own_namespace,

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from controller.api import configuration, featureflagsource, flagset, inprocess
+from controller.api import featureflagsource, flagset, grant, inprocess
 from controller.api.meta import ObjectKey
+from controller.delivery.grants import denied, granted, pods
 from controller.injection import names
-from controller.injection.options import FlagSetFound, Refused
+from controller.injection.options import FLAG_SETS, FlagSetFound, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from controller.api.meta import Resource
     from controller.runtime.cache import Cache
-
-KINDS: Final = (flagset.KIND, configuration.KIND, configuration.FLAG_KIND)
-"""The first that has an object of the name is meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +26,32 @@ class KnownObjects:
     objects: Cache
     namespaces: Sequence[str]
     """Those that the controller works in; empty: all."""
+    open: bool = False
+    """Whether pods may refer to objects of other namespaces without a grant, as OpenFeature Operator lets
+    them.
+    """
 
-    def flag_set(self, namespace: str, name: str) -> FlagSetFound:
+    def refer(
+        self, reader: str, kinds: Sequence[str], namespace: str, name: str
+    ) -> tuple[tuple[str, ...], str]:
         """As Known has it."""
-        for kind in KINDS:
+        who = pods(reader)
+        found = granted(self.objects.of_kind(grant.KIND, namespace), who, name, kinds)
+        if found:
+            return found, ""
+        told = denied(who, namespace, name, kinds)
+        if not self.open:
+            raise Refused(told)
+        return tuple(kinds), f"{told} (--allow-cross-namespace=ofo lets it pass)"
+
+    def flag_set(self, namespace: str, name: str, kinds: Sequence[str] = FLAG_SETS) -> FlagSetFound:
+        """As Known has it."""
+        for kind in kinds:
             found = self.objects.get(ObjectKey(kind, namespace, name))
             if found is not None:
                 return FlagSetFound(_target(found), f"{kind}/{name}", _revision(found))
-        what = "FlagSet, FeatureFlagConfiguration or FeatureFlag"
-        raise self._missing(names.FLAG_SET, what, KINDS, namespace, name)
+        what = " or ".join(filter(None, (", ".join(kinds[:-1]), kinds[-1])))
+        raise self._missing(names.FLAG_SET, what, kinds, namespace, name)
 
     def source(self, namespace: str, name: str) -> Mapping[str, Any]:
         """As Known has it."""

@@ -1,75 +1,77 @@
-"""Refused pods as Events of the flag set that they ask for: whoever follows it learns of them, though no pod
-is there.
-"""
+"""The Event that tells the owner of a pod why the pod was refused. No I/O."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
+import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
-from cachetools import TTLCache
-
-from controller.admission.known import KINDS
-from controller.api import flagset
-from controller.api.kinds import FLAG_SET
-from controller.api.meta import ObjectKey, Resource
-from controller.injection import names
-from controller.runtime.events import Occurrence, event_of
-from controller.runtime.plain_text import one_line
+from controller.api.meta import ObjectKey
+from controller.runtime.events import Event, Severity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from controller.runtime.cache import Cache
     from controller.runtime.events import EventSink
 
 REASON: Final = "InjectionRefused"
-APART: Final = 60.0
-"""Seconds between Events of a flag set, and between those of all in a namespace that are not there: a pod is
-created again and again.
-"""
-_MOST: Final = 1_024
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_SHOWN: Final = 1_000
+MOST: Final = 100
+"""Events a minute: whoever reaches the port may ask in the API server's name."""
+_MINUTE: Final = 60.0
 
 
-@dataclass(slots=True)
 class Refusals:
-    """Takes in what was refused."""
+    """Hands them to `events`, which waits for nobody; those beyond MOST are left out."""
 
-    objects: Cache
-    sinks: Iterable[EventSink]
-    now: Callable[[], datetime]
-    clock: Callable[[], float]
-    """Seconds; does not jump."""
-    _told: TTLCache[tuple[str, str], bool] = field(init=False)
+    def __init__(self, events: EventSink, now: Callable[[], datetime]) -> None:
+        """`now`: aware."""
+        self._events = events
+        self._now = now
+        self._since = now()
+        self._told = 0
 
-    def __post_init__(self) -> None:
-        self._told = TTLCache(_MOST, APART, self.clock)
-
-    def take(self, request: Mapping[str, Any], why: str) -> None:
-        """`request`: of an AdmissionReview of a pod. Of one that asks for no flag set by name, Kubernetes
-        alone tells, by an Event of the pod's owner.
-        """
-        meta = request["object"].get("metadata")
-        meta = meta if isinstance(meta, dict) else {}
-        annotations, namespace = meta.get("annotations"), str(request.get("namespace", ""))
-        name = str(annotations.get(names.FLAG_SET, "")) if isinstance(annotations, dict) else ""
-        if not _NAME.fullmatch(name) or request.get("dryRun") is True:
+    def tell(self, request: Mapping[str, Any], message: str) -> None:
+        """A review of this request was refused with this message."""
+        now = self._now()
+        event = refusal(request, message, now)
+        if event is None:
             return
-        found = [self.objects.get(ObjectKey(kind, namespace, name)) for kind in KINDS]
-        thing = next((each for each in found if each is not None), None)
-        known = (namespace, "" if thing is None else name)
-        if known in self._told:
-            return
-        self._told[known] = True
-        if thing is None:
-            key = ObjectKey(flagset.KIND, namespace, name)
-            thing = Resource(key, "", 0, "", api_version=FLAG_SET.api_version)
-        pod = one_line(str(meta.get("name") or f"{meta.get('generateName') or ''}…"), 253)
-        occurrence = Occurrence(REASON, f"pod {pod} is refused: {one_line(why, _SHOWN)}", warning=True)
-        event = event_of(thing, occurrence, thing.status, self.now())
-        for sink in self.sinks:
-            sink.accept(event)
+        if not 0 <= (now - self._since).total_seconds() < _MINUTE:
+            self._since, self._told = now, 0
+        self._told += 1
+        if self._told <= MOST:
+            self._events.accept(event)
+
+
+def refusal(request: Mapping[str, Any], message: str, now: datetime) -> Event | None:
+    """Of a review's request. None on a dry run, and of a pod without an owner: whoever creates that one is
+    told anyway. `now`: aware. An owner that tries again and again is told the same once an hour.
+    """
+    meta = request["object"].get("metadata")
+    owner = _owner(meta) if isinstance(meta, dict) else None
+    namespace = request.get("namespace")
+    if owner is None or request.get("dryRun") is True or not isinstance(namespace, str):
+        return None
+    said = (namespace, owner["uid"], message, now.strftime("%Y-%m-%dT%H"))
+    return Event(
+        key=hashlib.sha256("\n".join(said).encode()).hexdigest(),
+        object=ObjectKey(owner["kind"], namespace, owner["name"]),
+        api_version=owner["apiVersion"],
+        uid=owner["uid"],
+        resource_version="",
+        severity=Severity.WARNING,
+        reason=REASON,
+        message=message,
+        time=now,
+        failure=REASON,
+    )
+
+
+def _owner(meta: Mapping[str, Any]) -> dict[str, str] | None:
+    """The one that manages the pod, or else the first."""
+    found = meta.get("ownerReferences")
+    listed = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    first = next((each for each in listed if each.get("controller") is True), listed[0] if listed else {})
+    owner = {name: first.get(name) for name in ("apiVersion", "kind", "name", "uid")}
+    whole = all(isinstance(text, str) and text for text in owner.values())
+    return {name: str(text) for name, text in owner.items()} if whole else None

@@ -38,7 +38,7 @@ class Injector:
     answered: Callable[[str], None]
     """Told the outcome of each review."""
     refused: Callable[[Mapping[str, Any], str], None]
-    """Given the request of each that was refused, and why; never raises."""
+    """Told the request of each review that is refused, and why; must not wait."""
 
     def routes(self) -> Routes:
         """`POST /inject`."""

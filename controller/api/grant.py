@@ -17,16 +17,27 @@ PLURAL: Final = "flaggrants"
 class GrantFrom(Model):
     """Objects of one kind in another namespace."""
 
-    group: Literal["flagstaff.dev"]
-    kind: Literal["FlagSet"]
+    group: Literal["", "flagstaff.dev"]
+    kind: Literal["FlagSet", "Pod"]
     namespace: Annotated[str, Field(min_length=1, max_length=63)]
 
 
 class GrantTo(Model):
     """Objects of one kind in the grant's namespace, or the one of that name."""
 
-    group: Literal["flagstaff.dev", "source.toolkit.fluxcd.io"]
-    kind: Literal["FlagSource", "GitRepository", "OCIRepository", "Bucket", "ExternalArtifact"]
+    group: Literal["flagstaff.dev", "core.openfeature.dev", "source.toolkit.fluxcd.io"]
+    kind: Literal[
+        "FlagSource",
+        "FlagSet",
+        "FeatureFlagConfiguration",
+        "FeatureFlag",
+        "FeatureFlagSource",
+        "InProcessConfiguration",
+        "GitRepository",
+        "OCIRepository",
+        "Bucket",
+        "ExternalArtifact",
+    ]
     name: Name | None = None
 
 

@@ -9,6 +9,7 @@ from controller.api import (
     alert,
     configuration,
     featureflagsource,
+    flagd,
     flagset,
     flagsource,
     grant,
@@ -63,11 +64,18 @@ FEATURE_FLAG_SOURCE: Final = ResourceType(
     configuration.API_VERSION, featureflagsource.KIND, featureflagsource.PLURAL
 )
 IN_PROCESS_CONFIGURATION: Final = ResourceType(configuration.API_VERSION, inprocess.KIND, inprocess.PLURAL)
+FLAGD: Final = ResourceType(configuration.API_VERSION, flagd.KIND, flagd.PLURAL)
 SECRET: Final = ResourceType("v1", "Secret", "secrets", content=False)
 CONFIG_MAP: Final = ResourceType("v1", "ConfigMap", "configmaps", content=False)
 POD: Final = ResourceType("v1", "Pod", "pods", content=False)
 EVENT: Final = ResourceType("v1", "Event", "events")
 LEASE: Final = ResourceType("coordination.k8s.io/v1", "Lease", "leases")
+DEPLOYMENT: Final = ResourceType("apps/v1", "Deployment", "deployments")
+SERVICE: Final = ResourceType("v1", "Service", "services")
+INGRESS: Final = ResourceType("networking.k8s.io/v1", "Ingress", "ingresses")
+HTTP_ROUTE: Final = ResourceType("gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes")
+WORKLOADS: Final = (DEPLOYMENT, SERVICE, INGRESS, HTTP_ROUTE)
+"""What runs for users; watched in the namespaces that hold a Flagd, where it is ours."""
 FLUX_SOURCES: Final = (
     ResourceType(FLUX, "GitRepository", "gitrepositories"),
     ResourceType(FLUX, "OCIRepository", "ocirepositories"),
@@ -88,9 +96,12 @@ WATCHED: Final = (
     FEATURE_FLAG,
     FEATURE_FLAG_SOURCE,
     IN_PROCESS_CONFIGURATION,
+    FLAGD,
     *FLUX_SOURCES,
 )
 """What the controller watches wherever it works; Secrets only where one is referred to."""
 DELIVERED: Final = (FEATURE_FLAG_CONFIGURATION, FEATURE_FLAG, FLAG_SHARD)
 """What holds flags, and what the proxy watches."""
-PLURALS: Final = {each.kind: each.plural for each in (*WATCHED, SECRET, CONFIG_MAP, POD, EVENT, LEASE)}
+PLURALS: Final = {
+    each.kind: each.plural for each in (*WATCHED, SECRET, CONFIG_MAP, POD, EVENT, LEASE, *WORKLOADS)
+}

@@ -5,14 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from controller.api import configuration, flagset
 from controller.injection import names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 IMAGE: Final = "registry.example/flagstaff-evaluator:0.1.0"
 ADDRESS: Final = "flagstaff-proxy.flagstaff-system.svc:8015"
 AUDIENCE: Final = "flagstaff-proxy"
+SERVED: Final = (configuration.KIND, configuration.FLAG_KIND)
+"""Kinds of what the proxy serves."""
+FLAG_SETS: Final = (flagset.KIND, *SERVED)
+"""Kinds that the name of a flag set may mean; the first that has an object of the name is meant."""
 
 
 class Refused(ValueError):
@@ -57,7 +62,14 @@ class FlagSetFound:
 class Known(Protocol):
     """The objects that annotations name."""
 
-    def flag_set(self, namespace: str, name: str) -> FlagSetFound:
+    def refer(
+        self, reader: str, kinds: Sequence[str], namespace: str, name: str
+    ) -> tuple[tuple[str, ...], str]:
+        """(those of `kinds` of which pods of the namespace `reader` may refer to the object `name` of another
+        namespace, a warning or nothing). Raises Refused, where to none.
+        """
+
+    def flag_set(self, namespace: str, name: str, kinds: Sequence[str] = FLAG_SETS) -> FlagSetFound:
         """What is served under this name. Raises Refused where there is nothing."""
 
     def source(self, namespace: str, name: str) -> Mapping[str, Any]:

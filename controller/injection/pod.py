@@ -54,10 +54,11 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
 def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known: Known) -> Changes:
     """Variables alone, and where it is needed the proxy's authority; no container."""
     annotations = pod["metadata"]["annotations"]
-    asked, specs, chosen = read_in_process(annotations, namespace, known, compat=options.compat)
+    asked, specs, chosen, warnings = read_in_process(annotations, namespace, known, compat=options.compat)
     variables = in_process.variables(specs, namespace, options)
     folder = in_process.authority(specs, options)
     changes = Changes(pod)
+    changes.warnings = warnings
     present = {each["name"] for _, each in _containers(pod)}
     _check_named(chosen, present)
     if folder and not any(_name_of(each) == names.CA for each in pod["spec"].get("volumes") or ()):
@@ -88,7 +89,7 @@ def _check_named(chosen: frozenset[str] | None, present: set[str]) -> None:
 
 
 def _warnings(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> tuple[str, ...]:
-    found = source.warnings(wanted.settings, operators.KEPT if options.compat else ())
+    found = wanted.warnings + source.warnings(wanted.settings, operators.KEPT if options.compat else ())
     if options.compat:
         found += (*operators.warnings(wanted), *_taken_ports(pod, wanted, options))
     security = pod["spec"].get("securityContext")
@@ -152,7 +153,7 @@ def _is_injected(
 
 def _check_free(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> None:
     """Raise Refused where what is to be added is there, or a container that is named is not."""
-    own = {each["name"] for each in _volumes(wanted, options)}
+    own = {each["name"] for each in volumes(wanted, options)}
     for volume in pod["spec"].get("volumes") or ():
         if isinstance(volume, dict) and volume.get("name") in own:
             raise Refused(f"volume {volume['name']}: the evaluator's has this name; give yours another")
@@ -191,27 +192,29 @@ def _taken_ports(pod: Mapping[str, Any], wanted: Wanted, options: Options) -> It
 
 
 def _add_sidecar(changes: Changes, wanted: Wanted, options: Options) -> None:
-    made = _sidecar(wanted, options)
+    made = evaluator(wanted, options)
     if wanted.native:
         # First, so that the init containers behind it can evaluate.
         changes.extend(("spec", "initContainers"), [made], first=True)
     else:
         changes.extend(("spec", "containers"), [made])
-    changes.extend(("spec", "volumes"), _volumes(wanted, options))
+    changes.extend(("spec", "volumes"), volumes(wanted, options))
     text = json.dumps({**wanted.told, "image": made["image"]}, separators=(",", ":"))
     changes.set(("metadata", "annotations", names.INJECTED), text)
     if options.compat and any("provider" not in each for each in wanted.follows):
         changes.set(("metadata", "annotations", names.ALLOW_SYNC), "true")
 
 
-def _sidecar(wanted: Wanted, options: Options) -> dict[str, Any]:
+def evaluator(wanted: Wanted, options: Options) -> dict[str, Any]:
+    """The evaluator's container."""
     if not options.compat:
         return sidecar.container(wanted, options)
     mounts = sidecar.socket_mounts(wanted)
     return {**operators.container(wanted, options), **({"volumeMounts": mounts} if mounts else {})}
 
 
-def _volumes(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
+def volumes(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
+    """What that container mounts."""
     return sidecar.sockets(wanted) if options.compat else sidecar.volumes(wanted, options)
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 LOOPBACK: Final = "127.0.0.1"
 """Not `localhost`: where that is ::1 first, some clients try no other."""
+EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - whoever asks comes from outside
 _PORT_NAMES: Final = {
     "flags-grpc": names.PORT,
     "flags-mgmt": names.MANAGEMENT_PORT,
@@ -162,8 +163,8 @@ def _arguments(wanted: Wanted, options: Options) -> list[str]:
         f"--sources={json.dumps(sources, separators=(',', ':'))}",
         f"--state-dir={names.STATE_PATH}",
         # Applications ask over loopback; the kubelet and Prometheus come from outside.
-        f"--host={LOOPBACK}",
-        "--management-host=0.0.0.0",
+        f"--host={EVERYWHERE if wanted.everywhere else LOOPBACK}",
+        f"--management-host={EVERYWHERE}",
         *_listening(wanted),
         f"--management-port={ports[names.MANAGEMENT_PORT]}",
         f"--sync-port={ports[names.SYNC_PORT]}",

@@ -8,12 +8,19 @@ import re
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
-from controller.injection.options import Refused
+from controller.injection.options import SERVED, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from controller.api.featureflagsource import SourceSpec
+
+
+class Permitted(Protocol):
+    """Says to which kinds of objects of another namespace a pod may refer. Raises Refused, where to none."""
+
+    def __call__(self, kinds: tuple[str, ...], place: str, name: str, where: str, /) -> object:
+        """`where` begins the refusal."""
 
 
 class _WithVariables(Protocol):
@@ -75,16 +82,17 @@ def operators_variables(specs: Iterable[_WithVariables]) -> tuple[dict[str, Any]
 
 
 def followed(
-    spec: FeatureFlagSourceSpec, namespace: str, *, compat: bool = False
+    spec: FeatureFlagSourceSpec, namespace: str, permitted: Permitted, *, compat: bool = False
 ) -> Iterator[dict[str, Any]]:
     """What the evaluator is to follow, as `--sources` has it; what comes from the proxy has a selector alone.
-    With `compat`, tokens may stand in arguments. Raises Refused.
+    `permitted` refuses what is in another namespace. With `compat`, tokens may stand in arguments. Raises
+    Refused.
     """
     for number, source in enumerate(spec.sources):
         provider = source.provider or spec.default_sync_provider or "kubernetes"
         where = f"FeatureFlagSource: sources[{number}]"
         if provider in PROXIED:
-            yield {"selector": _selector(source.source, namespace, where)}
+            yield {"selector": _selector(source.source, namespace, permitted, where)}
         elif provider in FIELDS:
             yield _passed_on(source, provider, where, compat=compat)
         else:
@@ -92,16 +100,12 @@ def followed(
             raise Refused(f"{where}: provider {provider[:63]!r} is not supported; use one of {known}")
 
 
-def _selector(given: str, namespace: str, where: str) -> str:
-    place, _, name = given.removeprefix("core.openfeature.dev/").rpartition("/")
-    if place not in {"", namespace}:
-        raise Refused(
-            f"{where}: {given[:253]!r} is in another namespace than the pod, which is in {namespace}; "
-            "give that a flag set of its own"
-        )
-    if not NAME.fullmatch(name):
+def _selector(given: str, namespace: str, permitted: Permitted, where: str) -> str:
+    place, slash, name = given.removeprefix("core.openfeature.dev/").rpartition("/")
+    if not NAME.fullmatch(name) or (slash and not NAME.fullmatch(place)):
         raise Refused(f"{where}: {given[:253]!r} is no object's name; write the name of a flag set")
-    return f"{namespace}/{name}"
+    permitted(SERVED, place, name, where)
+    return f"{place or namespace}/{name}"
 
 
 def _passed_on(source: SourceSpec, provider: str, where: str, *, compat: bool) -> dict[str, Any]:

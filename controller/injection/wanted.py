@@ -6,16 +6,17 @@ import difflib
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
+from controller.api import featureflagsource, inprocess
 from controller.api.featureflagsource import FeatureFlagSourceSpec
 from controller.api.fields import Duration, InvalidSpecError
 from controller.api.fields import read as parse_spec
 from controller.api.inprocess import InProcessConfigurationSpec
 from controller.injection import names, operators, source
-from controller.injection.options import Refused
+from controller.injection.options import FLAG_SETS, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,6 +71,10 @@ class Wanted:
     """In place of the port of evaluation; empty: none."""
     claim: str
     """PersistentVolumeClaim of the last good flags; empty: they live as long as the pod."""
+    warnings: tuple[str, ...] = ()
+    """For whoever creates the pod."""
+    everywhere: bool = False
+    """Whether other pods ask it, too."""
 
 
 def is_enabled(annotations: Mapping[str, Any]) -> bool:
@@ -82,7 +87,8 @@ def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat
     Raises Refused.
     """
     _check_names(annotations, compat=compat)
-    settings, follows, told = _followed(annotations, namespace, known, compat=compat)
+    referring = _Referring(namespace, known)
+    settings, follows, told = _followed(annotations, referring, compat=compat)
     default = operators.RESOURCES if compat else _RESOURCES
     level = "debug" if settings.debug_logging else "info"
     given = {
@@ -111,34 +117,83 @@ def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat
         start_deadline=_deadline(annotations.get(names.START_DEADLINE), settings.start_deadline),
         socket_path=_socket(annotations, settings.socket_path),
         claim=_claim(annotations.get(names.STATE_CLAIM)),
+        warnings=tuple(referring.warnings),
     )
 
 
 def read_in_process(
     annotations: Mapping[str, str], namespace: str, known: Known, *, compat: bool
-) -> tuple[list[str], list[InProcessConfigurationSpec], frozenset[str] | None]:
-    """(names of the pod's InProcessConfigurations, their specs, containers as in Wanted). Raises Refused."""
+) -> tuple[list[str], list[InProcessConfigurationSpec], frozenset[str] | None, tuple[str, ...]]:
+    """(names of the pod's InProcessConfigurations, their specs, containers and warnings as in Wanted). Raises
+    Refused.
+    """
     _check_names(annotations, compat=compat)
+    referring = _Referring(namespace, known)
     asked = [
-        _local(each.strip(), namespace, names.IN_PROCESS, "an InProcessConfiguration")
+        referring.named(each.strip(), names.IN_PROCESS, "an InProcessConfiguration", (inprocess.KIND,))
         for each in annotations[names.IN_PROCESS].split(",")
     ]
     specs = []
     for each in asked:
         try:
-            specs.append(parse_spec(InProcessConfigurationSpec, known.in_process(namespace, each)))
+            specs.append(parse_spec(InProcessConfigurationSpec, known.in_process(each.namespace, each.name)))
         except InvalidSpecError as error:
-            raise Refused(f"InProcessConfiguration {each}: {error}; correct it") from None
-    return asked, specs, _containers(annotations.get(names.CONTAINERS))
+            raise Refused(f"InProcessConfiguration {each.told(namespace)}: {error}; correct it") from None
+    told = [each.told(namespace) for each in asked]
+    return told, specs, _containers(annotations.get(names.CONTAINERS)), tuple(referring.warnings)
+
+
+class _Named(NamedTuple):
+    """What an annotation names."""
+
+    namespace: str
+    name: str
+    kinds: tuple[str, ...]
+    """Those that may be meant."""
+
+    def told(self, reader: str) -> str:
+        """As pods of the namespace `reader` name it."""
+        return self.name if self.namespace == reader else f"{self.namespace}/{self.name}"
+
+
+class _Referring:
+    """What a pod refers to, and the warnings that come of it."""
+
+    def __init__(self, namespace: str, known: Known) -> None:
+        self.namespace = namespace
+        self.known = known
+        self.warnings: list[str] = []
+
+    def named(self, given: str, annotation: str, kind: str, kinds: tuple[str, ...]) -> _Named:
+        """The object that `given` names, `NAME` or `NAMESPACE/NAME`. Raises Refused."""
+        place, slash, name = given.rpartition("/")
+        where = f"annotation {annotation}"
+        if not source.NAME.fullmatch(name) or (slash and not source.NAME.fullmatch(place)):
+            raise Refused(f"{where}: {given[:253]!r} is no object's name; write the name of {kind}")
+        return _Named(place or self.namespace, name, self.permitted(kinds, place, name, where))
+
+    def permitted(self, kinds: tuple[str, ...], place: str, name: str, where: str) -> tuple[str, ...]:
+        """Those of `kinds` to which it may refer in the namespace `place`; empty: its own. Raises Refused."""
+        if place in {"", self.namespace}:
+            return kinds
+        try:
+            allowed, warning = self.known.refer(self.namespace, kinds, place, name)
+        except Refused as refusal:
+            raise Refused(f"{where}: {refusal}") from None
+        if warning:
+            self.warnings.append(f"{where}: {warning}")
+        return allowed
 
 
 def _followed(
-    annotations: Mapping[str, str], namespace: str, known: Known, *, compat: bool
+    annotations: Mapping[str, str], referring: _Referring, *, compat: bool
 ) -> tuple[FeatureFlagSourceSpec, tuple[Mapping[str, Any], ...], Mapping[str, str]]:
     """(settings, what is followed, what the pod is told of that)."""
+    namespace, known = referring.namespace, referring.known
     if names.SOURCES not in annotations:
-        found = known.flag_set(namespace, _flag_set(annotations, namespace))
-        selector = f"{namespace}/{found.name}"
+        asked_for = _flag_set(annotations, referring)
+        found = known.flag_set(asked_for.namespace, asked_for.name, asked_for.kinds)
+        selector = f"{asked_for.namespace}/{found.name}"
         told = {"flagSet": selector, "from": found.source, "revision": found.revision}
         return source.NOTHING, ({"selector": selector},), {name: text for name, text in told.items() if text}
     if names.FLAG_SET in annotations:
@@ -146,25 +201,25 @@ def _followed(
             f"annotation {names.FLAG_SET}: {names.SOURCES} names flag sets already; remove one of the two"
         )
     asked = [
-        _local(each.strip(), namespace, names.SOURCES, "a FeatureFlagSource")
+        referring.named(each.strip(), names.SOURCES, "a FeatureFlagSource", (featureflagsource.KIND,))
         for each in annotations[names.SOURCES].split(",")
     ]
-    specs = [_spec(known, namespace, each) for each in asked]
+    specs = [_spec(known, each, namespace) for each in asked]
     settings = source.merged(specs)
     if compat:
         settings = settings.model_copy(update={"env_vars": source.operators_variables(specs)})
-    follows = tuple(source.followed(settings, namespace, compat=compat))
+    follows = tuple(source.followed(settings, namespace, referring.permitted, compat=compat))
     return settings, follows, {
         "flagSet": ",".join(each.get("uri") or each["selector"] for each in follows),
-        "from": ",".join(f"FeatureFlagSource/{each}" for each in asked),
+        "from": ",".join(f"FeatureFlagSource/{each.told(namespace)}" for each in asked),
     }  # fmt: skip
 
 
-def _spec(known: Known, namespace: str, name: str) -> FeatureFlagSourceSpec:
+def _spec(known: Known, named: _Named, reader: str) -> FeatureFlagSourceSpec:
     try:
-        return parse_spec(FeatureFlagSourceSpec, known.source(namespace, name))
+        return parse_spec(FeatureFlagSourceSpec, known.source(named.namespace, named.name))
     except InvalidSpecError as error:
-        raise Refused(f"FeatureFlagSource {name}: {error}; correct it") from None
+        raise Refused(f"FeatureFlagSource {named.told(reader)}: {error}; correct it") from None
 
 
 def _check_names(annotations: Mapping[str, str], *, compat: bool) -> None:
@@ -181,29 +236,14 @@ def _check_names(annotations: Mapping[str, str], *, compat: bool) -> None:
             raise Refused(f"annotation {name}: unknown; {guess}")
 
 
-def _flag_set(annotations: Mapping[str, str], namespace: str) -> str:
+def _flag_set(annotations: Mapping[str, str], referring: _Referring) -> _Named:
     given = annotations.get(names.FLAG_SET, "").strip()
     if not given:
         raise Refused(
             f"annotation {names.ENABLED} is true: name the flag set too, as in "
             f'{names.FLAG_SET}: "checkout-production"'
         )
-    return _local(given, namespace, names.FLAG_SET, "a FlagSet")
-
-
-def _local(given: str, namespace: str, annotation: str, kind: str) -> str:
-    """A name of the pod's own namespace."""
-    where, _, name = given.rpartition("/")
-    if where not in {"", namespace}:
-        raise Refused(
-            f"annotation {annotation}: {given[:253]!r} is in another namespace than the pod, "
-            f"which is in {namespace}; give that {kind} of its own"
-        )
-    if not source.NAME.fullmatch(name):
-        raise Refused(
-            f"annotation {annotation}: {given[:253]!r} is no object's name; write the name of {kind}"
-        )
-    return name
+    return referring.named(given, names.FLAG_SET, "a FlagSet", FLAG_SETS)
 
 
 def _containers(given: str | None) -> frozenset[str] | None:

@@ -54,9 +54,10 @@ class ReferenceWatches:
         clock: Callable[[], float],
         random: Callable[[], float],
         type_: ResourceType = SECRET,
+        labels: str = "",
     ) -> None:
         """`indexes` list objects by those of `type_` that they refer to. `clock`: monotonic seconds;
-        `random`: from 0 to 1.
+        `random`: from 0 to 1; `labels`: a selector of those that matter, empty for all.
         """
         self._api = api
         self._cache = cache
@@ -65,6 +66,7 @@ class ReferenceWatches:
         self._clock = clock
         self._random = random
         self._type = type_
+        self._labels = labels
         self._referring: dict[str, set[ObjectKey]] = {}
         """Objects that refer to one, by namespace."""
         self._watching: dict[str, asyncio.Task[None]] = {}
@@ -108,7 +110,7 @@ class ReferenceWatches:
             self._wanted.set()
 
     def _start(self, namespace: str) -> None:
-        view = View(self._type, namespace)
+        view = View(self._type, namespace, labels=self._labels)
         feed = _Feed(self._cache, self._type)
         reflector = Reflector(self._api, view, feed, clock=self._clock, random=self._random)
         self._watching[namespace] = asyncio.create_task(reflector.run())

@@ -74,6 +74,13 @@ class View:
     """Empty: all of them."""
     name: str = ""
     """Of one object, where the rights to it alone are had; empty: all objects."""
+    labels: str = ""
+    """A label selector; empty: whatever its labels."""
+
+    @property
+    def query(self) -> dict[str, str]:
+        """What each request has."""
+        return {"labelSelector": self.labels} if self.labels else {}
 
     @property
     def path(self) -> str:
@@ -200,7 +207,7 @@ class Reflector:
     async def _list(self) -> None:
         found: set[tuple[str, str]] = set()
         page: dict[str, Any] = {}
-        query = {"limit": str(PAGE)}
+        query = {**self.view.query, "limit": str(PAGE)}
         while True:
             async with self._request(query, _CONNECT_SECONDS * 6) as response:
                 page = await _read(await response.read())
@@ -233,6 +240,7 @@ class Reflector:
     async def _watch(self) -> None:
         """One turn of watching, from `_version` on. Raises _Gone, Failed."""
         query = {
+            **self.view.query,
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import configuration, featureflagsource, inprocess
-from controller.api.fields import InvalidSpecError
+from controller.api import configuration, featureflagsource, flagd, grant, inprocess
+from controller.api.fields import InvalidSpecError, read
+from controller.api.flagd import FlagdSpec
 from controller.api.inprocess import DEFAULTS, InProcessConfigurationSpec
 from controller.api.meta import Resource
-from controller.injection.options import FlagSetFound, Refused
+from controller.delivery.grants import denied, granted, pods
+from controller.injection.options import FLAG_SETS, FlagSetFound, Refused
 from controller.injection.workloads import TEMPLATES
 from controller.migration import sources
 from controller.migration.finding import Fate, Finding, leaves
@@ -26,13 +28,9 @@ GROUP: Final = "core.openfeature.dev"
 _FLAGS: Final = frozenset({configuration.KIND, configuration.FLAG_KIND})
 _CONTENT: Final = frozenset({"flagSpec", "featureFlagSpec"})
 _UNSUPPORTED: Final = {
-    "Flagd": "no standalone evaluator is made of it; write a Deployment of our image, with the arguments "
-    "that flagstaff inject prints",
     "FlagSourceConfiguration": "is of OpenFeature Operator before 0.5; write a FeatureFlagSource",
 }
 _BROKEN: Final = {
-    "Flagd": "a changed FeatureFlagSource does not reach it, what is deleted is not made anew, and what is "
-    "switched off stays",
     "FlagSourceConfiguration": "no version since 0.5 reads it",
 }
 
@@ -65,9 +63,11 @@ def subject(body: Any, namespace: str, options: Options, known: Known) -> Subjec
     elif str(body.get("apiVersion")).partition("/")[0] != GROUP:
         return None
     elif kind == featureflagsource.KIND:
-        found = trial.judged(sources.featureflagsource(spec, where, compat=options.compat), spec)
+        found = trial.judged(sources.featureflagsource(spec, where, known, compat=options.compat), spec)
     elif kind == inprocess.KIND:
         found = trial.judged(_in_process(spec, compat=options.compat), spec)
+    elif kind == flagd.KIND:
+        found = [*_flagd(spec)]
     elif kind in _FLAGS:
         found = [*_flags(body, spec)]
     elif kind in _UNSUPPORTED:
@@ -75,6 +75,23 @@ def subject(body: Any, namespace: str, options: Options, known: Known) -> Subjec
     else:
         return None
     return Subject(kind, where, name, tuple(found))
+
+
+def _flagd(spec: Mapping[str, Any]) -> Iterator[Finding]:
+    known = {field.alias for field in FlagdSpec.model_fields.values()}
+    for name in spec:
+        yield Finding(Fate.KEPT if name in known else Fate.IGNORED, ("spec", name))
+    try:
+        read(FlagdSpec, spec)
+    except InvalidSpecError as error:
+        yield Finding(Fate.REFUSED, ("spec",), str(error))
+        return
+    yield Finding(
+        Fate.CHANGED, ("spec",),
+        "our evaluator takes the place of stock flagd, unless --evaluator-image names that",
+        "a changed FeatureFlagSource does not reach it, what is deleted is not made anew, and what is "
+        "switched off stays",
+    )  # fmt: skip
 
 
 def _in_process(spec: Mapping[str, Any], *, compat: bool) -> Iterator[Finding]:
@@ -133,16 +150,31 @@ class Given:
         self._whole = whole
         self._specs: dict[tuple[str, str, str], Any] = {}
         self._flags: set[tuple[str, str]] = set()
+        self._grants: dict[str, list[Resource]] = {}
         for each in bodies:
             meta = each.get("metadata") if isinstance(each, dict) else None
             if isinstance(meta, dict):
                 key = str(meta.get("namespace") or namespace), str(meta.get("name"))
                 self._specs[str(each.get("kind")), *key] = each.get("spec")
-                if each.get("kind") in {*_FLAGS, "FlagSet"}:
+                if each.get("kind") in FLAG_SETS:
                     self._flags.add(key)
+                if each.get("kind") == grant.KIND and key[0]:
+                    found = Resource.of({**each, "metadata": {**meta, "name": key[1]}})
+                    self._grants.setdefault(key[0], []).append(found)
 
-    def flag_set(self, namespace: str, name: str) -> FlagSetFound:
+    def refer(
+        self, reader: str, kinds: Sequence[str], namespace: str, name: str
+    ) -> tuple[tuple[str, ...], str]:
+        """Where one of the objects grants it."""
+        who = pods(reader)
+        found = granted(self._grants.get(namespace, ()), who, name, kinds)
+        if not found:
+            raise Refused(denied(who, namespace, name, kinds))
+        return found, ""
+
+    def flag_set(self, namespace: str, name: str, kinds: Sequence[str] = FLAG_SETS) -> FlagSetFound:
         """The name is taken for that of what is served."""
+        del kinds
         if self._whole and (namespace, name) not in self._flags:
             raise Refused(
                 f"namespace {namespace} has no FlagSet, FeatureFlagConfiguration or FeatureFlag {name}"

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
 from controller.injection.operators import KEPT
+from controller.injection.options import SERVED, Refused
 from controller.injection.source import CREDENTIALS, FIELDS, PROXIED
 from controller.migration.finding import Fate, Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from controller.injection.options import Known
     from controller.migration.finding import Path
 
 _KNOWN: Final = {field.alias: name for name, field in FeatureFlagSourceSpec.model_fields.items()}
@@ -31,7 +33,9 @@ _BROKEN: Final = {
 }
 
 
-def featureflagsource(spec: Mapping[str, Any], namespace: str, *, compat: bool) -> Iterator[Finding]:
+def featureflagsource(
+    spec: Mapping[str, Any], namespace: str, known: Known, *, compat: bool
+) -> Iterator[Finding]:
     """Every field of `spec`; `compat`: under the option of this name."""
     default = spec.get("defaultSyncProvider") or "kubernetes"
     for name, value in spec.items():
@@ -40,7 +44,7 @@ def featureflagsource(spec: Mapping[str, Any], namespace: str, *, compat: bool) 
             for number, each in enumerate(value):
                 if isinstance(each, dict):
                     provider = str(each.get("provider") or default)
-                    for found in _source(each, provider, namespace, (*path, number)):
+                    for found in _source(each, provider, namespace, known, (*path, number)):
                         yield _eased(found) if compat else found
         elif name == "envVars" and isinstance(value, list):
             yield from _variables(value, path)
@@ -74,19 +78,17 @@ def _field(name: str, value: Any, path: Path) -> Finding:
     return Finding(Fate.KEPT, path)
 
 
-def _source(each: Mapping[str, Any], provider: str, namespace: str, path: Path) -> Iterator[Finding]:
+def _source(
+    each: Mapping[str, Any], provider: str, namespace: str, known: Known, path: Path
+) -> Iterator[Finding]:
     for name, value in each.items():
         here = (*path, name)
         if name == "provider":
             continue
         if name == "source":
-            place = str(value).removeprefix("core.openfeature.dev/").rpartition("/")[0]
+            place, _, own = str(value).removeprefix("core.openfeature.dev/").rpartition("/")
             if provider in PROXIED and place not in {"", namespace}:
-                yield Finding(
-                    Fate.REFUSED, here,
-                    f"is in namespace {place}; give {namespace} a flag set of its own",
-                    "any namespace may read the flags and tokens of any other",
-                )  # fmt: skip
+                yield _elsewhere(place, own, namespace, known, here)
             else:
                 yield Finding(Fate.KEPT, here)
         elif name == "httpSyncBearerToken":
@@ -102,6 +104,15 @@ def _source(each: Mapping[str, Any], provider: str, namespace: str, path: Path) 
         else:
             yield Finding(Fate.IGNORED, here, f"provider {provider} has no use for it")
     yield _provider(provider, (*path, "provider") if "provider" in each else path)
+
+
+def _elsewhere(place: str, name: str, namespace: str, known: Known, path: Path) -> Finding:
+    broken = "any namespace may read the flags and tokens of any other"
+    try:
+        known.refer(namespace, SERVED, place, name)
+    except Refused as refusal:
+        return Finding(Fate.REFUSED, path, str(refusal), broken)
+    return Finding(Fate.KEPT, path, "a FlagGrant lets it", broken)
 
 
 def _provider(provider: str, path: Path) -> Finding:

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api import flagd
 from controller.migration.finding import Fate
 
 if TYPE_CHECKING:
@@ -87,6 +88,12 @@ def steps(subjects: Sequence[Subject], there: Installed) -> Iterator[Step]:
         yield _webhook(there)
     if there.proxy_service:
         yield _service()
+    standing = [each for each in subjects if each.kind == flagd.KIND]
+    if standing:
+        yield Step(
+            "Hand over what was made of each Flagd, when it suits you: its pods are replaced one by one",
+            tuple(_handed_over(each) for each in standing),
+        )
     if there.unserved:
         pods = ", ".join(there.unserved)
         yield Step(f"Replace pods that ask for an evaluator and have none: {pods}")
@@ -119,6 +126,14 @@ def _webhook(there: Installed) -> Step:
         "names them",
         (*commands, "kubectl apply -f deploy/admission.yaml"),
         tuple(changes),
+    )
+
+
+def _handed_over(standing: Subject) -> str:
+    label = "app.kubernetes.io/managed-by"
+    return (
+        f"kubectl label --overwrite -n {standing.namespace} deployment,service,ingress "
+        f"-l app={standing.name},{label}=open-feature-operator {label}=flagstaff"
     )
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import featureflagsource, inprocess
 from controller.injection import names
-from controller.injection.options import FlagSetFound, Refused
+from controller.injection.options import FLAG_SETS, FlagSetFound, Refused
 from controller.injection.pod import inject
 from controller.migration.finding import Fate, Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from controller.injection.options import Options
     from controller.migration.finding import Path
@@ -34,8 +34,15 @@ class _Only:
 
     spec: Mapping[str, Any]
 
-    def flag_set(self, namespace: str, name: str) -> FlagSetFound:
-        del namespace
+    def refer(
+        self, reader: str, kinds: Sequence[str], namespace: str, name: str
+    ) -> tuple[tuple[str, ...], str]:
+        # Of other namespaces each field's own finding tells.
+        del reader, namespace, name
+        return tuple(kinds), ""
+
+    def flag_set(self, namespace: str, name: str, kinds: Sequence[str] = FLAG_SETS) -> FlagSetFound:
+        del namespace, kinds
         return FlagSetFound(name)
 
     def source(self, namespace: str, name: str) -> Mapping[str, Any]:

@@ -54,7 +54,7 @@ _TABLE: Final[Mapping[str, tuple[Fate, str]]] = {
     "namespace": (Fate.CHANGED, "the manifests in deploy/"),
     "defaultNamespace": (Fate.CHANGED, "the manifests in deploy/"),
     "inProcessConfiguration": (Fate.CHANGED, "in InProcessConfigurations: the field of this name"),
-    "flagdConfiguration": (Fate.IGNORED, "the kind Flagd is not read"),
+    "flagdConfiguration": (Fate.IGNORED, "a Flagd has the image and the options of injected evaluators"),
 }  # fmt: skip
 _OPTIONS: Final = {
     "flagdProxyConfiguration.port": "proxy --sync-port",

@@ -6,9 +6,10 @@ import contextlib
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from controller.admission.known import KnownObjects
+from controller.admission.refusals import Refusals
 from controller.admission.served import ServedCertificate
 from controller.admission.server import LIMITS, Injector
 from controller.certificates.keeper import SERVING, STARTING, Keeper
@@ -20,11 +21,12 @@ from evaluator.http.server.listener import Listener
 from evaluator.http.server.tls import TlsFiles
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
 
-    from controller.admission.refusals import Refusals
+    from controller.admission.flag_set_refusals import FlagSetRefusals
     from controller.kube.client import Cluster
     from controller.runtime.cache import Cache
+    from controller.runtime.events import EventSink
     from controller.runtime.leadership import Role
     from controller.settings import ControllerSettings
     from evaluator.server.port_metrics import PortMetrics
@@ -55,17 +57,33 @@ def injector(
     objects: Cache,
     ready: Callable[[], bool],
     answered: Callable[[str], None],
-    refusals: Refusals,
+    events: EventSink,
+    flag_set_refusals: FlagSetRefusals,
 ) -> Injector:
     """The webhook as the settings have it."""
-    options = Options(
+    refusals = Refusals(events, now)
+
+    def refused(request: Mapping[str, Any], why: str) -> None:
+        refusals.tell(request, why)
+        flag_set_refusals.take(request, why)
+
+    return Injector(known_objects(settings, objects), options_of(settings), ready, answered, refused)
+
+
+def known_objects(settings: ControllerSettings, objects: Cache) -> KnownObjects:
+    """What pods may name."""
+    return KnownObjects(objects, settings.namespaces, open=bool(settings.allow_cross_namespace))
+
+
+def options_of(settings: ControllerSettings) -> Options:
+    """What is the same for all evaluators."""
+    return Options(
         image=settings.evaluator_image,
         proxy_address=settings.proxy_address or f"flagstaff-proxy.{settings.namespace}.svc:8015",
         proxy_audience=settings.proxy_audience,
         proxy_ca=settings.proxy_ca,
         compat=bool(settings.compat),
     )
-    return Injector(KnownObjects(objects, settings.namespaces), options, ready, answered, refusals.take)
 
 
 @contextlib.asynccontextmanager

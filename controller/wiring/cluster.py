@@ -12,7 +12,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from controller.admission.refusals import Refusals
+from controller.admission.flag_set_refusals import FlagSetRefusals
 from controller.api import flagsource
 from controller.api.kinds import CONFIG_MAP, WATCHED
 from controller.artifacts.server import ArtifactServer
@@ -61,6 +61,7 @@ from controller.wiring.quotas import QuotaMetrics, limits_of
 from controller.wiring.reconcilers import Shared, reconcilers_of
 from controller.wiring.replica import STAGES, Controller, Ports, readiness
 from controller.wiring.tokens import TokenFile
+from controller.wiring.workloads import workload_watches
 from evaluator.http.offload import Offload
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ async def open_controller(
             stack.push_async_callback(each.close)
         collector = Collector(objects, cluster, WATCHED, settings.namespaces, health, clock)
         proxies = ProxyFollower(LiveProxies(), objects, cluster, settings.namespace, clock)
-        referred = _watches(cluster, objects, health)
+        referred, workloads = _watches(cluster, objects, health), workload_watches(cluster, objects, health)
         reconcilers = reconcilers_of(shared, providers, proxies.proxies, notifying)
         outputs = Outputs(cluster, metrics, (events, *notifying.sinks))
         loops = {
@@ -123,7 +124,7 @@ async def open_controller(
             limits,
             proxies.changed,
             _rivals(shared.claims),
-            *(each.changed for each in referred),
+            *(each.changed for each in (*referred, *workloads)),
             notifying.outbox.changed,
         )
         webhooks = Receiver(
@@ -137,8 +138,8 @@ async def open_controller(
             received=metrics.received,
         )
         proxy = keeper_of(settings, cluster, role)
-        refusals = Refusals(objects, outputs.sinks, now, clock)
-        injecting = injector(settings, objects, lambda: collector.synced, metrics.reviewed, refusals)
+        refusals = FlagSetRefusals(objects, outputs.sinks, now, clock)
+        injecting = injector(settings, objects, lambda: collector.synced, metrics.reviewed, events, refusals)
         admission = await stack.enter_async_context(
             open_admission(settings, metrics.ports, cluster, role, injecting)
         )
@@ -161,6 +162,7 @@ async def open_controller(
             admission,
             proxy,
             notifying.deliverer,
+            workloads,
         )
 
 

@@ -40,7 +40,10 @@ _CUSTOM: Final = (
     ("InProcessConfiguration", "v1beta1", "inprocessconfigurations"),
     ("Flagd", "v1beta1", "flagds"),
 )
-_OURS: Final = ("FlagSet", "flagstaff.dev/v1beta1", "flagsets")
+_OURS: Final = (
+    ("FlagSet", "flagstaff.dev/v1beta1", "flagsets"),
+    ("FlagGrant", "flagstaff.dev/v1beta1", "flaggrants"),
+)
 _WORKLOADS: Final = (
     ("Deployment", "apps/v1", "deployments"),
     ("StatefulSet", "apps/v1", "statefulsets"),
@@ -58,7 +61,7 @@ class Seen:
     """What is in a cluster."""
 
     objects: tuple[dict[str, Any], ...]
-    """OpenFeature's kinds, flag sets, and workloads that are nobody's."""
+    """OpenFeature's kinds, flag sets, grants, and workloads that are nobody's."""
     installed: Installed
 
 
@@ -74,7 +77,11 @@ async def opened(kubeconfig: str | None) -> AsyncIterator[Cluster]:
 
 async def seen(cluster: Cluster, namespaces: Sequence[str]) -> Seen:
     """Everything that matters, in `namespaces` or in all there are. Raises Failed."""
-    kinds = [*((kind, f"{GROUP}/{version}", plural) for kind, version, plural in _CUSTOM), _OURS, *_WORKLOADS]
+    kinds = [
+        *((kind, f"{GROUP}/{version}", plural) for kind, version, plural in _CUSTOM),
+        *_OURS,
+        *_WORKLOADS,
+    ]
     objects: list[dict[str, Any]] = []
     for kind, api_version, plural in kinds:
         found = await cluster.everywhere(api_version, plural, namespaces)

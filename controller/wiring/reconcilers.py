@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from controller.api import alert, configuration, flagset, flagsource, provider, receiver
+from controller.api import alert, configuration, flagd, flagset, flagsource, provider, receiver
 from controller.api.meta import Resource
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.flagsets.fetch import ArtifactReader
@@ -20,6 +20,7 @@ from controller.sources.export import Exporter
 from controller.sources.freshness import LookSchedule
 from controller.sources.reconciler import SourceReconciler
 from controller.wiring.quotas import flag_set_quotas, source_quotas
+from controller.wiring.workloads import flagd_reconciler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,6 +92,7 @@ def reconcilers_of(
         receiver.KIND: FlagReceiverReconciler(accounts.secret, shared.endpoints),
         provider.KIND: notifying.providers,
         alert.KIND: FlagAlertReconciler(objects, notifying.outbox.complaint),
+        flagd.KIND: flagd_reconciler(settings, objects, accounts.cluster, _applied(objects)),
     }
 
 

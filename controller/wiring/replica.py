@@ -12,6 +12,7 @@ from controller.notifications.stage import FLAG_ALERTS, FLAG_PROVIDERS
 from controller.receiver.stage import FLAG_RECEIVERS
 from controller.runtime.lasting import forever
 from controller.sources.stage import FLAG_SOURCES
+from controller.workloads.stage import FLAGDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +38,7 @@ STAGES: Final = (
     FLAG_RECEIVERS,
     FLAG_PROVIDERS,
     FLAG_ALERTS,
+    FLAGDS,
 )
 LEADER_LABEL: Final = "flagstaff.dev/leader"
 
@@ -68,11 +70,13 @@ class Controller:
     admission: Admission
     proxy_certificates: Keeper | None
     deliverer: Deliverer
+    workloads: tuple[ReferenceWatches, ...]
 
     async def work(self) -> None:
         """Learn what is there, then lead whenever the election says so, until cancelled."""
         await self.collector.fill()
         beside = [self.collector.compare, self.secrets.run, self.config_maps.run]
+        beside += [each.run for each in self.workloads]
         beside += [each.look for each in (self.admission.keeper, self.proxy_certificates) if each is not None]
         tasks = [asyncio.create_task(forever(each)) for each in beside]
         try:

@@ -31,6 +31,8 @@ _GROUPS: Final = {
     "flagshard": "apis/flagstaff.dev/v1beta1",
     "featureflagconfiguration": "apis/core.openfeature.dev/v1beta1",
     "featureflag": "apis/core.openfeature.dev/v1beta1",
+    "featureflagsource": "apis/core.openfeature.dev/v1beta1",
+    "flagd": "apis/core.openfeature.dev/v1beta1",
     "gitrepository": "apis/source.toolkit.fluxcd.io/v1",
     "ocirepository": "apis/source.toolkit.fluxcd.io/v1",
     "bucket": "apis/source.toolkit.fluxcd.io/v1",
@@ -41,6 +43,10 @@ _GROUPS: Final = {
     "event": "api/v1",
     "pod": "api/v1",
     "deployment": "apis/apps/v1",
+    "replicaset": "apis/apps/v1",
+    "service": "api/v1",
+    "ingress": "apis/networking.k8s.io/v1",
+    "httproute": "apis/gateway.networking.k8s.io/v1",
     "lease": "apis/coordination.k8s.io/v1",
 }
 _SHORT: Final = {"ffc": "featureflagconfiguration", "ff": "featureflag"}
@@ -53,7 +59,7 @@ class Refused(RuntimeError):
 def path_of(kind: str, namespace: str, name: str = "") -> str:
     """Of an object, or of all of its kind in a namespace. Kinds as kubectl takes them."""
     kind = _SHORT.get(kind.lower(), kind.lower())
-    plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
+    plural = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}{'es' if kind.endswith('ss') else 's'}"
     return f"/{_GROUPS[kind]}/namespaces/{namespace}/{plural}{f'/{name}' if name else ''}"
 
 

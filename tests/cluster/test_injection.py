@@ -249,6 +249,49 @@ def test_the_owner_of_a_refused_pod_has_an_event_that_says_why(shop: Namespace) 
     within(told, lambda: json.dumps(shop.all("event"))[-3000:])
 
 
+def test_a_flag_set_of_another_namespace_is_followed_once_the_grant_of_the_refusal_is_applied(
+    shop: Namespace, admitting: Admitting
+) -> None:
+    borrower = Namespace(admitting.plane, f"{shop.name}-next")
+    borrower.plane.kubectl("create", "namespace", borrower.name)
+    asks = {**ASKS, "flagstaff.dev/flagset": f"{shop.name}/checkout-production"}
+    within(lambda: borrower.get("serviceaccount", "default"))
+    with pytest.raises(Refused) as refusal:
+        create(borrower, pod("checkout", asks))
+    text = json.loads(str(refusal.value).partition(" ")[2])["message"]
+    shop.kubectl("apply", "-f", "-", given=text.partition("may apply: ")[2])
+    within(partial(admitted, borrower, asks), admitting.replicas[0].said)
+    found = create(borrower, pod("checkout", asks))
+    assert f'"selector":"{shop.name}/checkout-production"' in sidecar_of(found)["args"][1]
+    borrower.plane.kubectl("delete", "namespace", borrower.name, "--wait=false")
+
+
+def test_we_tell_the_owner_too_but_not_on_a_dry_run(shop: Namespace) -> None:
+    replicas = {
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "checkout"},
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}},
+                 "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "a"}]}}},
+    }  # fmt: skip
+    shop.apply(replicas)
+    uid = shop.get("replicaset", "checkout")["metadata"]["uid"]
+
+    def refused(flag_set: str, query: str = "") -> None:
+        given = pod("checkout", {**ASKS, "flagstaff.dev/flagset": flag_set})
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "checkout", "uid": uid}
+        given["metadata"]["ownerReferences"] = [owner]
+        with pytest.raises(Refused):
+            create(shop, given, query)
+
+    def told() -> list[str]:
+        return [each["message"] for each in shop.all("event") if each["reason"] == "InjectionRefused"]
+
+    refused("dry", "?dryRun=All")
+    refused("wet")
+    within(told)
+    assert len(told()) == 1
+    assert "FeatureFlag wet; create it" in told()[0]
+
+
 def test_a_deployments_pods_are_injected(shop: Namespace) -> None:
     shop.apply(deployment(ASKS))
     within(lambda: shop.all("pod"), lambda: json.dumps(shop.all("event"))[-3000:])

@@ -122,7 +122,7 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
     "nobody to tell": ("FlagAlert", {**ALERT, "providerRef": None}, r"spec\.providerRef: Required value|providerRef.*must be of type object|must name a FlagProvider"),
     "nothing to tell of": ("FlagAlert", {**ALERT, "eventSources": []}, r"spec\.eventSources.*at least 1 items"),
     "a Pod to tell of": ("FlagAlert", {**ALERT, "eventSources": [{"kind": "Pod", "name": "x"}]}, r"eventSources\[0\]\.kind: Unsupported value"),
-    "a grant to a Pod": ("FlagGrant", {**GRANT, "from": [{**GRANT["from"][0], "kind": "Pod"}]}, r"from\[0\]\.kind: Unsupported value"),
+    "a grant to a Job": ("FlagGrant", {**GRANT, "from": [{**GRANT["from"][0], "kind": "Job"}]}, r"from\[0\]\.kind: Unsupported value"),
     "a shard without flags": ("FlagShard", {"digest": "sha256:1"}, r"spec\.flagSpec: Required value"),
 }  # fmt: skip
 
@@ -212,7 +212,7 @@ def test_kinds_have_short_names_and_a_category(applying: Applying, cluster: Plan
         "flagsources": "fsrc", "flagsets": "fset", "flagreceivers": "frcv", "flagshards": "fshard",
         "flagproviders": "fprov", "flagalerts": "falert", "flaggrants": "fgrant",
         "featureflags": "ff", "featureflagconfigurations": "ffc",
-        "featureflagsources": "ffs", "inprocessconfigurations": "ipc",
+        "featureflagsources": "ffs", "inprocessconfigurations": "ipc", "flagds": "fd",
     }  # fmt: skip
     applying.apply(body("FlagSource", SOURCE))
     applying.apply(configured({"flagSpec": FLAGS}))
@@ -231,6 +231,7 @@ def test_kinds_have_short_names_and_a_category(applying: Applying, cluster: Plan
         ("fprov", "NAME READY DELIVERED WAITING DEAD AGE"),
         ("falert", "NAME READY PROVIDER STATUS AGE"),
         ("ffc", "NAME READY REVISION FLAGS SERVED AGE"),
+        ("flagd", "NAME READY REPLICAS SOURCE AGE STATUS"),
     ],
 )
 def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
@@ -242,6 +243,7 @@ def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
     applying.apply(body("FlagProvider", PROVIDER))
     applying.apply(body("FlagAlert", ALERT))
     applying.apply(configured({"flagSpec": FLAGS}))
+    applying.apply(configured({"featureFlagSource": "x"}, kind="Flagd"))
     told = cluster.kubectl("get", short, "-n", applying.namespace)
     assert told.splitlines()[0].split() == columns.split()
 
@@ -258,6 +260,7 @@ def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
         "ffc",
         "ff",
         "ffs",
+        "flagd",
         "flagshard",
     ],
 )

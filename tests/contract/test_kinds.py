@@ -16,6 +16,7 @@ from controller.api import (
     alert,
     configuration,
     featureflagsource,
+    flagd,
     flagset,
     flagsource,
     grant,
@@ -29,6 +30,7 @@ from controller.api.alert import FlagAlertSpec, FlagAlertStatus
 from controller.api.configuration import ConfigurationSpec, ConfigurationStatus
 from controller.api.featureflagsource import FeatureFlagSourceSpec
 from controller.api.fields import Model, read
+from controller.api.flagd import FlagdSpec, FlagdStatus
 from controller.api.flagset import FlagSetSpec, FlagSetStatus
 from controller.api.flagsource import FlagSourceSpec, FlagSourceStatus
 from controller.api.grant import FlagGrantSpec
@@ -55,6 +57,7 @@ MODELS: Final[dict[str, tuple[type[Model], type[Model] | None]]] = {
     receipt.KIND: (FlagReceiptSpec, FlagReceiptStatus),
     featureflagsource.KIND: (FeatureFlagSourceSpec, None),
     inprocess.KIND: (InProcessConfigurationSpec, None),
+    flagd.KIND: (FlagdSpec, FlagdStatus),
 }
 PLURALS: Final = {
     each.KIND: each.PLURAL
@@ -70,6 +73,7 @@ PLURALS: Final = {
         receipt,
         featureflagsource,
         inprocess,
+        flagd,
     )
 } | {configuration.FLAG_KIND: configuration.FLAG_PLURAL}
 PASSED_THROUGH: Final = {"serviceProvider", "syncProvider", "flagDSpec", "resources"}

@@ -14,8 +14,8 @@ from controller.settings import AuthMode, ControllerSettings, ProxySettings, set
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 OVERLAY: Final = DEPLOY / "multi-tenant"
-LEFT_OUT: Final = {"proxy-enforce.yaml", "secrets-everywhere.yaml"}
-"""Of deploy/: the overlay has the first as a patch of its own, and the second is what it is there to avoid."""
+LEFT_OUT: Final = {"proxy-enforce.yaml", "secrets-everywhere.yaml", "flagd-everywhere.yaml"}
+"""Of deploy/: the overlay has the first as a patch of its own, and the others are what it is there to avoid."""
 
 
 def overlay() -> dict[str, Any]:

@@ -1,69 +1,86 @@
-"""Refused pods, as those are told of them who follow the flag set that they ask for."""
+"""The Event at a refused pod's owner."""
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from controller.admission.refusals import APART, Refusals
+from controller.admission.refusals import MOST, Refusals, refusal
 from controller.api.meta import ObjectKey
-from controller.injection import names
-from tests.unit.controller.notifications.things import NOW, Desk, alert, thing
+from controller.kube.events import manifest
+
+if TYPE_CHECKING:
+    from controller.runtime.events import Event
+
+NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+OWNER: Final = {
+    "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "checkout-5d", "uid": "rs", "controller": True,
+}  # fmt: skip
+OTHER: Final = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "cm"}
 
 
-class Around:
-    """Over a desk whose alert is about all flag sets."""
+def request(*owners: Any, **more: Any) -> dict[str, Any]:
+    pod = {"kind": "Pod", "metadata": {"ownerReferences": [*owners]}}
+    return {"uid": "u", "namespace": "shop", "object": pod, **more}
 
+
+def told(*owners: Any, message: str = "why", now: datetime = NOW, **more: Any) -> Event:
+    event = refusal(request(*owners, **more), message, now)
+    assert event is not None
+    return event
+
+
+def test_the_owner_is_told_why() -> None:
+    event = told(OTHER, OWNER)
+    assert event.object == ObjectKey("ReplicaSet", "shop", "checkout-5d")
+    body = manifest(event)
+    assert (body["type"], body["reason"], body["message"]) == ("Warning", "InjectionRefused", "why")
+    about = body["involvedObject"]
+    assert (about["apiVersion"], about["kind"], about["uid"]) == ("apps/v1", "ReplicaSet", "rs")
+
+
+def test_without_a_manager_the_first_owner_is_told() -> None:
+    assert told(OTHER).object.name == "x"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        request(),
+        request(OWNER, dryRun=True),
+        request("x", 7),
+        request({**OWNER, "uid": 7}),
+        {**request(OWNER), "namespace": None},
+        {**request(OWNER), "object": {"kind": "Pod"}},
+        {**request(OWNER), "object": {"kind": "Pod", "metadata": {"ownerReferences": 7}}},
+    ],
+)
+def test_nobody_is_told_on_a_dry_run_or_without_an_owner(given: dict[str, Any]) -> None:
+    assert refusal(given, "why", NOW) is None
+
+
+def test_an_owner_that_tries_again_is_told_once_an_hour() -> None:
+    assert told(OWNER).key == told(OWNER, now=NOW + timedelta(minutes=1), uid="another review").key
+    keys = {told(OWNER).key, told(OWNER, message="else").key, told(OWNER, now=NOW + timedelta(hours=1)).key}
+    assert len(keys) == 3
+
+
+class Sink:
     def __init__(self) -> None:
-        self.desk, self.time = Desk(alert(), thing("FlagSet", "checkout")), 0.0
-        self.refusals = Refusals(self.desk.objects, [self.desk.outbox], lambda: NOW, lambda: self.time)
+        self.events: list[Event] = []
 
-    def take(
-        self, name: object = "checkout", why: str = "port 8013 is in use", **request: Any
-    ) -> list[tuple[str, str]]:
-        """(object, message) of all that waits after this refusal."""
-        meta = {"generateName": "web-7d9f-", "annotations": {names.FLAG_SET: name}}
-        self.refusals.take({"namespace": "shop", "object": {"kind": "Pod", "metadata": meta}, **request}, why)
-        return [(f"{each.kind}/{each.name}", each.message) for each in self.desk.box.pending.values()]
+    def accept(self, event: Event) -> None:
+        self.events.append(event)
 
 
-def test_a_refused_pod_is_told_of_as_its_flag_set() -> None:
-    around = Around()
-    assert around.take() == [("FlagSet/checkout", "pod web-7d9f-… is refused: port 8013 is in use")]
-    (message,) = around.desk.box.pending.values()
-    assert (message.severity, message.reason, message.state) == ("error", "InjectionRefused", None)
-
-
-def test_a_flag_set_that_is_not_there_is_told_of_too() -> None:
-    found = Around().take("nobody", "FlagSet nobody not found")
-    assert found == [("FlagSet/nobody", "pod web-7d9f-… is refused: FlagSet nobody not found")]
-
-
-def test_a_pod_that_is_created_again_and_again_is_told_of_once() -> None:
-    around = Around()
-    for number in range(50):
-        around.take(why=f"port {number} is in use")
-        around.take(f"nobody-{number}")
-    assert [each for each, _ in around.take()] == ["FlagSet/checkout", "FlagSet/nobody-0"]
-    around.time += APART + 1
-    assert len(around.take(why="port 0 is in use")) == 2
-    around.time += APART + 1
-    assert len(around.take(why="another")) == 3
-
-
-@pytest.mark.parametrize("name", ["", "A b", "x" * 254, None, ["checkout"]])
-def test_what_is_no_name_is_not_told_of(name: object) -> None:
-    assert Around().take(name) == []
-
-
-def test_a_dry_run_is_not_told_of() -> None:
-    assert Around().take(dryRun=True) == []
-
-
-def test_the_kind_is_the_one_that_is_there() -> None:
-    around = Around()
-    around.desk.objects.learn(thing("FeatureFlag", "only"))
-    around.desk.objects.learn(alert("others", "FeatureFlag"))
-    assert [each for each, _ in around.take("only")] == ["FeatureFlag/only"]
-    assert around.desk.objects.get(ObjectKey("FlagSet", "shop", "only")) is None
+def test_there_are_only_so_many_in_a_minute() -> None:
+    sink, times = Sink(), [NOW]
+    refusals = Refusals(sink, lambda: times[-1])
+    for number in range(MOST + 5):
+        refusals.tell(request(OWNER), f"why {number}")
+    assert len(sink.events) == MOST
+    times.append(NOW + timedelta(seconds=60))
+    refusals.tell(request(OWNER), "again")
+    assert len(sink.events) == MOST + 1

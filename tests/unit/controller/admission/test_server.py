@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
 from controller.admission.known import KnownObjects
 from controller.admission.server import Injector
@@ -24,7 +26,9 @@ def body(kind: str, name: str, **rest: Any) -> Resource:
 
 
 class Webhook:
-    def __init__(self, *objects: Resource, namespaces: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, *objects: Resource, namespaces: tuple[str, ...] = (), everywhere: bool = False
+    ) -> None:
         self.objects = Cache()
         for each in objects:
             self.objects.learn(each)
@@ -32,11 +36,11 @@ class Webhook:
         self.outcomes: Counter[str] = Counter()
         self.refused: list[tuple[str, str]] = []
         self.injector = Injector(
-            KnownObjects(self.objects, namespaces),
+            KnownObjects(self.objects, namespaces, everywhere),
             Options(),
             lambda: self.ready,
             lambda outcome: self.outcomes.update((outcome,)),
-            lambda request, why: self.refused.append((request["uid"], why)),
+            lambda request, message: self.refused.append((request["uid"], message)),
         )
 
     def post(self, content: bytes) -> tuple[int, dict[str, Any]]:
@@ -117,3 +121,101 @@ def test_before_all_is_known_nobody_is_answered() -> None:
     webhook = Webhook()
     webhook.ready = False
     assert webhook.post(b"{}")[0] == 503
+
+
+SHARED = {
+    "FlagSet": body("FlagSet", "shared", spec={"target": {"name": "flags"}}),
+    "FeatureFlagConfiguration": body("FeatureFlagConfiguration", "shared"),
+    "FeatureFlagSource": body("FeatureFlagSource", "shared", spec={"sources": [{"source": "mine"}]}),
+}
+
+
+def elsewhere(kind: str) -> Resource:
+    return replace(SHARED[kind], key=replace(SHARED[kind].key, namespace="platform"))
+
+
+def grant(*to: str, reader: str = "shop", name: str | None = "shared") -> Resource:
+    groups = {"FlagSet": "flagstaff.dev"}
+    entries = [{"group": groups.get(kind, "core.openfeature.dev"), "kind": kind} for kind in to]
+    spec = {
+        "from": [{"group": "", "kind": "Pod", "namespace": reader}],
+        "to": [each | ({"name": name} if name else {}) for each in entries],
+    }
+    found = body("FlagGrant", "g", spec=spec)
+    return replace(found, key=replace(found.key, namespace="platform"))
+
+
+@pytest.mark.parametrize(
+    ("given", "selector"),
+    [
+        (grant("FlagSet"), "platform/flags"),
+        (grant("FlagSet", name=None), "platform/flags"),
+        # The FlagSet comes first, but is not granted.
+        (grant("FeatureFlagConfiguration"), "platform/shared"),
+        (grant("FeatureFlag"), None),
+        (grant("FlagSet", reader="other"), None),
+        (grant("FlagSet", name="x"), None),
+        (grant("FeatureFlagSource"), None),
+    ],
+)
+def test_a_flag_set_of_another_namespace_needs_a_grant_there(given: Resource, selector: str | None) -> None:
+    webhook = Webhook(elsewhere("FlagSet"), elsewhere("FeatureFlagConfiguration"), given)
+    response = webhook.review("platform/shared")
+    assert response["allowed"] is bool(selector)
+    if selector:
+        assert injected(response)["flagSet"] == selector
+
+
+def test_the_refusal_holds_the_grant_to_write_and_tells_nothing_of_what_is_there() -> None:
+    there, empty = Webhook(elsewhere("FlagSet")), Webhook()
+    message = there.review("platform/shared")["status"]["message"]
+    assert message == empty.review("platform/shared")["status"]["message"]
+    assert message.startswith(
+        "annotation flagstaff.dev/flagset: FlagSet shared is in namespace platform, where no FlagGrant lets "
+        "pods of shop refer to it; whoever owns that namespace may apply: {"
+    )
+    written = yaml.safe_load(message.partition("may apply: ")[2])
+    there.objects.learn(Resource.of(written))
+    assert there.review("platform/shared")["allowed"]
+
+
+def test_a_source_of_another_namespace_needs_a_grant_and_names_flag_sets_of_the_pods_own() -> None:
+    webhook = Webhook(elsewhere("FeatureFlagSource"))
+    assert not webhook.review(None, "platform/shared")["allowed"]
+    webhook.objects.learn(grant("FeatureFlagSource"))
+    found = injected(webhook.review(None, "platform/shared"))
+    assert (found["from"], found["flagSet"]) == ("FeatureFlagSource/platform/shared", "shop/mine")
+
+
+def test_a_flag_set_that_a_source_names_elsewhere_needs_a_grant_too() -> None:
+    given = body("FeatureFlagSource", "mine", spec={"sources": [{"source": "platform/shared"}]})
+    webhook = Webhook(given)
+    message = webhook.review(None, "mine")["status"]["message"]
+    assert (
+        "sources[0]: FeatureFlagConfiguration shared is in namespace platform, where no FlagGrant" in message
+    )
+    webhook.objects.learn(grant("FeatureFlag"))
+    assert injected(webhook.review(None, "mine"))["flagSet"] == "platform/shared"
+
+
+def test_as_with_the_operator_all_may_be_referred_to_and_each_is_warned_of() -> None:
+    webhook = Webhook(elsewhere("FlagSet"), everywhere=True)
+    response = webhook.review("platform/shared")
+    assert injected(response)["flagSet"] == "platform/flags"
+    (warning,) = response["warnings"]
+    assert "may apply: {apiVersion: flagstaff.dev/v1beta1, kind: FlagGrant" in warning
+    webhook.objects.learn(grant("FlagSet"))
+    assert "warnings" not in webhook.review("platform/shared")
+
+
+@pytest.mark.parametrize("name", ["/checkout", "a/b/c", "Platform/shared", "platform/"])
+def test_what_names_no_namespace_is_refused(name: str) -> None:
+    assert "is no object's name" in Webhook().review(name)["status"]["message"]
+
+
+def test_whoever_is_told_of_refusals_is_told_of_just_these() -> None:
+    webhook = Webhook(body("FeatureFlag", "checkout"))
+    webhook.review()
+    assert webhook.refused == []
+    response = webhook.review("other")
+    assert webhook.refused == [("u", response["status"]["message"])]

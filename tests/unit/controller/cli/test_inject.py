@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import yaml
@@ -30,8 +30,11 @@ WORKLOAD = {
 class Served:
     """Every name is what is served."""
 
-    def flag_set(self, namespace: str, name: str) -> FlagSetFound:
-        del namespace
+    def refer(self, *what: object) -> NoReturn:
+        raise AssertionError(what)
+
+    def flag_set(self, namespace: str, name: str, kinds: object = ()) -> FlagSetFound:
+        del namespace, kinds
         return FlagSetFound(name)
 
     def source(self, namespace: str, name: str) -> dict[str, Any]:

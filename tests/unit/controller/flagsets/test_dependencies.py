@@ -116,7 +116,8 @@ def test_a_source_in_another_namespace_is_refused_with_the_grant_to_write(there:
         (grant(to=({**TO, "kind": "GitRepository"},)), False),
         (grant(to=({**TO, "group": "flagstaff.dev"},)), False),
         (grant(from_=({**FROM, "namespace": "other"},)), False),
-        (grant(from_=(FROM, {**FROM, "kind": "Pod"})), False),
+        (grant(from_=(FROM, {**FROM, "kind": "Deployment"})), False),
+        (grant(from_=({**FROM, "group": "", "kind": "Pod"},)), False),
         (grant(namespace="shop"), False),
     ],
 )

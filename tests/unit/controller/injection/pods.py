@@ -11,7 +11,7 @@ from controller.injection.options import FlagSetFound, Options, Refused
 from controller.injection.pod import inject
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from controller.injection.changes import Changes
     from controller.injection.options import Known
@@ -38,8 +38,13 @@ class Objects:
     def __init__(self, **sources: Mapping[str, Any]) -> None:
         self._sources = sources
 
-    def flag_set(self, namespace: str, name: str) -> FlagSetFound:
-        del namespace
+    def refer(
+        self, reader: str, kinds: Sequence[str], namespace: str, name: str
+    ) -> tuple[tuple[str, ...], str]:
+        raise Refused(f"no pod of {reader} may refer to {kinds[0]} {namespace}/{name}")
+
+    def flag_set(self, namespace: str, name: str, kinds: Sequence[str] = ()) -> FlagSetFound:
+        del namespace, kinds
         return FlagSetFound(name, f"FlagSet/{name}", "main@sha1:46ead10f53b7")
 
     def source(self, namespace: str, name: str) -> Mapping[str, Any]:

@@ -148,7 +148,7 @@ def test_an_injected_pod_keeps_what_it_has_when_the_source_changes() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (spec("other/flags"), "FeatureFlagSource: sources[0]: 'other/flags' is in another namespace than the pod"),
+        (spec("other/flags"), "FeatureFlagSource: sources[0]: no pod of shop may refer to FeatureFlagConfiguration other/flags"),
         (spec("Not a name"), "FeatureFlagSource: sources[0]: 'Not a name' is no object's name"),
         ({"sources": [{"source": "a", "provider": "file"}]}, "FeatureFlagSource: sources[0]: provider 'file' is not supported"),
         ({"sources": [{"source": "a", "provider": "http", "httpSyncBearerToken": "x"}]}, "FeatureFlagSource: sources[0]: httpSyncBearerToken"),
@@ -167,7 +167,7 @@ def test_what_cannot_be_is_refused(given: dict[str, Any], told: str) -> None:
 
 def test_names_are_of_the_pods_namespace_and_one_way_is_enough() -> None:
     assert refused(asking("other/s")).startswith(
-        "annotation openfeature.dev/featureflagsource: 'other/s' is in another"
+        "annotation openfeature.dev/featureflagsource: no pod of shop may refer to FeatureFlagSource other/s"
     )
     both = pod({names.SOURCES: "s"})
     assert refused(both).startswith(

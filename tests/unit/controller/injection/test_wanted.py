@@ -16,7 +16,7 @@ from tests.unit.controller.injection.pods import changed, env, injected, pod, re
         ("flagstaff.dev/flag-set", "x", "annotation flagstaff.dev/flag-set: unknown; did you mean flagstaff.dev/flagset?"),
         ("flagstaff.dev/zzz", "x", "annotation flagstaff.dev/zzz: unknown; there are flagset, containers,"),
         (names.FLAG_SET, None, 'annotation openfeature.dev/enabled is true: name the flag set too, as in flagstaff.dev/flagset: "'),
-        (names.FLAG_SET, "other/checkout", "annotation flagstaff.dev/flagset: 'other/checkout' is in another namespace"),
+        (names.FLAG_SET, "other/checkout", "annotation flagstaff.dev/flagset: no pod of shop may refer to FlagSet other/checkout"),
         (names.FLAG_SET, "Check out", "annotation flagstaff.dev/flagset: 'Check out' is no object's name"),
         (names.CONTAINERS, " ,", "annotation flagstaff.dev/containers: names no container"),
         (names.IMAGE, "a b", "annotation flagstaff.dev/image: 'a b' is no image"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from controller.injection.options import Options
 from controller.migration.finding import Fate, Finding
@@ -52,6 +53,7 @@ def of_source(**each: Any) -> dict[str, Any]:
         (of_source(provider="file"), "spec.sources[0].provider", Fate.REFUSED, "never follows the flags"),
         (of_source(provider="http", httpSyncBearerToken="t"), "spec.sources[0].httpSyncBearerToken", Fate.REFUSED, "flagd ignores"),
         (of_source(source="other/flags"), "spec.sources[0].source", Fate.REFUSED, "any namespace"),
+        (of_source(source="../x"), "spec.sources[0].source", Fate.REFUSED, "any namespace"),
         (of_source(provider="grpc", certPath="/x"), "spec.sources[0].certPath", Fate.KEPT, "no volume"),
         (of_source(provider="nfs"), "spec.sources[0].provider", Fate.REFUSED, ""),
         (of_source(provider="http", tls=True), "spec.sources[0].tls", Fate.IGNORED, ""),
@@ -64,7 +66,10 @@ def of_source(**each: Any) -> dict[str, Any]:
         (source(envVars=[{"name": "AWS_KEY"}]), "spec.envVars[0]", Fate.CHANGED, "every container"),
         (source(image="x"), "spec.image", Fate.IGNORED, ""),
         (source(port=9013), "spec.port", Fate.KEPT, ""),
-        (body("Flagd", {}), "spec", Fate.REFUSED, "does not reach it"),
+        (body("Flagd", {}), "spec", Fate.REFUSED, ""),
+        (body("Flagd", {"featureFlagSource": "flags"}), "spec", Fate.CHANGED, "does not reach it"),
+        (body("Flagd", {"featureFlagSource": "flags", "replicas": 2}), "spec.replicas", Fate.KEPT, ""),
+        (body("Flagd", {"featureFlagSource": "flags", "affinity": {}}), "spec.affinity", Fate.IGNORED, ""),
         (body("InProcessConfiguration", {"selector": "flags"}), "spec", Fate.CHANGED, "nobody listens"),
         (body("InProcessConfiguration", {}), "spec", Fate.REFUSED, "nobody listens"),
         (body("InProcessConfiguration", {"selector": "other/fs"}), "spec.selector", Fate.REFUSED, ""),
@@ -188,3 +193,22 @@ def test_steps_are_in_order_and_those_that_are_done_are_left_out() -> None:
         "Install Flagstaff beside it, without its webhook; both kinds of proxies serve the same objects",
         "Replace pods that ask for an evaluator and have none",
     ]
+
+
+def test_what_was_made_of_a_flagd_is_handed_over_by_its_label() -> None:
+    given = body("Flagd", {"featureFlagSource": "flags"})
+    about = subject(given, "default", Options(), Given([given], "default", whole=False))
+    assert about is not None
+    (step,) = [each for each in steps([about], Installed()) if "each Flagd" in each.text]
+    assert step.commands == (
+        f"kubectl label --overwrite -n shop deployment,service,ingress -l app={about.name},"
+        "app.kubernetes.io/managed-by=open-feature-operator app.kubernetes.io/managed-by=flagstaff",
+    )
+
+
+def test_a_reference_across_namespaces_is_refused_with_the_grant_that_lets_it() -> None:
+    given = of_source(source="platform/flags")
+    finding = found(given)["spec.sources[0].source"]
+    written = yaml.safe_load(finding.message.partition("may apply: ")[2])
+    assert (written["kind"], written["metadata"]["namespace"]) == ("FlagGrant", "platform")
+    assert found(given, written)["spec.sources[0].source"].fate is Fate.KEPT

@@ -53,14 +53,18 @@ SETS = (
         "borrower", spec={"sourceRef": {"kind": "FlagSource", "name": "shared", "namespace": "platform"}}
     ),
 )
+FLAGD = thing("Flagd", "flags", {"featureFlagSource": "settings"})
+SETTINGS = thing("FeatureFlagSource", "settings", {"sources": []})
+MADE_BY_FLAGD = thing("Deployment", "flags", owners=({"kind": "Flagd", "name": "flags"},))
 ODD = (
+    thing("Flagd", "odd", {"featureFlagSource": 7}),
     thing("FlagSet", "odd", {"sourceRef": "flags", "dependsOn": "one", "target": 7}),
     thing("FlagSource", "odd", {"git": 7, "secretRef": ["git"]}),
     thing("FeatureFlagConfiguration", "odd", {"shards": {"name": "s1"}}),
     thing("FlagAlert", "odd", {"providerRef": "chat"}),
 )
 SHARDED = thing("FeatureFlagConfiguration", "large", {"shards": [{"name": "s1", "digest": "d"}]})
-THERE = (SOURCE, RECEIVER, PROVIDER, ALERT, *SETS, *ODD, SHARDED)
+THERE = (SOURCE, RECEIVER, PROVIDER, ALERT, FLAGD, *SETS, *ODD, SHARDED)
 MADE = thing("FeatureFlagConfiguration", "one", labels={SET: "one"})
 RECEIPT = thing("FlagReceipt", "r", {"configuration": "one", "proxy": "p"})
 SHARD = thing("FlagShard", "s1", labels={SET: "one"})
@@ -191,6 +195,22 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
     ),
     "a receipt that tells the same": (*changed(RECEIPT), set()),
     "a receipt that is gone": (RECEIPT, None, {"FeatureFlagConfiguration/one"}),
+    "a Flagd": (None, FLAGD, {"Flagd/flags"}),
+    "a FeatureFlagSource": (None, SETTINGS, {"Flagd/flags"}),
+    "a FeatureFlagSource that changed": (*changed(SETTINGS, spec={"sources": [7]}), {"Flagd/flags"}),
+    "a FeatureFlagSource's label": (*changed(SETTINGS, labels={"a": "b"}), set()),
+    "a FeatureFlagSource that nobody names": (None, thing("FeatureFlagSource", "other"), set()),
+    "a grant to the pods of a Flagd": (
+        None, thing("FlagGrant", "g", {"from": [{"kind": "Pod", "namespace": "shop"}, 7]}, namespace="x"), {"Flagd/flags", "Flagd/odd"},
+    ),
+    "a Flagd's Deployment that is gone": (MADE_BY_FLAGD, None, {"Flagd/flags"}),
+    "a Flagd's Deployment whose pods get ready": (*changed(MADE_BY_FLAGD, status={"readyReplicas": 1}), {"Flagd/flags"}),
+    "a Flagd's Deployment that nothing happened to": (*changed(MADE_BY_FLAGD), set()),
+    "a Deployment that lost its owner": (*changed(MADE_BY_FLAGD, owners=()), {"Flagd/flags"}),
+    "a Flagd's Ingress with an address": (
+        *changed(replace(MADE_BY_FLAGD, key=replace(MADE_BY_FLAGD.key, kind="Ingress")), status={"loadBalancer": 1}), set(),
+    ),
+    "a Service of nobody": (None, thing("Service", "flags"), set()),
     "a receipt of nothing": (None, thing("FlagReceipt", "odd", {"configuration": 7}), set()),
 }  # fmt: skip
 

@@ -1,0 +1,89 @@
+"""Who may refer to objects of another namespace: where a FlagGrant there says so. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from controller.api import configuration, featureflagsource, flagset, grant, inprocess
+from controller.api.fields import InvalidSpecError, read
+from controller.api.grant import FlagGrantSpec
+from controller.api.meta import API_VERSION, GROUP, OPENFEATURE_GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from controller.api.meta import Resource
+
+_GROUPS: Final = {kind: version.partition("/")[0] for kind, version in flagset.SOURCE_API.items()} | {
+    flagset.KIND: GROUP,
+    configuration.KIND: OPENFEATURE_GROUP,
+    configuration.FLAG_KIND: OPENFEATURE_GROUP,
+    featureflagsource.KIND: OPENFEATURE_GROUP,
+    inprocess.KIND: OPENFEATURE_GROUP,
+}
+"""By kind, of what may be referred to."""
+
+
+class Referring(NamedTuple):
+    """Objects of one kind in one namespace, which refer to others."""
+
+    kind: str
+    namespace: str
+
+    @property
+    def group(self) -> str:
+        """Of the kind."""
+        return GROUP if self.kind == flagset.KIND else ""
+
+
+def pods(namespace: str) -> Referring:
+    """Those of a namespace, injected or made of a Flagd."""
+    return Referring("Pod", namespace)
+
+
+def granted(grants: Iterable[Resource], who: Referring, name: str, kinds: Collection[str]) -> tuple[str, ...]:
+    """Of which `kinds` the object `name` may be referred to; `grants` are those of its namespace."""
+    specs = [spec for each in grants if (spec := _read(each)) is not None and _is_of(spec, who)]
+    return tuple(
+        kind
+        for kind in kinds
+        if any(
+            (each.group, each.kind) == (_GROUPS[kind], kind) and each.name in {None, name}
+            for spec in specs
+            for each in spec.to
+        )
+    )
+
+
+def denied(who: Referring, namespace: str, name: str, kinds: Sequence[str]) -> str:
+    """What is told where no grant does, with the grant to write."""
+    written = f"{who.kind if who.group else who.kind.lower()}s"
+    return (
+        f"{kinds[0]} {name} is in namespace {namespace}, where no FlagGrant lets {written} "
+        f"of {who.namespace} refer to it; whoever owns that namespace may apply: "
+        f"{_grant(who, namespace, name, kinds)}"
+    )
+
+
+def _read(found: Resource) -> FlagGrantSpec | None:
+    try:
+        return read(FlagGrantSpec, found.spec)
+    except InvalidSpecError:
+        # What cannot be read grants nothing.
+        return None
+
+
+def _is_of(spec: FlagGrantSpec, who: Referring) -> bool:
+    return any((each.group, each.kind, each.namespace) == (who.group, *who) for each in spec.from_)
+
+
+def _grant(who: Referring, namespace: str, name: str, kinds: Sequence[str]) -> str:
+    """In YAML, on one line."""
+    called = f"{who.namespace}-{kinds[0].lower()}-{name}"[:253].rstrip(".-")
+    to = ", ".join(f"{{group: {_GROUPS[kind]}, kind: {kind}, name: {name}}}" for kind in kinds)
+    group = who.group or '""'
+    return (
+        f"{{apiVersion: {API_VERSION}, kind: {grant.KIND}, "
+        f"metadata: {{name: {called}, namespace: {namespace}}}, "
+        f"spec: {{from: [{{group: {group}, kind: {who.kind}, namespace: {who.namespace}}}], to: [{to}]}}}}"
+    )

@@ -1,0 +1,1 @@
+"""What runs for users: standalone evaluators, of the kind Flagd."""
