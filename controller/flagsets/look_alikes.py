@@ -24,7 +24,7 @@ _FORMAT: Final = "Cf"
 
 
 def look_alikes(layers: Sequence[Layer], keys: Iterable[str]) -> tuple[Problem, ...]:
-    """A note for each key beyond ASCII that looks like another one, with the other's place. `keys`, which the
+    """A warning of each key beyond ASCII that looks like another one, with the other's place. `keys`, which the
     layers have, are those of the flag set that they make.
     """
     known = sorted(keys, key=lambda key: (not key.isascii(), key))
@@ -49,7 +49,7 @@ def _finding(key: str, other: str, pieces: Mapping[str, Piece]) -> Finding:
         f"{f': it has {names}' if names else ''}; rename one of them"
     )
     piece = pieces[key]
-    return Finding(piece.path, Severity.NOTE, "look-alike", message, piece.document, key, at_key=True)
+    return Finding(piece.path, Severity.WARNING, "look-alike", message, piece.document, key, at_key=True)
 
 
 def _first_pieces(layers: Sequence[Layer]) -> dict[str, Piece]:

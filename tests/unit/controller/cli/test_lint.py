@@ -138,7 +138,7 @@ def test_a_misspelt_variant_of_a_rule_fails_unless_lenient(
 
 
 @pytest.mark.parametrize("words", [["a.json"], ["--path", "a.json"]])
-def test_keys_that_look_alike_are_noted_and_fail_nothing(
+def test_keys_that_look_alike_are_warned_of(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -146,8 +146,8 @@ def test_keys_that_look_alike_are_noted_and_fail_nothing(
     document = json.loads((tmp_path / "a.json").read_text())
     document["flags"]["b\u0430nner"] = document["flags"]["banner"]
     (tmp_path / "a.json").write_text(json.dumps(document))
-    assert main(["lint", *words]) == 0
-    assert 'note: the flag "b\u0430nner" looks like "banner" (a.json:1:' in capsys.readouterr().out
+    assert main(["lint", *words]) == 1
+    assert 'warning: the flag "b\u0430nner" looks like "banner" (a.json:1:' in capsys.readouterr().out
 
 
 def test_a_note_is_printed_and_fails_nothing(

@@ -13,18 +13,18 @@ from evaluator.flags.problems import Severity
 FLAG = {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}
 
 
-def notes(*keys: str) -> list[tuple[int, str]]:
-    """(line, message) of each note; the keys stand on lines of their own, from 2."""
+def warnings(*keys: str) -> list[tuple[int, str]]:
+    """(line, message) of each warning; the keys stand on lines of their own, from 2."""
     rows = ",\n".join(f"{json.dumps(key)}: {json.dumps(FLAG)}" for key in keys)
     layer = read_layer([("flags.json", f'{{"flags": {{\n{rows}\n}}}}'.encode())])
     found = look_alikes([layer], keys)
-    assert {each.severity for each in found} <= {Severity.NOTE}
+    assert {each.severity for each in found} <= {Severity.WARNING}
     assert {each.code for each in found} <= {"look-alike"}
     return [(each.line, each.message) for each in found]
 
 
 def test_a_letter_of_another_script_is_named_with_both_keys_and_places() -> None:
-    [(line, message)] = notes("b\u0430nner", "other", "banner")
+    [(line, message)] = warnings("b\u0430nner", "other", "banner")
     assert line == 2
     assert message == (
         'the flag "b\u0430nner" looks like "banner" (flags.json:4:1) and is another one: it has U+0430 '
@@ -42,19 +42,19 @@ def test_a_letter_of_another_script_is_named_with_both_keys_and_places() -> None
         ("mode\U000118e3", "modern"),
     ],
 )
-def test_what_looks_the_same_is_noted_once(one: str, other: str) -> None:
-    assert len(notes(one, other)) == 1
+def test_what_looks_the_same_is_warned_of_once(one: str, other: str) -> None:
+    assert len(warnings(one, other)) == 1
 
 
 @pytest.mark.parametrize(
     "keys", [("stra\u00dfe", "strasse"), ("modern", "modem"), ("v1", "vl"), ("\u0431\u0430\u043d", "ban")]
 )
-def test_what_can_be_told_apart_or_is_all_ascii_is_not_noted(keys: tuple[str, str]) -> None:
-    assert notes(*keys) == []
+def test_what_can_be_told_apart_or_is_all_ascii_is_not_warned_of(keys: tuple[str, str]) -> None:
+    assert warnings(*keys) == []
 
 
 def test_each_of_many_is_told_of_one_and_the_same() -> None:
-    found = notes("banner", "b\u0430nner", "bann\u0435r")
+    found = warnings("banner", "b\u0430nner", "bann\u0435r")
     assert [line for line, _ in found] == [3, 4]
     assert all('looks like "banner"' in message for _, message in found)
 
