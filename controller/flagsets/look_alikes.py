@@ -24,7 +24,7 @@ _FORMAT: Final = "Cf"
 
 
 def look_alikes(layers: Sequence[Layer], keys: Iterable[str]) -> tuple[Problem, ...]:
-    """A warning of each key beyond ASCII that looks like another one, with the other's place. `keys`, which the
+    """A warning of each key beyond ASCII that looks like another, with the other's place. `keys`, which the
     layers have, are those of the flag set that they make.
     """
     known = sorted(keys, key=lambda key: (not key.isascii(), key))
