@@ -209,7 +209,8 @@ def sweep_mirrors(root: Path, used: Collection[Path], now: float) -> None:
     A source that cannot be opened for a while, as its Secret is missing, thus finds its mirror again. Blocks;
     never fails.
     """
-    for path in root.glob("*/*.git"):
+    # Directly below the root lie those of earlier versions, which no source uses.
+    for path in (*root.glob("*/*.git"), *root.glob("*.git")):
         with contextlib.suppress(OSError):
             if path in used:
                 os.utime(path, (now, now))
