@@ -65,6 +65,12 @@ def read(entry: Mapping[str, Any]) -> Condition:
     return Condition(entry["type"], entry["status"], entry["reason"], entry.get("message", ""))
 
 
+def why(status: Mapping[str, Any]) -> str:
+    """What Ready says, behind a colon; empty where it says nothing."""
+    found = find(status.get("conditions") or (), READY)
+    return f": {found['message']}" if found is not None and found.get("message") else ""
+
+
 def short(message: str) -> str:
     """`message` as far as a condition holds it."""
     return message if len(message) <= MESSAGE_CHARACTERS else message[: MESSAGE_CHARACTERS - 1] + "…"

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api import flagsource
 from controller.api.artifact import ArtifactStatus
-from controller.api.conditions import FALSE, READY, TRUE, Condition, find
+from controller.api.conditions import FALSE, READY, TRUE, Condition, find, why
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagset import KIND, SOURCE_API
 from controller.api.meta import ObjectKey
 from controller.flagsets.grants import require_grant
 from controller.flagsets.source_key import source_key
+from controller.runtime.cycles import cycle
 from controller.runtime.events import Occurrence
 from controller.runtime.setbacks import Failed, Stalled, Waiting
 
@@ -43,9 +44,9 @@ def require_dependencies(
     One is ready where its `readyExpr` says so, or without one where it is Ready. Then a FlagSet of the same
     source must have applied the same revision, as with Flux: a commit that changes both is taken in order.
     """
-    cycle = _cycle(resource, objects)
-    if cycle:
-        raise Stalled("DependencyCycle", f"these FlagSets wait for each other: {' → '.join(cycle)}")
+    names = _cycle(resource, objects)
+    if names:
+        raise Stalled("DependencyCycle", f"these FlagSets wait for each other: {' → '.join(names)}")
     for index, each in enumerate(spec.depends_on):
         what = f"{each.kind} {each.name}"
         found = objects.get(ObjectKey(each.kind, resource.namespace, each.name))
@@ -57,7 +58,7 @@ def require_dependencies(
             _require_true(f"spec.dependsOn.{index}.readyExpr", each.ready_expr, resource, found)
             continue
         if not ready(found):
-            raise Waiting("DependencyNotReady", f"{what} is not ready{_why(found)}")
+            raise Waiting("DependencyNotReady", f"{what} is not ready{why(found.status)}")
         same = each.kind == KIND and source_key(found) == source_key(resource)
         if same and found.status.get("lastAppliedRevision") != artifact.revision:
             raise Waiting(
@@ -119,7 +120,7 @@ def source_artifact(resource: Resource, spec: FlagSetSpec, objects: Cache) -> Ar
         raise Waiting("ArtifactFailed", f"{what} does not exist; create it, or correct spec.sourceRef")
     told = source.status.get("artifact")
     if told is None:
-        raise Waiting("ArtifactFailed", f"{what} has no artifact yet{_why(source)}")
+        raise Waiting("ArtifactFailed", f"{what} has no artifact yet{why(source.status)}")
     try:
         artifact = read(ArtifactStatus, told if isinstance(told, dict) else {})
     except InvalidSpecError as error:
@@ -178,25 +179,14 @@ def ready(resource: Resource) -> bool:
     return current and found is not None and found.get("status") == TRUE
 
 
-def _why(source: Resource) -> str:
-    found = find(source.status.get("conditions", ()), READY)
-    return f": {found['message']}" if found is not None and found.get("message") else ""
-
-
 def _cycle(start: Resource, objects: Cache) -> list[str]:
     """A way from `start` through its dependencies back to it, or nothing."""
-    trails: list[list[str]] = [[start.name]]
-    seen: set[str] = set()
-    while trails:
-        trail = trails.pop()
-        found = objects.get(ObjectKey(KIND, start.namespace, trail[-1]))
-        for name in _names((found or start).spec if len(trail) > 1 else start.spec):
-            if name == start.name:
-                return [*trail, name]
-            if name not in seen:
-                seen.add(name)
-                trails.append([*trail, name])
-    return []
+
+    def awaited(name: str) -> list[str]:
+        found = start if name == start.name else objects.get(ObjectKey(KIND, start.namespace, name))
+        return [] if found is None else _names(found.spec)
+
+    return cycle(start.name, awaited)
 
 
 def _names(spec: Any) -> list[str]:

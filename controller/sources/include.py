@@ -6,11 +6,12 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from controller.api.conditions import FALSE, READY, Condition, find
+from controller.api.conditions import FALSE, READY, Condition, find, why
 from controller.api.flagsource import INCLUDE_LIMIT, KIND
 from controller.api.meta import ObjectKey
 from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused, unpack
 from controller.artifacts.skipped import take_skipped
+from controller.runtime.cycles import cycle
 from controller.runtime.setbacks import Failed, Stalled, Waiting
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ def find_included(resource: Resource, spec: FlagSourceSpec, objects: Cache) -> t
     """The sources that `spec` includes. Raises Stalled where they include each other or one is not verified
     as this one is; Waiting until each has an artifact.
     """
-    if cycle := _cycle(resource, objects) if spec.include else []:
-        raise Stalled("IncludeCycle", f"these FlagSources include each other: {' → '.join(cycle)}")
+    if names := _cycle(resource, objects) if spec.include else []:
+        raise Stalled("IncludeCycle", f"these FlagSources include each other: {' → '.join(names)}")
     found = []
     for each in spec.include:
         what = f"FlagSource {each.repository.name}"
@@ -73,7 +74,7 @@ def find_included(resource: Resource, spec: FlagSourceSpec, objects: Cache) -> t
             message = f"{what} does not exist; create it, or correct spec.include"
             raise Waiting("IncludeUnavailable", message)
         if not isinstance(source.status.get("artifact"), dict):
-            raise Waiting("IncludeUnavailable", f"{what} has no artifact yet{_why(source)}")
+            raise Waiting("IncludeUnavailable", f"{what} has no artifact yet{why(source.status)}")
         if spec.verify is not None and not source.status.get("observedVerification"):
             # Whoever reads this source's artifact is told that it is signed.
             message = f"{what} is not verified, and this source is; set its spec.verify, or do not include it"
@@ -91,7 +92,7 @@ def include_health(includes: Iterable[Included]) -> tuple[Condition, ...]:
             message = f"{what} is suspended; its last artifact is included"
             return (Condition(INCLUDES_READY, FALSE, "SourceSuspended", message),)
         if ready is not None and ready.get("status") == FALSE:
-            message = f"{what} is not ready; its last artifact is included{_why(each.source)}"
+            message = f"{what} is not ready; its last artifact is included{why(each.source.status)}"
             return (Condition(INCLUDES_READY, FALSE, "SourceFailed", message),)
     return ()
 
@@ -172,22 +173,11 @@ def _archive(each: Included, stores: Stores) -> bytes:
     raise Waiting("IncludeUnavailable", message, delay=_GONE)
 
 
-def _why(source: Resource) -> str:
-    found = find(source.status.get("conditions", ()), READY)
-    return f": {found['message']}" if found is not None and found.get("message") else ""
-
-
 def _cycle(start: Resource, objects: Cache) -> list[str]:
     """A way from `start` through what it includes back to it, or nothing."""
-    trails: list[list[str]] = [[start.name]]
-    seen: set[str] = set()
-    while trails:
-        trail = trails.pop()
-        found = start if len(trail) == 1 else objects.get(ObjectKey(KIND, start.namespace, trail[-1]))
-        for name in included_names(found) if found is not None else ():
-            if name == start.name:
-                return [*trail, name]
-            if name not in seen:
-                seen.add(name)
-                trails.append([*trail, name])
-    return []
+
+    def included(name: str) -> Iterable[str]:
+        found = start if name == start.name else objects.get(ObjectKey(KIND, start.namespace, name))
+        return included_names(found) if found is not None else ()
+
+    return cycle(start.name, included)
