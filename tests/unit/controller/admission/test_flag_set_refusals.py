@@ -32,7 +32,7 @@ def test_a_refused_pod_is_told_of_as_its_flag_set() -> None:
     around = Around()
     assert around.take() == [("FlagSet/checkout", "pod web-7d9f-… is refused: port 8013 is in use")]
     (message,) = around.desk.box.pending.values()
-    assert (message.severity, message.reason, message.state) == ("error", "InjectionRefused", None)
+    assert (message.severity, message.reason, message.state) == ("warning", "InjectionRefused", None)
 
 
 def test_a_flag_set_that_is_not_there_is_told_of_too() -> None:

@@ -165,7 +165,7 @@ async def test_the_address_of_the_host_is_judged_for_submodules_again(
     mirrors = tmp_path / "mirrors"
 
     async def rebound(host: str, port: int) -> tuple[str, ...]:
-        return ("10.1.1.1" if list(mirrors.glob("*.git/shallow")) else "127.0.0.1",)
+        return ("10.1.1.1" if list(mirrors.glob("*/*.git/shallow")) else "127.0.0.1",)
 
     beside = Beside(tmp_path, Hosts((), ("10.0.0.0/8",), rebound))
     await beside.apply("flags", f"http://git.test:{server.server_port}/flags/.git", git=RECURSE)
