@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from controller.notifications.posts import Target
 
 TYPE: Final = "otlp"
-_SEVERITIES: Final = {"info": (9, "INFO"), "error": (17, "ERROR")}
+_SEVERITIES: Final = {"info": (9, "INFO"), "warning": (13, "WARN"), "error": (17, "ERROR")}
 _STEPS: Final = (
     ("fetch", OBSERVED_AT, STORED_AT),
     ("apply", STORED_AT, APPLIED_AT),

@@ -74,7 +74,8 @@ class Cache:
         namespaces = self._kinds.get(kind, {})
         if namespace is not None:
             return list(namespaces.get(namespace, {}).values())
-        return [each for objects in namespaces.values() for each in objects.values()]
+        # A scrape asks in a thread, as above.
+        return [each for objects in list(namespaces.values()) for each in list(objects.values())]
 
     def find(self, index: Index, namespace: str, name: str) -> list[Resource]:
         """The objects in `namespace` that `index` lists under `name`, in no order."""

@@ -17,8 +17,8 @@ def one_line(text: str, most: int) -> str:
 
 def cleaned(value: Any) -> Any:
     """A status or a part of one, in whose texts every sign that cannot be seen is U+FFFD. Revisions stay as
-    they are: they are compared with those of sources. So do messages that wait and lists of changed flags,
-    which are made of clean lines.
+    they are, and what was observed of a spec: both are compared with what they were taken from. So do
+    messages that wait and lists of changed flags, which are made of clean lines.
     """
     if isinstance(value, str):
         return value if value.isprintable() else "".join(map(_shown, value))
@@ -32,4 +32,4 @@ def _shown(letter: str) -> str:
 
 
 def _is_kept(key: str) -> bool:
-    return key in _LINES or key.endswith(("revision", "Revision"))
+    return key in _LINES or key.startswith("observed") or key.endswith(("revision", "Revision"))

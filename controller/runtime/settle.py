@@ -122,7 +122,7 @@ def _status(
     before = resource.status.get("conditions", ())
     moment = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     status = {
-        **{name: cleaned(value) for name, value in own.items() if value is not None},
+        **cleaned({name: value for name, value in own.items() if value is not None}),
         "observedGeneration": resource.generation,
         "conditions": [
             cleaned(written(each, find(before, each.type), generation=resource.generation, now=moment))

@@ -51,7 +51,7 @@ class Overrides:
                 {"apiVersion": _TYPE.api_version, "kind": _TYPE.kind, "metadata": body["metadata"]}
             )
             for each in problems:
-                message = f"{each}; the limits that it has stay"
+                message = f"{each}; until it is corrected the last good limits hold, or those of the options"
                 log.warning("the quotas of namespace %s", message, extra=about(found.key))
                 told = Occurrence("InvalidQuota", message, warning=True)
                 self._events.accept(event_of(found, told, {}, now()))
@@ -59,6 +59,7 @@ class Overrides:
     def forget(self, kind: str, namespace: str, name: str) -> None:
         """It is gone: the options hold everywhere."""
         del kind, namespace, name
+        self._problems = ()
         self._limits.replace({})
 
     def listed(self, kind: str, namespace: str) -> None:

@@ -231,7 +231,7 @@ SCHEMAS["otlp"] = record(
                     "logRecords", scope=record("name", name=text(64)),
                     logRecords=several(
                         record(
-                            "timeUnixNano severityNumber body eventName attributes", severityNumber={"enum": ["SEVERITY_NUMBER_INFO", "SEVERITY_NUMBER_ERROR"]},
+                            "timeUnixNano severityNumber body eventName attributes", severityNumber={"enum": ["SEVERITY_NUMBER_INFO", "SEVERITY_NUMBER_WARN", "SEVERITY_NUMBER_ERROR"]},
                             timeUnixNano=text(20), observedTimeUnixNano=text(20), severityText=text(5), body={"type": "object"},
                             attributes=_ATTRIBUTES, traceId=text(24), eventName=text(400),
                         )

@@ -20,7 +20,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from controller.api.provider import FlagProviderSpec, Message
+from controller.api.provider import SEVERITIES, FlagProviderSpec, Message
 from controller.notifications.addresses import AddressRefused
 from controller.notifications.payloads import FORMS, is_refusal, post_of
 from controller.notifications.posts import Target
@@ -96,6 +96,13 @@ def test_a_form_is_as_its_file_keeps_it(kind: str) -> None:
 @pytest.mark.parametrize("kind", FORMS)
 @pytest.mark.parametrize("said", SAID, ids=lambda each: str(each.reason))
 def test_a_form_is_what_the_service_documents(kind: str, said: Message) -> None:
+    jsonschema_rs.validate(SCHEMAS[kind], sent(kind, said)["body"])
+
+
+@pytest.mark.parametrize("kind", FORMS)
+@pytest.mark.parametrize("severity", SEVERITIES)
+def test_a_form_has_words_for_each_severity(kind: str, severity: str) -> None:
+    said = SAID[0].model_copy(update={"severity": severity})
     jsonschema_rs.validate(SCHEMAS[kind], sent(kind, said)["body"])
 
 

@@ -442,9 +442,9 @@ async def test_killed_before_it_told_of_a_second_one_the_first_is_still_there(
 
 async def test_other_patterns_make_another_artifact_of_the_same_commit(settled: Life) -> None:
     settled.source.files = {"flags.json": "{}", "README.md": "x"}
-    settled.spec = SPEC | {"ignore": "*.md"}
+    settled.spec = SPEC | {"ignore": "*.md\n*.txt\n"}
     await settled.look()
-    assert settled.status["observedIgnore"] == "*.md"
+    assert settled.status["observedIgnore"] == "*.md\n*.txt\n"
     settled.spec = SPEC
     await settled.look()
     assert settled.stored().keys() == {"flags.json", "README.md"}

@@ -73,6 +73,11 @@ def test_what_is_wrong_is_told_once_and_once_more_when_it_is_another_thing(limit
     assert [(each.object.kind, each.object.name, each.reason) for each in events] == [
         ("ConfigMap", "quotas", "InvalidQuota")
     ] * 2
-    assert events[0].message == "shop.sources: Input should be a valid integer; the limits that it has stay"
+    assert events[0].message == (
+        "shop.sources: Input should be a valid integer; until it is corrected the last good limits hold, or "
+        "those of the options"
+    )
     overrides.forget("ConfigMap", "flagstaff-system", "quotas")
     assert limits.of("shop").sources == 5
+    overrides.learn("ConfigMap", {"metadata": META, "data": {"shop": "sources: -1"}})
+    assert len(events) == 3
