@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from controller.flagsets.provenance import ProvenanceDetail
 from controller.injection.options import AUDIENCE, IMAGE
 from controller.notifications.addresses import AddressRefused, require_usable
-from controller.sources.hosts import DENIED, require_entries
+from controller.runtime.hosts import DENIED, require_entries
 
 NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE: Final = "flagstaff-system"
@@ -127,6 +127,11 @@ class ControllerSettings(BaseSettings):
         default=(".svc", ".svc.cluster.local"),
         description="hosts that Flux's artifacts may come from, separated by commas: a name, "
         "name:port or .ending",
+    )
+    denied_artifact_hosts: Hosts = Field(
+        default=DENIED,
+        description="hosts that no artifact may come from, whatever their name in --artifact-hosts; written "
+        "as for --denied-source-hosts (default: this machine and link-local addresses)",
     )
     receiver_port: Port = Field(default=9292, description="port for webhooks; 0 takes a free port")
     management_port: Port = Field(

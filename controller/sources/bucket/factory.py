@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from controller.api.fields import LocalReference
     from controller.api.flagsource import BucketSpec
     from controller.api.meta import ObjectKey
-    from controller.sources.hosts import Hosts
+    from controller.runtime.hosts import Hosts
     from controller.sources.provider import Look
     from controller.sources.secrets import ReadSecret
 

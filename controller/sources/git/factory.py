@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
     from controller.api.flagsource import GitSpec, VerifyRule
     from controller.api.meta import ObjectKey
+    from controller.runtime.hosts import Hosts
     from controller.runtime.limits import Limits
     from controller.sources.git.git_url import Credentials, Location
-    from controller.sources.hosts import Hosts
     from controller.sources.provider import Look, Revision
     from controller.sources.secrets import ReadSecret
 

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from controller.api.flagsource import BucketSpec
 from controller.api.meta import ObjectKey
 from controller.runtime.helper import TaskLimits
+from controller.runtime.hosts import Hosts
 from controller.runtime.secret_hosts import Binding, SecretContent
 from controller.runtime.secret_texts import SecretTexts
 from controller.runtime.setbacks import Failed, Setback, Stalled
@@ -21,7 +22,6 @@ from controller.sources.bucket.factory import BucketFactory, bucket_of, endpoint
 from controller.sources.bucket.place import Store
 from controller.sources.bucket.reading import LimitedReader
 from controller.sources.freshness import Freshness
-from controller.sources.hosts import Hosts
 from controller.sources.provider import Look
 from tests.git_http import http_proxy
 from tests.s3 import LOGIN, manifest, s3

@@ -14,12 +14,12 @@ from controller.api.flagsource import GitSpec
 from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import unpack
 from controller.artifacts.storages import Storages
+from controller.runtime.hosts import DENIED, Hosts
 from controller.runtime.limits import Limits, NamespaceLimits
 from controller.runtime.secret_hosts import Binding, SecretContent
 from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.sources.freshness import SHARED, Freshness
 from controller.sources.git.factory import GitFactory
-from controller.sources.hosts import DENIED, Hosts
 from controller.sources.pending import PendingPushes
 from controller.sources.provider import Look
 from controller.sources.reconciler import SourceReconciler

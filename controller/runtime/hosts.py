@@ -1,8 +1,9 @@
-"""Which hosts sources may be on: judged by name, and by each address that the name has."""
+"""Which hosts users may have us ask: judged by name, and by each address that the name has."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ DENIED: Final = (
 )
 """This machine, and link-local addresses, by which clouds tell a machine's secrets."""
 REASON: Final = "HostDenied"
+_API_SERVER: Final = ("kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.*")
 
 
 async def resolve(host: str, port: int) -> tuple[str, ...]:
@@ -47,17 +49,24 @@ class Hosts:
     denied: tuple[str, ...] = DENIED
     """Wins over `allowed`."""
     resolve: Callable[[str, int], Awaitable[tuple[str, ...]]] = resolve
+    kind: str = "source"
+    """What the lists are for, as their options have it: --source-hosts and --denied-source-hosts."""
+    api_server: tuple[str, ...] = ()
+    """Names and addresses of the API server, which nobody may be on, whatever the lists say."""
 
     def require_name(self, host: str) -> None:
         """For a host whose name a proxy looks up: only the name is judged. Raises Stalled (HostDenied)."""
         name = _normal(host)
+        self._require_not_denied(name)
         literal = _literal(name)
-        if _named(name, self.denied) or (literal and _within(name, _networks(self.denied))):
-            raise Stalled(REASON, f"host {name} is denied by --denied-source-hosts")
+        if literal and _within(name, _networks(self.denied)):
+            raise self._denied(f"host {name} is")
+        if literal and _within(name, _networks(self.api_server)):
+            raise _is_api_server(name)
         if self.allowed and not _named(name, self.allowed):
             if literal and _within(name, _networks(self.allowed)):
                 return
-            raise Stalled(REASON, f"host {name} is not one of --source-hosts")
+            raise self._not_allowed(name)
 
     async def require_literal(self, host: str, port: int) -> None:
         """Judge a host that is an address itself. Raises Stalled (HostDenied)."""
@@ -65,12 +74,11 @@ class Hosts:
             await self.addresses(host, port)
 
     async def addresses(self, host: str, port: int) -> tuple[str, ...]:
-        """The addresses of a host that sources may be on; whoever connects to just these connects to what was
+        """The addresses of a host that may be asked; whoever connects to just these connects to what was
         judged. Raises Stalled (HostDenied) for any other, Failed where the name has no address.
         """
         name = _normal(host)
-        if _named(name, self.denied):
-            raise Stalled(REASON, f"host {name} is denied by --denied-source-hosts")
+        self._require_not_denied(name)
         try:
             found = await self.resolve(name, port)
         except OSError as error:
@@ -78,12 +86,40 @@ class Hosts:
         networks = _networks(self.denied)
         for each in found:
             if _within(each, networks):
-                raise Stalled(REASON, f"host {name} has the address {each}, denied by --denied-source-hosts")
+                raise self._denied(f"host {name} has the address {each},")
+        networks = _networks(await self._api_server(port))
+        if any(_within(each, networks) for each in found):
+            raise _is_api_server(name)
         if self.allowed and not _named(name, self.allowed):
             networks = _networks(self.allowed)
             if not all(_within(each, networks) for each in found):
-                raise Stalled(REASON, f"host {name} is not one of --source-hosts")
+                raise self._not_allowed(name)
         return found
+
+    def _require_not_denied(self, name: str) -> None:
+        if _named(name, self.denied):
+            raise self._denied(f"host {name} is")
+        if self.api_server and _named(name, (*_API_SERVER, *self.api_server)):
+            raise _is_api_server(name)
+
+    async def _api_server(self, port: int) -> tuple[str, ...]:
+        """The addresses that the API server has now."""
+        found: list[str] = []
+        for each in self.api_server:
+            # A name that has no address leads nowhere.
+            with contextlib.suppress(OSError):
+                found += (each,) if _literal(each) else await self.resolve(each, port)
+        return tuple(each.partition("%")[0] for each in found)
+
+    def _denied(self, subject: str) -> Stalled:
+        return Stalled(REASON, f"{subject} denied by --denied-{self.kind}-hosts")
+
+    def _not_allowed(self, name: str) -> Stalled:
+        return Stalled(REASON, f"host {name} is not one of --{self.kind}-hosts")
+
+
+def _is_api_server(name: str) -> Stalled:
+    return Stalled(REASON, f"host {name} is the API server's")
 
 
 def require_entries(entries: tuple[str, ...]) -> tuple[str, ...]:
