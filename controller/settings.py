@@ -231,6 +231,14 @@ class ControllerSettings(BaseSettings):
         description="hosts that no source may be on; wins over --source-hosts (default: this machine and "
         "link-local addresses)",
     )
+    deny_cluster_hosts: bool = Field(
+        default=False,
+        description="let no source be on a Service of the cluster or in a private network; wins over "
+        "--source-hosts",
+    )
+    deny_http_sources: bool = Field(
+        default=False, description="refuse http:// in sources: of Git, registries and buckets"
+    )
     allow_local: bool = Field(
         default=False, description="allow file:// URLs in FlagSources; unsafe where tenants share a cluster"
     )

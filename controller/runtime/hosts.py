@@ -30,6 +30,17 @@ DENIED: Final = (
     "ff00::/8",
 )
 """This machine, and link-local addresses, by which clouds tell a machine's secrets."""
+CLUSTER: Final = (
+    "*.svc",
+    "*.svc.*",
+    "*.cluster.local",
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "fc00::/7",
+)
+"""Services of a cluster by their names, and private networks, of which Services and pods have addresses."""
 REASON: Final = "HostDenied"
 _API_SERVER: Final = ("kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.*")
 
@@ -53,14 +64,24 @@ class Hosts:
     """What the lists are for, as their options have it: --source-hosts and --denied-source-hosts."""
     api_server: tuple[str, ...] = ()
     """Names and addresses of the API server, which nobody may be on, whatever the lists say."""
+    in_cluster: bool = True
+    """Whether Services of the cluster, and private networks, may be asked; wins over `allowed`."""
+    plain_http: bool = True
+    """Whether http:// may be spoken."""
+
+    def require_scheme(self, scheme: str) -> None:
+        """Raises Stalled (URLInvalid) for http where that may not be spoken."""
+        if scheme == "http" and not self.plain_http:
+            message = f"http:// is denied by --deny-http-{self.kind}s; write https://"
+            raise Stalled("URLInvalid", message)
 
     def require_name(self, host: str) -> None:
         """For a host whose name a proxy looks up: only the name is judged. Raises Stalled (HostDenied)."""
         name = _normal(host)
         self._require_not_denied(name)
         literal = _literal(name)
-        if literal and _within(name, _networks(self.denied)):
-            raise self._denied(f"host {name} is")
+        if literal:
+            self._require_no_network(f"host {name} is", name)
         if literal and _within(name, _networks(self.api_server)):
             raise _is_api_server(name)
         if self.allowed and not _named(name, self.allowed):
@@ -83,10 +104,8 @@ class Hosts:
             found = await self.resolve(name, port)
         except OSError as error:
             raise Failed("NameResolutionFailed", f"host {name}: {error.strerror or error}") from error
-        networks = _networks(self.denied)
         for each in found:
-            if _within(each, networks):
-                raise self._denied(f"host {name} has the address {each},")
+            self._require_no_network(f"host {name} has the address {each},", each)
         networks = _networks(await self._api_server(port))
         if any(_within(each, networks) for each in found):
             raise _is_api_server(name)
@@ -97,8 +116,9 @@ class Hosts:
         return found
 
     def _require_not_denied(self, name: str) -> None:
-        if _named(name, self.denied):
-            raise self._denied(f"host {name} is")
+        for entries, option in self._denials():
+            if _named(name, entries):
+                raise Stalled(REASON, f"host {name} is denied by {option}")
         if self.api_server and _named(name, (*_API_SERVER, *self.api_server)):
             raise _is_api_server(name)
 
@@ -111,8 +131,15 @@ class Hosts:
                 found += (each,) if _literal(each) else await self.resolve(each, port)
         return tuple(each.partition("%")[0] for each in found)
 
-    def _denied(self, subject: str) -> Stalled:
-        return Stalled(REASON, f"{subject} denied by --denied-{self.kind}-hosts")
+    def _require_no_network(self, subject: str, address: str) -> None:
+        for entries, option in self._denials():
+            if _within(address, _networks(entries)):
+                raise Stalled(REASON, f"{subject} denied by {option}")
+
+    def _denials(self) -> tuple[tuple[tuple[str, ...], str], ...]:
+        """Lists, and the options that say so."""
+        cluster = () if self.in_cluster else CLUSTER
+        return (self.denied, f"--denied-{self.kind}-hosts"), (cluster, "--deny-cluster-hosts")
 
     def _not_allowed(self, name: str) -> Stalled:
         return Stalled(REASON, f"host {name} is not one of --{self.kind}-hosts")

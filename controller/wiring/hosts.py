@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 
 def source_hosts_of(settings: ControllerSettings) -> Hosts:
     """Of FlagSources."""
-    return Hosts(settings.source_hosts, settings.denied_source_hosts, api_server=_api_server())
+    return Hosts(
+        settings.source_hosts,
+        settings.denied_source_hosts,
+        api_server=_api_server(),
+        in_cluster=not settings.deny_cluster_hosts,
+        plain_http=not settings.deny_http_sources,
+    )
 
 
 def artifact_hosts_of(settings: ControllerSettings) -> Hosts:

@@ -112,10 +112,11 @@ class BucketFactory:
         await self._helpers.close()
 
     async def _judge(self, endpoint: str, proxy: str | None) -> None:
-        """Raises Stalled (HostDenied) where the store, or its proxy, is where no source may be."""
+        """Raises Stalled (HostDenied, URLInvalid) where no source may have the store, or its proxy."""
         if self._hosts is None:
             return
         asked = urlsplit(endpoint)
+        self._hosts.require_scheme(asked.scheme)
         if proxy is not None:
             self._hosts.require_name(asked.hostname or "")
             asked = urlsplit(proxy)

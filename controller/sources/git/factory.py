@@ -101,6 +101,8 @@ class GitFactory:
     async def open(self, spec: GitSpec, look: Look) -> GitProvider:
         """The source that `spec` and its Secrets describe. Raises Setback."""
         location, namespace = parse_location(spec.url), look.key.namespace
+        if self._hosts is not None:
+            self._hosts.require_scheme(location.transport)
         if location.path is not None and not self._allow_local:
             message = "file:// URLs are not allowed in a cluster; write https://, http:// or ssh://"
             raise Stalled("URLInvalid", message)

@@ -65,6 +65,7 @@ class Connections:
         """
         proxy = access.proxy or self._proxy(url)
         if self._hosts is not None:
+            self._hosts.require_scheme(url.scheme)
             host, port = url.host or "", url.port or 0
             if proxy is not None:
                 self._hosts.require_name(host)

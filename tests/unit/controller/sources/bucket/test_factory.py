@@ -280,6 +280,10 @@ async def test_a_store_is_where_sources_may_be(cluster: Cluster, store: S3) -> N
         await factory.open(BucketSpec.model_validate(manifest(store)), LOOK)
     assert setback.value.reason == "HostDenied"
     assert not store.asked
+    encrypted = BucketFactory(cluster.read, Hosts((), (), plain_http=False))
+    with pytest.raises(Stalled, match="denied by --deny-http-sources"):
+        await encrypted.open(BucketSpec.model_validate(manifest(store)), LOOK)
+    assert not store.asked
     cluster.secrets["proxy"] = {"address": "http://127.0.0.1:1"}
     behind = {"bucketName": "b", "endpoint": "minio.example.com", "proxySecretRef": {"name": "proxy"}}
     with pytest.raises(Stalled, match=r"127\.0\.0\.1"):

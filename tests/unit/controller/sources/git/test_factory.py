@@ -294,6 +294,15 @@ async def test_a_host_that_is_denied_is_not_asked(world: World, server: GitServe
     assert not server.paths
 
 
+async def test_plain_http_may_be_denied(world: World, server: GitServer) -> None:
+    sources = GitFactory(world.secret, world.sources.mirror_root, hosts=Hosts((), (), plain_http=False))
+    world.opened.append(sources)
+    with pytest.raises(Stalled, match="denied by --deny-http-sources") as refused:
+        await sources.open(GitSpec(url=world.url), Look(KEY, 1.5, Freshness(NOW, NOW)))
+    assert refused.value.reason == "URLInvalid"
+    assert not server.paths
+
+
 async def test_git_connects_to_the_address_that_was_judged(world: World) -> None:
     confined(world)
     # Nobody but our resolver knows the name.

@@ -61,6 +61,9 @@ async def test_neither_a_registry_nor_what_it_redirects_to_may_be_on_a_host_that
     async with confined(Hosts((), ("127.0.0.0/8",))) as sources:
         with pytest.raises(Stalled, match="denied by"):
             await (await sources.open(shelf.url)).resolve()
+    async with confined(Hosts((), (), plain_http=False)) as sources:
+        with pytest.raises(Stalled, match="denied by --deny-http-sources"):
+            await (await sources.open(shelf.url)).resolve()
     away = Answer(307, {"Location": "http://169.254.169.254/latest/meta-data"})
     shelf.front.instead = of_blobs(lambda _: away)
     async with confined(Hosts((), ("169.254.0.0/16",))) as sources:
