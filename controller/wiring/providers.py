@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def providers_of(
-    settings: ControllerSettings, limits: Limits, secret: ReadSecret
+    settings: ControllerSettings, limits: Limits, secret: ReadSecret, api_server: str
 ) -> dict[str, ProviderFactory[Any]]:
-    """By the field of a FlagSource's spec that configures them."""
+    """By the field of a FlagSource's spec that configures them. `api_server`: its URL."""
     authors = settings.provenance is ProvenanceDetail.FULL
-    hosts = source_hosts_of(settings)
+    hosts = source_hosts_of(settings, api_server)
     git = GitFactory(
         secret,
         settings.storage_path / "mirrors",

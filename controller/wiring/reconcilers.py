@@ -109,7 +109,7 @@ def _reader(shared: Shared) -> ArtifactReader:
         settings.artifact_hosts,
         own=shared.address,
         token=shared.tokens.first,
-        judged=artifact_hosts_of(settings),
+        judged=artifact_hosts_of(settings, shared.accounts.cluster.server),
     )
 
 
