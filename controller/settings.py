@@ -247,6 +247,16 @@ class ControllerSettings(BaseSettings):
         description="allow FlagProviders plain http, and addresses of this machine and of private networks; "
         "unsafe where tenants share a cluster",
     )
+    provider_hosts: Hosts = Field(
+        default=(),
+        description="hosts that FlagProviders may have, written as for --source-hosts (default: all that are "
+        "not denied)",
+    )
+    denied_provider_hosts: Hosts = Field(
+        default=(),
+        description="hosts that no FlagProvider may have; wins over --provider-hosts (default: the API "
+        "server alone)",
+    )
     events_addr: EventsAddress = Field(
         default="",
         description="URL of Flux's notification-controller, to which every Event is posted "

@@ -78,7 +78,7 @@ class Hosts:
     def require_name(self, host: str) -> None:
         """For a host whose name a proxy looks up: only the name is judged. Raises Stalled (HostDenied)."""
         name = _normal(host)
-        self._require_not_denied(name)
+        self.require_not_denied(name)
         literal = _literal(name)
         if literal:
             self._require_no_network(f"host {name} is", name)
@@ -99,11 +99,18 @@ class Hosts:
         judged. Raises Stalled (HostDenied) for any other, Failed where the name has no address.
         """
         name = _normal(host)
-        self._require_not_denied(name)
+        self.require_not_denied(name)
         try:
             found = await self.resolve(name, port)
         except OSError as error:
             raise Failed("NameResolutionFailed", f"host {name}: {error.strerror or error}") from error
+        await self.require_addresses(name, port, found)
+        return found
+
+    async def require_addresses(self, host: str, port: int, found: tuple[str, ...]) -> None:
+        """Judge a host by its name and by the addresses that it has. Raises Stalled (HostDenied)."""
+        name = _normal(host)
+        self.require_not_denied(name)
         for each in found:
             self._require_no_network(f"host {name} has the address {each},", each)
         networks = _networks(await self._api_server(port))
@@ -113,9 +120,10 @@ class Hosts:
             networks = _networks(self.allowed)
             if not all(_within(each, networks) for each in found):
                 raise self._not_allowed(name)
-        return found
 
-    def _require_not_denied(self, name: str) -> None:
+    def require_not_denied(self, host: str) -> None:
+        """Judge a name before it is looked up. Raises Stalled (HostDenied)."""
+        name = _normal(host)
         for entries, option in self._denials():
             if _named(name, entries):
                 raise Stalled(REASON, f"host {name} is denied by {option}")

@@ -29,6 +29,16 @@ def artifact_hosts_of(settings: ControllerSettings, api_server: str) -> Hosts:
     return Hosts(denied=settings.denied_artifact_hosts, kind="artifact", api_server=_names_of(api_server))
 
 
+def provider_hosts_of(settings: ControllerSettings, api_server: str) -> Hosts:
+    """Of FlagProviders."""
+    return Hosts(
+        settings.provider_hosts,
+        settings.denied_provider_hosts,
+        kind="provider",
+        api_server=_names_of(api_server),
+    )
+
+
 def _names_of(api_server: str) -> tuple[str, ...]:
     """It answers nobody's Git, but may tell what is asked of it. One of this machine is a developer's, as are
     the Git servers beside it; the lists deny this machine unless told otherwise.
