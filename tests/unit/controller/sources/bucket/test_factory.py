@@ -128,6 +128,11 @@ async def test_a_private_authority_is_believed_when_a_secret_says_so(
     with s3(tmp_path, tls) as store:
         store.put(a="1")
         await (await cluster.open(manifest(store, certSecretRef={"name": "trusted"}))).resolve()
+        # By a tunnel of the proxy that judges.
+        judging = BucketFactory(cluster.read, Hosts((), ()))
+        trusted = BucketSpec.model_validate(manifest(store, certSecretRef={"name": "trusted"}))
+        await (await judging.open(trusted, LOOK)).resolve()
+        await judging.close()
         for spec in (manifest(store), manifest(store, certSecretRef={"name": "strange"})):
             with pytest.raises(Failed, match=r"UnknownIssuer.*spec\.bucket\.certSecretRef") as setback:
                 await (await cluster.open(spec)).resolve()
@@ -271,6 +276,29 @@ async def test_a_secret_of_certificates_holds_an_authority_alone(
     with pytest.raises(Setback, match=says) as setback:
         await cluster.open(spec)
     assert setback.value.reason == "InvalidSecret"
+
+
+async def test_a_redirect_leads_to_no_host_that_is_denied(
+    cluster: Cluster, store: S3, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    with s3(tmp_path / "elsewhere") as other:
+        leads_to = other.url.replace("127.0.0.1", "localhost")
+
+        def away(exchange: Any) -> bool:
+            exchange.send_response(307)
+            exchange.send_header("Location", f"{leads_to}/flags")
+            exchange.send_header("Content-Length", "0")
+            exchange.end_headers()
+            return True
+
+        store.instead = away
+        factory = BucketFactory(cluster.read, Hosts((), ("localhost",)))
+        with pytest.raises(Failed):
+            await (await factory.open(BucketSpec.model_validate(manifest(store)), LOOK)).resolve()
+        assert store.asked
+        assert not other.asked
+        await factory.close()
 
 
 async def test_a_store_is_where_sources_may_be(cluster: Cluster, store: S3) -> None:
