@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from controller.flagsets.provenance import ProvenanceDetail
 from controller.injection.options import AUDIENCE, IMAGE
 from controller.notifications.addresses import AddressRefused, require_usable
-from controller.sources.hosts import DENIED, require_entries
+from controller.runtime.hosts import DENIED, require_entries
 
 NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE: Final = "flagstaff-system"
@@ -128,6 +128,11 @@ class ControllerSettings(BaseSettings):
         description="hosts that Flux's artifacts may come from, separated by commas: a name, "
         "name:port or .ending",
     )
+    denied_artifact_hosts: Hosts = Field(
+        default=DENIED,
+        description="hosts that no artifact may come from, whatever their name in --artifact-hosts; written "
+        "as for --denied-source-hosts (default: this machine and link-local addresses)",
+    )
     receiver_port: Port = Field(default=9292, description="port for webhooks; 0 takes a free port")
     management_port: Port = Field(
         default=8014, description="port for health, readiness and metrics; 0 takes a free port"
@@ -226,6 +231,14 @@ class ControllerSettings(BaseSettings):
         description="hosts that no source may be on; wins over --source-hosts (default: this machine and "
         "link-local addresses)",
     )
+    deny_cluster_hosts: bool = Field(
+        default=False,
+        description="let no source be on a Service of the cluster or in a private network; wins over "
+        "--source-hosts",
+    )
+    deny_http_sources: bool = Field(
+        default=False, description="refuse http:// in sources: of Git, registries and buckets"
+    )
     allow_local: bool = Field(
         default=False, description="allow file:// URLs in FlagSources; unsafe where tenants share a cluster"
     )
@@ -233,6 +246,16 @@ class ControllerSettings(BaseSettings):
         default=False,
         description="allow FlagProviders plain http, and addresses of this machine and of private networks; "
         "unsafe where tenants share a cluster",
+    )
+    provider_hosts: Hosts = Field(
+        default=(),
+        description="hosts that FlagProviders may have, written as for --source-hosts (default: all that are "
+        "not denied)",
+    )
+    denied_provider_hosts: Hosts = Field(
+        default=(),
+        description="hosts that no FlagProvider may have; wins over --provider-hosts (default: the API "
+        "server alone)",
     )
     events_addr: EventsAddress = Field(
         default="",

@@ -12,6 +12,8 @@ import aiohttp
 from yarl import URL
 
 from controller.artifacts.archive import DEFAULT_LIMITS
+from controller.runtime.hosts import Hosts
+from controller.runtime.judged_resolver import JudgedResolver
 from controller.runtime.setbacks import Failed, Stalled, Waiting
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ tells.
 _URL: Final = 300
 IN_CLUSTER: Final = (".svc", ".svc.cluster.local")
 """Hosts that artifacts come from unless told otherwise: Services."""
+JUDGED: Final = Hosts(kind="artifact")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,10 @@ class ArtifactReader:
     """Our own artifact server, which asks for a token: `name:port`, or a name, whose port is 80; empty: none.
     """
     token: Callable[[], str | None] = lambda: None
+    judged: Hosts = JUDGED
+    """Which addresses the names of `hosts` may have: whoever makes a Service chooses where it leads. Those of
+    our own server are not judged.
+    """
 
     async def read(self, namespace: str, artifact: ArtifactStatus) -> bytes:
         """The archive. Raises Waiting where it is gone (its source makes a new one), Failed where it cannot
@@ -77,9 +84,12 @@ class ArtifactReader:
             # The same object is judged and asked: two readers of one text may take it for two hosts.
             url = URL(artifact.url)
             self._require_allowed(url, where)
+            connector = await self._connector(url)
             async with (
                 # The digest is of the bytes that were stored, whatever a server says of their encoding.
-                aiohttp.ClientSession(timeout=_SECONDS, auto_decompress=False) as session,
+                aiohttp.ClientSession(
+                    connector=connector, timeout=_SECONDS, auto_decompress=False
+                ) as session,
                 session.get(url, allow_redirects=False, headers=self._believed(namespace, url)) as response,
             ):
                 if response.status == 404:
@@ -98,6 +108,13 @@ class ArtifactReader:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise Failed("ArtifactFailed", f"{where}: {type(error).__name__}") from error
         return bytes(content)
+
+    async def _connector(self, url: URL) -> aiohttp.TCPConnector:
+        """Connects to addresses that were judged. Raises Stalled (HostDenied)."""
+        if self._is_own(url):
+            return aiohttp.TCPConnector()
+        await self.judged.require_literal(url.host or "", url.port or 0)
+        return aiohttp.TCPConnector(resolver=JudgedResolver(self.judged))
 
     def _believed(self, namespace: str, url: URL) -> dict[str, str]:
         """Our token, for our own server alone, and there for the namespace's own archives."""

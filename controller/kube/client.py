@@ -81,6 +81,11 @@ class Cluster:
                 raise config.ConfigException(message) from error
         return cls(client.ApiClient(configuration), wrote=wrote)
 
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return str(self.api.configuration.host)
+
     def acting_as(self, namespace: str, service_account: str) -> Cluster:
         """A client on the same connections, whose requests are judged by the rights of that service account.
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from controller.delivery.problems import one_line
 from controller.notifications.mails import PORTS
-from controller.notifications.posting import Answer, PublicResolver
+from controller.notifications.posting import ANY, Answer, PublicResolver
 from controller.notifications.posts import DIRECT
 from controller.runtime.client_tls import context_of
 from controller.runtime.setbacks import Stalled
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import ssl
 
     from controller.notifications.posts import Post, Way
+    from controller.runtime.hosts import Hosts
 
 THREADS: Final = 64
 """Messages at a time: each holds one until the server took it, and other work has threads of its own."""
@@ -124,9 +125,11 @@ class Client(smtplib.SMTP):
 class MailSender:
     """Belongs to one event loop."""
 
-    def __init__(self, *, allow_local: bool) -> None:
-        """`allow_local`: also addresses of this machine and of private networks."""
-        self._resolver = PublicResolver(allow_local=allow_local)
+    def __init__(self, *, allow_local: bool, hosts: Hosts = ANY) -> None:
+        """`allow_local`: also addresses of this machine and of private networks. `hosts`: which may be
+        asked.
+        """
+        self._resolver = PublicResolver(allow_local=allow_local, hosts=hosts)
         self._threads = ThreadPoolExecutor(THREADS, "mail")
 
     def close(self) -> None:

@@ -19,12 +19,13 @@ from urllib.parse import urlsplit
 from controller.delivery.problems import one_line
 from controller.notifications.addresses import NATS, AddressRefused, require_usable
 from controller.notifications.nats_logins import Login
-from controller.notifications.posting import Answer, PublicResolver
+from controller.notifications.posting import ANY, Answer, PublicResolver
 from controller.runtime.client_tls import context_of
 from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
     from controller.notifications.posts import Post, Target
+    from controller.runtime.hosts import Hosts
 
 _PORT: Final = 4222
 _LONGEST: Final = 64 * 1024
@@ -76,13 +77,13 @@ class _Connection:
         raise _Refused("it says too much")
 
 
-async def publish(post: Post, target: Target, *, allow_local: bool) -> Answer:
+async def publish(post: Post, target: Target, *, allow_local: bool, hosts: Hosts = ANY) -> Answer:
     """What came of it, within the provider's timeout; never raises. A server that answers has the message."""
     timeout = target.spec.timeout
     try:
         require_usable(target.address, allow_local=allow_local, schemes=NATS)
         async with asyncio.timeout(timeout):
-            await _publish(post, target, allow_local=allow_local)
+            await _publish(post, target, allow_local=allow_local, hosts=hosts)
     except (AddressRefused, Stalled, _Refused, OSError, EOFError, ValueError, RecursionError) as error:
         return _why(error, timeout)
     return Answer(200, "the server has it")
@@ -107,10 +108,10 @@ def _why(error: Exception, seconds: float) -> Answer:
     return Answer(0, said)
 
 
-async def _publish(post: Post, target: Target, *, allow_local: bool) -> None:
+async def _publish(post: Post, target: Target, *, allow_local: bool, hosts: Hosts) -> None:
     parts = urlsplit(target.address)
     host, port = parts.hostname or "", parts.port or _PORT
-    connection = await _connected(host, port, allow_local=allow_local)
+    connection = await _connected(host, port, allow_local=allow_local, hosts=hosts)
     try:
         described = await connection.describes()
         encrypted = parts.scheme == NATS[0] or described.get("tls_required") is True
@@ -135,9 +136,9 @@ async def _publish(post: Post, target: Target, *, allow_local: bool) -> None:
         connection.writer.transport.abort()
 
 
-async def _connected(host: str, port: int, *, allow_local: bool) -> _Connection:
+async def _connected(host: str, port: int, *, allow_local: bool, hosts: Hosts) -> _Connection:
     """To one of the host's addresses, each of which may be asked. Raises OSError."""
-    found = await PublicResolver(allow_local=allow_local).resolve(host, port, socket.AF_UNSPEC)
+    found = await PublicResolver(allow_local=allow_local, hosts=hosts).resolve(host, port, socket.AF_UNSPEC)
     failed = OSError(f"{host}: no address")
     for each in found[:_MOST_ADDRESSES]:
         try:

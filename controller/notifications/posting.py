@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -18,6 +19,7 @@ from controller.delivery.problems import one_line
 from controller.notifications.addresses import AddressRefused, require_proxy, require_public, require_usable
 from controller.notifications.posts import DIRECT
 from controller.runtime.client_tls import context_of
+from controller.runtime.hosts import Hosts
 from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ _MOST_CONTENT: Final = 1 << 20
 _SHOWN: Final = 200
 _AT_ONCE: Final = 256
 _NUMERIC: Final = socket.AI_NUMERICHOST
+ANY: Final = Hosts(denied=(), kind="provider")
+"""All hosts that may be asked at all."""
 MOST_RETRY_AFTER: Final = 3_600.0
 """Seconds."""
 
@@ -59,16 +63,23 @@ class PublicResolver(AbstractResolver):
     to just these.
     """
 
-    def __init__(self, *, allow_local: bool) -> None:
+    def __init__(self, *, allow_local: bool, hosts: Hosts = ANY) -> None:
         self._allow_local = allow_local
+        self._hosts = hosts
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
         """Raises OSError."""
-        found = await asyncio.get_running_loop().getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, family=family, flags=socket.AI_ADDRCONFIG
-        )
+        look_up = asyncio.get_running_loop().getaddrinfo
+        try:
+            self._hosts.require_not_denied(host)
+            found = await look_up(
+                host, port, type=socket.SOCK_STREAM, family=family, flags=socket.AI_ADDRCONFIG
+            )
+            await self._hosts.require_addresses(host, port, tuple(str(each[4][0]) for each in found))
+        except Stalled as error:
+            raise OSError(error.message) from None
         results = []
         for kind, _, protocol, _, address in found:
             number = str(address[0])
@@ -90,12 +101,17 @@ class PublicResolver(AbstractResolver):
 class Poster:
     """Belongs to one event loop."""
 
-    def __init__(self, now: Callable[[], datetime], *, allow_local: bool) -> None:
-        """`allow_local`: also http, and addresses of this machine and of private networks."""
+    def __init__(self, now: Callable[[], datetime], *, allow_local: bool, hosts: Hosts = ANY) -> None:
+        """`allow_local`: also http, and addresses of this machine and of private networks. `hosts`: which
+        may be asked.
+        """
         self._now = now
         self._allow_local = allow_local
+        self._hosts = hosts
         connector = aiohttp.TCPConnector(
-            limit=_AT_ONCE, use_dns_cache=False, resolver=PublicResolver(allow_local=allow_local)
+            limit=_AT_ONCE,
+            use_dns_cache=False,
+            resolver=PublicResolver(allow_local=allow_local, hosts=hosts),
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -118,6 +134,7 @@ class Poster:
         try:
             require_usable(post.url, allow_local=self._allow_local)
             require_proxy(way.proxy, allow_local=self._allow_local)
+            await self._judge(post.url, way.proxy)
             async with self._session.request(
                 post.method,
                 post.url,
@@ -146,6 +163,13 @@ class Poster:
             return Answer(0, f"no answer within {timeout:g} s")
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return Answer(0, _why(error))
+
+    async def _judge(self, url: str, proxy: str) -> None:
+        """What our resolver is not asked: names that a proxy looks up, and addresses. Raises Stalled."""
+        if proxy:
+            self._hosts.require_name(urlsplit(url).hostname or "")
+        asked = urlsplit(proxy or url)
+        await self._hosts.require_literal(asked.hostname or "", asked.port or 443)
 
     def _pause(self, header: str) -> float:
         """The seconds of `Retry-After`, a number or a date; bounded, 0 where there are none."""

@@ -106,7 +106,7 @@ async def open_controller(
         )
         shared, bound = await _open_shared(stack, settings, objects, accounts, limits)
         metrics.registry.register(QuotaMetrics(objects, limits))
-        providers = providers_of(settings, limits, accounts.secret)
+        providers = providers_of(settings, limits, accounts.secret, cluster.server)
         for each in providers.values():
             stack.push_async_callback(each.close)
         collector = Collector(objects, cluster, WATCHED, settings.namespaces, health, clock)

@@ -19,6 +19,7 @@ from controller.notifications.posting import Poster
 from controller.notifications.provider_reconciler import FlagProviderReconciler
 from controller.notifications.senders import Senders
 from controller.runtime.clock import now
+from controller.wiring.hosts import provider_hosts_of
 
 if TYPE_CHECKING:
     import contextlib
@@ -53,9 +54,10 @@ async def open_notifying(
 ) -> Notifying:
     """Join them; `stack` closes what is open, and `wake` puts an object into its queue."""
     cluster = accounts.cluster
-    poster = Poster(now, allow_local=settings.allow_local_providers)
+    hosts = provider_hosts_of(settings, cluster.server)
+    poster = Poster(now, allow_local=settings.allow_local_providers, hosts=hosts)
     stack.push_async_callback(poster.close)
-    by_mail = MailSender(allow_local=settings.allow_local_providers)
+    by_mail = MailSender(allow_local=settings.allow_local_providers, hosts=hosts)
     stack.callback(by_mail.close)
     by_apprise = AppriseSender(poster)
     stack.callback(by_apprise.close)
@@ -69,7 +71,7 @@ async def open_notifying(
         clock=asyncio.get_running_loop().time,
         random=random.random,
         count=metrics.alerted,
-        publish=partial(publish, allow_local=settings.allow_local_providers),
+        publish=partial(publish, allow_local=settings.allow_local_providers, hosts=hosts),
     )
 
     async def newest(key: ObjectKey) -> Mapping[str, Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from controller.flagsets.provenance import ProvenanceDetail
 from controller.sources.bucket.factory import BucketFactory
 from controller.sources.git.factory import GitFactory
-from controller.sources.hosts import Hosts
 from controller.sources.oci.factory import OciFactory
+from controller.wiring.hosts import source_hosts_of
 
 if TYPE_CHECKING:
     from controller.runtime.limits import Limits
@@ -19,14 +18,11 @@ if TYPE_CHECKING:
 
 
 def providers_of(
-    settings: ControllerSettings, limits: Limits, secret: ReadSecret
+    settings: ControllerSettings, limits: Limits, secret: ReadSecret, api_server: str
 ) -> dict[str, ProviderFactory[Any]]:
-    """By the field of a FlagSource's spec that configures them."""
+    """By the field of a FlagSource's spec that configures them. `api_server`: its URL."""
     authors = settings.provenance is ProvenanceDetail.FULL
-    # The API server answers nobody's Git, but may tell what is asked of it.
-    server = os.environ.get("KUBERNETES_SERVICE_HOST")
-    denied = (*settings.denied_source_hosts, *((server,) if server else ()))
-    hosts = Hosts(settings.source_hosts, denied)
+    hosts = source_hosts_of(settings, api_server)
     git = GitFactory(
         secret,
         settings.storage_path / "mirrors",

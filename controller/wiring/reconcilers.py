@@ -19,6 +19,7 @@ from controller.runtime.places import Places
 from controller.sources.export import Exporter
 from controller.sources.freshness import LookSchedule
 from controller.sources.reconciler import SourceReconciler
+from controller.wiring.hosts import artifact_hosts_of
 from controller.wiring.quotas import flag_set_quotas, source_quotas
 from controller.wiring.workloads import flagd_reconciler
 
@@ -102,8 +103,14 @@ def _reader(shared: Shared) -> ArtifactReader:
         return None if found is None else found[0]
 
     # Our own address, too: a replica that does not hold an artifact asks for it.
-    hosts = shared.settings.artifact_hosts
-    return ArtifactReader(local, hosts, own=shared.address, token=shared.tokens.first)
+    settings = shared.settings
+    return ArtifactReader(
+        local,
+        settings.artifact_hosts,
+        own=shared.address,
+        token=shared.tokens.first,
+        judged=artifact_hosts_of(settings, shared.accounts.cluster.server),
+    )
 
 
 def _applied(objects: Cache) -> Callable[[dict[str, Any]], None]:

@@ -45,6 +45,7 @@ class ControllerProcess(Replica):
             "--receiver-port", "0", "--management-port", "0", "--admission-port", "0",
             "--namespace", SYSTEM, "--identity", name,
             "--artifact-hosts", ".svc,.svc.cluster.local,127.0.0.1",
+            "--denied-artifact-hosts", "169.254.0.0/16",
             "--denied-source-hosts", "169.254.0.0/16", *arguments,
         ]  # fmt: skip
         self.artifacts = self.receiver = self.admission = 0

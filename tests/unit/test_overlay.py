@@ -70,6 +70,8 @@ def test_the_controller_takes_what_it_sets(monkeypatch: pytest.MonkeyPatch) -> N
     assert settings.proxy_certificates
     assert settings.require_secret_hosts
     assert settings.default_service_account
+    assert settings.deny_cluster_hosts
+    assert settings.deny_http_sources
     assert all(quotas(settings))
 
 

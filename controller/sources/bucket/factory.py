@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from controller.runtime.helpers import Helpers
 from controller.runtime.places import Places
 from controller.runtime.secret_texts import SecretTexts, proxy_url
 from controller.runtime.setbacks import Stalled
+from controller.sources.bucket.judging_proxy import JudgingProxy
 from controller.sources.bucket.place import Bucket, Store, is_endpoint
 from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.reading import CLIENT, LimitedReader
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from controller.api.fields import LocalReference
     from controller.api.flagsource import BucketSpec
     from controller.api.meta import ObjectKey
-    from controller.sources.hosts import Hosts
+    from controller.runtime.hosts import Hosts
     from controller.sources.provider import Look
     from controller.sources.secrets import ReadSecret
 
@@ -71,6 +74,7 @@ class BucketFactory:
     ) -> None:
         """`hosts`: where stores may be; None: anywhere. `authors`: whether status and Events name signers."""
         self._hosts = hosts
+        self._proxy = None if hosts is None else JudgingProxy(hosts)
         self._authors = authors
         self._secrets = Secrets(secret)
         self._helpers = Helpers(2 * HELPERS, (CLIENT,))
@@ -97,6 +101,11 @@ class BucketFactory:
             await self._judge(bucket.endpoint or _own_host(bucket), client.get("proxy_url"))
             if spec.sts is not None:
                 await self._judge(spec.sts.endpoint, client.get("proxy_url"))
+        if self._proxy is not None and proxy is None and _asks_its_endpoint_alone(bucket, spec):
+            # obstore looks the name up again, and follows redirects.
+            own = await self._proxy.url()
+            hidden = (urlsplit(own).password or "", *bucket.secrets)
+            bucket = replace(bucket, client={**client, "proxy_url": own}, secrets=hidden)
         limited = LimitedReader(self._helpers, self._places, namespace, deadline)
         trust = await self._trust(look)
         return BucketProvider(bucket, limited, advice=ADVICE, authors=self._authors, trust=trust)
@@ -110,12 +119,15 @@ class BucketFactory:
     async def close(self) -> None:
         """End the helpers."""
         await self._helpers.close()
+        if self._proxy is not None:
+            await self._proxy.close()
 
     async def _judge(self, endpoint: str, proxy: str | None) -> None:
-        """Raises Stalled (HostDenied) where the store, or its proxy, is where no source may be."""
+        """Raises Stalled (HostDenied, URLInvalid) where no source may have the store, or its proxy."""
         if self._hosts is None:
             return
         asked = urlsplit(endpoint)
+        self._hosts.require_scheme(asked.scheme)
         if proxy is not None:
             self._hosts.require_name(asked.hostname or "")
             asked = urlsplit(proxy)
@@ -133,6 +145,16 @@ class BucketFactory:
         if reference is None:
             return None
         return SecretTexts(*await self._secrets.content(reference, look, f"spec.bucket.{field}"))
+
+
+def _asks_its_endpoint_alone(bucket: Bucket, spec: BucketSpec) -> bool:
+    """Whether obstore connects to no other host: for our own identity, tokens of other clouds, or by the
+    environment's proxy.
+    """
+    given = bucket.access is not None or bucket.config.get("skip_signature") is True
+    asked = urlsplit(bucket.endpoint or _own_host(bucket))
+    direct = asked.scheme not in getproxies() or bool(proxy_bypass(asked.hostname or ""))
+    return bucket.store is Store.S3 and given and spec.sts is None and direct
 
 
 def _own_host(bucket: Bucket) -> str:

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
     from controller.api.flagsource import GitSpec, VerifyRule
     from controller.api.meta import ObjectKey
+    from controller.runtime.hosts import Hosts
     from controller.runtime.limits import Limits
     from controller.sources.git.git_url import Credentials, Location
-    from controller.sources.hosts import Hosts
     from controller.sources.provider import Look, Revision
     from controller.sources.secrets import ReadSecret
 
@@ -101,6 +101,8 @@ class GitFactory:
     async def open(self, spec: GitSpec, look: Look) -> GitProvider:
         """The source that `spec` and its Secrets describe. Raises Setback."""
         location, namespace = parse_location(spec.url), look.key.namespace
+        if self._hosts is not None:
+            self._hosts.require_scheme(location.transport)
         if location.path is not None and not self._allow_local:
             message = "file:// URLs are not allowed in a cluster; write https://, http:// or ssh://"
             raise Stalled("URLInvalid", message)

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Final
 
 import aiohttp
 
+from controller.runtime.judged_resolver import JudgedResolver
 from controller.sources.git.git_url import Transport
 from controller.sources.git.ls_remote import References
 from controller.sources.git.reference import HEADS, TAGS
-from controller.sources.resolver import JudgedResolver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from controller.runtime.hosts import Hosts
     from controller.sources.git.program import GitProgram
-    from controller.sources.hosts import Hosts
 
 _MAX_BYTES: Final = 1024 * 1024
 """Of an answer. Larger remotes are asked by git, which has the server leave out what is not followed."""

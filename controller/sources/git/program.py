@@ -15,10 +15,10 @@ from controller.sources.git.process import NOT_FOUND, ProcessLimits, TooMuchOutp
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from controller.runtime.hosts import Hosts
     from controller.sources.deadline import Deadline
     from controller.sources.git.git_url import Credentials, Location
     from controller.sources.git.process import Ended
-    from controller.sources.hosts import Hosts
 
 
 class BrokenMirrorError(Exception):

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
     from pathlib import Path
 
+    from controller.runtime.hosts import Hosts
     from controller.sources.git.tree import TreeReader
     from controller.sources.git.trust import Trust
-    from controller.sources.hosts import Hosts
     from controller.sources.provider import Fetched, LineAuthor, Revision
 
 TIMEOUT: Final = 60.0

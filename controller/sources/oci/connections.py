@@ -12,16 +12,16 @@ import aiohttp
 from cachetools import TLRUCache
 
 from controller.runtime.client_tls import context_of
+from controller.runtime.judged_resolver import JudgedResolver
 from controller.runtime.secret_texts import Tls
 from controller.runtime.setbacks import Stalled
-from controller.sources.resolver import JudgedResolver
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from yarl import URL
 
-    from controller.sources.hosts import Hosts
+    from controller.runtime.hosts import Hosts
     from controller.sources.oci.credentials import Access
 
 _AGENT: Final = "flagstaff"
@@ -65,6 +65,7 @@ class Connections:
         """
         proxy = access.proxy or self._proxy(url)
         if self._hosts is not None:
+            self._hosts.require_scheme(url.scheme)
             host, port = url.host or "", url.port or 0
             if proxy is not None:
                 self._hosts.require_name(host)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from controller.api.flagsource import OciSpec
     from controller.api.meta import ObjectKey
-    from controller.sources.hosts import Hosts
+    from controller.runtime.hosts import Hosts
     from controller.sources.oci.address import Address
     from controller.sources.oci.credentials import Login
     from controller.sources.provider import Look

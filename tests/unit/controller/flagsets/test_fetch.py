@@ -10,12 +10,16 @@ from yarl import URL
 
 from controller.api.artifact import ArtifactStatus
 from controller.flagsets.fetch import ArtifactReader
+from controller.runtime.hosts import DENIED, Hosts
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 CONTENT = b"an archive"
+
+
+ANY = Hosts(denied=())
 
 
 def digest_of(content: bytes, algorithm: str = "sha256") -> str:
@@ -67,7 +71,10 @@ async def server() -> AsyncIterator[str]:
 
 def reader(**found: bytes) -> ArtifactReader:
     return ArtifactReader(
-        lambda path: found.get(path.rpartition("/")[2]), hosts=("127.0.0.1",), most_bytes=1_000_000
+        lambda path: found.get(path.rpartition("/")[2]),
+        hosts=("127.0.0.1",),
+        most_bytes=1_000_000,
+        judged=ANY,
     )
 
 
@@ -210,6 +217,44 @@ async def test_unless_told_otherwise_only_services_are_asked(server: str) -> Non
         await ArtifactReader(lambda _: None).read("shop", artifact(f"{server}/good"))
 
 
+async def services(host: str, _: int) -> tuple[str, ...]:
+    """What the names of Services lead to."""
+    return {
+        "metadata.team.svc": ("169.254.169.254",),
+        "both.team.svc": ("10.0.0.5", "127.0.0.1"),
+        "api.team.svc": ("10.96.0.1",),
+        "flux.team.svc": ("127.0.0.1",),
+    }[host]
+
+
+DECEIVING = {
+    "the cloud's metadata": ("metadata.team.svc", "has the address 169.254.169.254, denied by"),
+    "among others this machine": ("both.team.svc", "has the address 127.0.0.1, denied by"),
+    "the API server": ("api.team.svc", "is the API server's"),
+    "the API server's own name": ("kubernetes.default.svc", "is the API server's"),
+}
+
+
+@pytest.mark.parametrize(("host", "why"), DECEIVING.values(), ids=DECEIVING)
+async def test_a_service_does_not_lead_where_no_artifact_may_come_from(host: str, why: str) -> None:
+    judged = Hosts((), DENIED, services, "artifact", ("10.96.0.1",))
+    with pytest.raises(Stalled, match=why) as caught:
+        await ArtifactReader(lambda _: None, judged=judged).read("shop", artifact(f"http://{host}/a"))
+    assert caught.value.reason == "HostDenied"
+    assert "source" not in caught.value.message
+
+
+async def test_a_listed_address_is_judged_as_well(server: str) -> None:
+    with pytest.raises(Stalled, match="denied by --denied-artifact-hosts"):
+        await ArtifactReader(lambda _: None, ("127.0.0.1",)).read("shop", artifact(f"{server}/good"))
+
+
+async def test_the_connection_is_made_to_the_address_that_was_judged(server: str) -> None:
+    reader = ArtifactReader(lambda _: None, judged=Hosts((), (), services))
+    url = server.replace("127.0.0.1", "flux.team.svc")
+    assert await reader.read("shop", artifact(f"{url}/good")) == CONTENT
+
+
 OWN = [
     ("artifacts.example.com", "http://artifacts.example.com/a"),
     ("artifacts.example.com.:80", "http://Artifacts.example.com/a"),
@@ -274,6 +319,8 @@ async def test_our_token_is_shown_to_our_own_server_alone(
     shown: tuple[int, list[str | None]], own: str, url: str, token: str | None, expected: str | None
 ) -> None:
     port, asked = shown
-    reader = ArtifactReader(lambda _: None, ("127.0.0.1",), own=own.format(port), token=lambda: token)
+    reader = ArtifactReader(
+        lambda _: None, ("127.0.0.1",), own=own.format(port), token=lambda: token, judged=ANY
+    )
     assert await reader.read("shop", artifact(url.format(port))) == CONTENT
     assert asked == [expected]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from controller.sources.hosts import Hosts
+    from controller.runtime.hosts import Hosts
 
 
 class Beside:

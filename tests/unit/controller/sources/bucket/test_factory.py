@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from controller.api.flagsource import BucketSpec
 from controller.api.meta import ObjectKey
 from controller.runtime.helper import TaskLimits
+from controller.runtime.hosts import Hosts
 from controller.runtime.secret_hosts import Binding, SecretContent
 from controller.runtime.secret_texts import SecretTexts
 from controller.runtime.setbacks import Failed, Setback, Stalled
@@ -21,7 +22,6 @@ from controller.sources.bucket.factory import BucketFactory, bucket_of, endpoint
 from controller.sources.bucket.place import Store
 from controller.sources.bucket.reading import LimitedReader
 from controller.sources.freshness import Freshness
-from controller.sources.hosts import Hosts
 from controller.sources.provider import Look
 from tests.git_http import http_proxy
 from tests.s3 import LOGIN, manifest, s3
@@ -128,6 +128,11 @@ async def test_a_private_authority_is_believed_when_a_secret_says_so(
     with s3(tmp_path, tls) as store:
         store.put(a="1")
         await (await cluster.open(manifest(store, certSecretRef={"name": "trusted"}))).resolve()
+        # By a tunnel of the proxy that judges.
+        judging = BucketFactory(cluster.read, Hosts((), ()))
+        trusted = BucketSpec.model_validate(manifest(store, certSecretRef={"name": "trusted"}))
+        await (await judging.open(trusted, LOOK)).resolve()
+        await judging.close()
         for spec in (manifest(store), manifest(store, certSecretRef={"name": "strange"})):
             with pytest.raises(Failed, match=r"UnknownIssuer.*spec\.bucket\.certSecretRef") as setback:
                 await (await cluster.open(spec)).resolve()
@@ -273,12 +278,39 @@ async def test_a_secret_of_certificates_holds_an_authority_alone(
     assert setback.value.reason == "InvalidSecret"
 
 
+async def test_a_redirect_leads_to_no_host_that_is_denied(
+    cluster: Cluster, store: S3, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    with s3(tmp_path / "elsewhere") as other:
+        leads_to = other.url.replace("127.0.0.1", "localhost")
+
+        def away(exchange: Any) -> bool:
+            exchange.send_response(307)
+            exchange.send_header("Location", f"{leads_to}/flags")
+            exchange.send_header("Content-Length", "0")
+            exchange.end_headers()
+            return True
+
+        store.instead = away
+        factory = BucketFactory(cluster.read, Hosts((), ("localhost",)))
+        with pytest.raises(Failed):
+            await (await factory.open(BucketSpec.model_validate(manifest(store)), LOOK)).resolve()
+        assert store.asked
+        assert not other.asked
+        await factory.close()
+
+
 async def test_a_store_is_where_sources_may_be(cluster: Cluster, store: S3) -> None:
     store.put(a="1")
     factory = BucketFactory(cluster.read, Hosts())
     with pytest.raises(Stalled, match=r"127\.0\.0\.1") as setback:
         await factory.open(BucketSpec.model_validate(manifest(store)), LOOK)
     assert setback.value.reason == "HostDenied"
+    assert not store.asked
+    encrypted = BucketFactory(cluster.read, Hosts((), (), plain_http=False))
+    with pytest.raises(Stalled, match="denied by --deny-http-sources"):
+        await encrypted.open(BucketSpec.model_validate(manifest(store)), LOOK)
     assert not store.asked
     cluster.secrets["proxy"] = {"address": "http://127.0.0.1:1"}
     behind = {"bucketName": "b", "endpoint": "minio.example.com", "proxySecretRef": {"name": "proxy"}}

@@ -14,12 +14,12 @@ from controller.api.flagsource import GitSpec
 from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import unpack
 from controller.artifacts.storages import Storages
+from controller.runtime.hosts import DENIED, Hosts
 from controller.runtime.limits import Limits, NamespaceLimits
 from controller.runtime.secret_hosts import Binding, SecretContent
 from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.sources.freshness import SHARED, Freshness
 from controller.sources.git.factory import GitFactory
-from controller.sources.hosts import DENIED, Hosts
 from controller.sources.pending import PendingPushes
 from controller.sources.provider import Look
 from controller.sources.reconciler import SourceReconciler
@@ -291,6 +291,15 @@ async def test_a_host_that_is_denied_is_not_asked(world: World, server: GitServe
     confined(world, DENIED)
     setback = await world.fails()
     assert (type(setback), setback.reason) == (Stalled, "HostDenied")
+    assert not server.paths
+
+
+async def test_plain_http_may_be_denied(world: World, server: GitServer) -> None:
+    sources = GitFactory(world.secret, world.sources.mirror_root, hosts=Hosts((), (), plain_http=False))
+    world.opened.append(sources)
+    with pytest.raises(Stalled, match="denied by --deny-http-sources") as refused:
+        await sources.open(GitSpec(url=world.url), Look(KEY, 1.5, Freshness(NOW, NOW)))
+    assert refused.value.reason == "URLInvalid"
     assert not server.paths
 
 

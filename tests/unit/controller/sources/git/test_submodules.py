@@ -10,8 +10,8 @@ import pytest
 from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
 from controller.artifacts.skipped import NAME
+from controller.runtime.hosts import Hosts
 from controller.sources.git import submodules
-from controller.sources.hosts import Hosts
 from controller.sources.limits import TreeLimits
 from tests.git_http import GitServer, git_server
 from tests.repositories import Repository

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from controller.sources.hosts import Hosts
+    from controller.runtime.hosts import Hosts
     from controller.sources.oci.provider import OciProvider
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.artifacts.archive import ArchiveRefused
+from controller.runtime.hosts import Hosts
 from controller.runtime.setbacks import Failed, Setback, Stalled
-from controller.sources.hosts import Hosts
 from controller.sources.limits import TreeLimits
 from tests.registry.artifacts import Artifact, flux, flux_of, oras_files, sha256, tar
 from tests.registry.front import Answer
@@ -60,6 +60,9 @@ async def test_neither_a_registry_nor_what_it_redirects_to_may_be_on_a_host_that
     shelf.pusher.push(shelf.repository, "latest", flux(FILES))
     async with confined(Hosts((), ("127.0.0.0/8",))) as sources:
         with pytest.raises(Stalled, match="denied by"):
+            await (await sources.open(shelf.url)).resolve()
+    async with confined(Hosts((), (), plain_http=False)) as sources:
+        with pytest.raises(Stalled, match="denied by --deny-http-sources"):
             await (await sources.open(shelf.url)).resolve()
     away = Answer(307, {"Location": "http://169.254.169.254/latest/meta-data"})
     shelf.front.instead = of_blobs(lambda _: away)

@@ -1,4 +1,4 @@
-"""Lets aiohttp connect to just those addresses that sources may have."""
+"""Lets aiohttp connect to just those addresses that users may have us ask."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from controller.sources.hosts import resolve
+from controller.runtime.hosts import resolve
 
 if TYPE_CHECKING:
-    from controller.sources.hosts import Hosts
+    from controller.runtime.hosts import Hosts
 
 
 class JudgedResolver(AbstractResolver):

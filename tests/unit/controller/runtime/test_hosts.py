@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from controller.runtime.hosts import DENIED, Hosts, require_entries
 from controller.runtime.setbacks import Failed, Stalled
-from controller.sources.hosts import DENIED, Hosts, require_entries
 
 NAMES = {
     "git.example.com": ("203.0.113.7",),
     "two.example.com": ("203.0.113.7", "169.254.169.254"),
     "inside.svc": ("10.0.0.5",),
+    "inside.example.com": ("10.0.0.5",),
+    "api.example.com": ("10.96.0.2",),
+    "alias.example.com": ("203.0.113.8", "10.96.0.2"),
 }
 
 
@@ -75,6 +78,30 @@ def test_where_a_proxy_looks_names_up_names_are_judged_alone() -> None:
     for judged, host in ((hosts(), "127.0.0.1"), (hosts(("*.svc",)), "git.example.com")):
         with pytest.raises(Stalled):
             judged.require_name(host)
+
+
+@pytest.mark.parametrize(
+    "host", ["git.team.svc", "git.team.svc.example.org", "git.cluster.local", "10.1.2.3", "172.31.0.1",
+             "192.168.0.1", "fd12::1", "::ffff:10.0.0.1", "inside.example.com"],
+)  # fmt: skip
+async def test_services_and_private_networks_may_be_denied_whatever_the_list_allows(host: str) -> None:
+    judged = Hosts(("*", "10.0.0.0/8"), (), resolve, in_cluster=False)
+    with pytest.raises(Stalled, match="denied by --deny-cluster-hosts") as refused:
+        await judged.addresses(host, 443)
+    assert refused.value.reason == "HostDenied"
+    assert await judged.addresses("git.example.com", 443)
+
+
+async def test_the_api_server_is_denied_by_each_of_its_names_and_addresses() -> None:
+    judged = Hosts(("*",), (), resolve, api_server=("10.96.0.1", "api.example.com"))
+    for host in ("10.96.0.1", "10.96.0.2", "api.example.com", "alias.example.com", "kubernetes.default.svc"):
+        with pytest.raises(Stalled, match="is the API server's") as refused:
+            await judged.addresses(host, 443)
+        assert refused.value.reason == "HostDenied"
+    for host in ("10.96.0.1", "API.example.com.", "kubernetes.default.svc.cluster.local"):
+        with pytest.raises(Stalled, match="is the API server's"):
+            judged.require_name(host)
+    assert await judged.addresses("git.example.com", 443)
 
 
 def test_an_entry_that_is_no_network_is_refused() -> None:

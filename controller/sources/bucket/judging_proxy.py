@@ -1,0 +1,136 @@
+"""A proxy of our own on loopback, for a library that looks names up and follows redirects by itself: it
+connects to the addresses that were judged, and to no others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from base64 import b64encode
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from controller.runtime.setbacks import Setback
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from controller.runtime.hosts import Hosts
+
+_HEAD: Final = 64 * 1024
+"""Bytes of a request's head."""
+_CHUNK: Final = 64 * 1024
+_REFUSED: Final = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_OWN: Final = {"proxy-authorization", "proxy-connection", "connection"}
+"""Fields that are for us."""
+
+
+class JudgingProxy:
+    """Listens once it is asked for. One event loop's."""
+
+    def __init__(self, hosts: Hosts) -> None:
+        self._hosts = hosts
+        # Whoever else reaches our loopback is not let in.
+        self._word = secrets.token_urlsafe(32)
+        login = b64encode(f"flagstaff:{self._word}".encode()).decode()
+        self._login = f"basic {login}".encode()
+        self._starting = asyncio.Lock()
+        self._server: asyncio.Server | None = None
+        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    async def url(self) -> str:
+        """With the login. Raises OSError."""
+        async with self._starting:
+            if self._server is None:
+                self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0, limit=_HEAD)
+        return f"http://flagstaff:{self._word}@127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def close(self) -> None:
+        """End what is open."""
+        if self._server is not None:
+            self._server.close()
+        for each in self._open.values():
+            each.transport.abort()
+        await asyncio.gather(*self._open)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._open[task] = writer
+        task.add_done_callback(self._open.pop)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request, or one tunnel; what comes after it goes to the same address."""
+        with contextlib.suppress(OSError, EOFError, asyncio.LimitOverrunError, ValueError):
+            try:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+                first, *fields = head.removesuffix("\r\n\r\n").split("\r\n")
+                method, target, _ = first.split(" ")
+                addresses, port = await self._judged(method, target, fields)
+                if not addresses:
+                    writer.write(_REFUSED)
+                    await writer.drain()
+                    return
+                from_there, there = await _connected(addresses, port)
+                try:
+                    if method == "CONNECT":
+                        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+                    else:
+                        there.write(_request(method, target, fields))
+                    await _joined(_copy(reader, there), _copy(from_there, writer))
+                finally:
+                    there.close()
+            finally:
+                writer.close()
+
+    async def _judged(self, method: str, target: str, fields: list[str]) -> tuple[tuple[str, ...], int]:
+        """The addresses and the port of what is asked for; none where it may not be. Raises ValueError."""
+        given = next((each for each in fields if each.lower().startswith("proxy-authorization:")), "")
+        scheme, _, login = given.partition(":")[2].strip().partition(" ")
+        if not secrets.compare_digest(f"{scheme.lower()} {login}".encode(), self._login):
+            return (), 0
+        parts = urlsplit(f"//{target}" if method == "CONNECT" else target)
+        host, port = parts.hostname or "", parts.port or 80
+        try:
+            self._hosts.require_scheme(parts.scheme)
+            return await self._hosts.addresses(host, port), port
+        except Setback:
+            return (), 0
+
+
+def _request(method: str, target: str, fields: list[str]) -> bytes:
+    """As the server itself is asked; the connection is for this one alone."""
+    parts = urlsplit(target)
+    path = target.removeprefix(f"{parts.scheme}://{parts.netloc}") or "/"
+    kept = [each for each in fields if each.partition(":")[0].lower() not in _OWN]
+    return "\r\n".join([f"{method} {path} HTTP/1.1", *kept, "Connection: close", "", ""]).encode("latin-1")
+
+
+async def _connected(
+    addresses: tuple[str, ...], port: int
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """To the first that answers. Raises OSError."""
+    failed = OSError()
+    for each in addresses:
+        try:
+            return await asyncio.open_connection(each, port)
+        except OSError as error:
+            failed = error
+    raise failed
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while piece := await reader.read(_CHUNK):
+        writer.write(piece)
+        await writer.drain()
+
+
+async def _joined(one: Coroutine[None, None, None], other: Coroutine[None, None, None]) -> None:
+    """Both, until one has ended."""
+    tasks = [asyncio.ensure_future(each) for each in (one, other)]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
