@@ -101,11 +101,12 @@ class Teller:
         self._again(box, subject, spec, fact.subject, after)
 
     def _push(self, box: Box, alert: Resource, spec: FlagAlertSpec, message: Message) -> None:
-        named = ObjectKey(message.kind, alert.namespace, message.name)
+        namespace = message.namespace or alert.namespace
+        named = ObjectKey(message.kind, namespace, message.name)
         if page := link_of(self.objects, named, message.metadata.get(REVISION_KEY, "")):
             message = message.model_copy(update={"metadata": message.metadata | {LINK: page}})
         if spec.template is not None:
-            words = templates.filled(spec.template, message, alert.namespace)
+            words = templates.filled(spec.template, message, namespace)
             message = message.model_copy(update={"message": words})
         box.push(waiting(message, spec, box.type))
 
@@ -216,7 +217,14 @@ class Teller:
 
 def subject_of(alert: Resource, key: ObjectKey) -> str:
     """As what is reported of an object is remembered."""
-    return f"{alert.name}/{key.kind}/{key.name}"
+    place = "" if key.namespace == alert.namespace else f"{key.namespace}/"
+    return f"{alert.name}/{key.kind}/{place}{key.name}"
+
+
+def parted(subject: str, namespace: str) -> tuple[str, ObjectKey]:
+    """(an alert's name, the object) of what `subject_of` made of them; `namespace` is the alert's."""
+    alert, kind, *place = subject.split("/")
+    return alert, ObjectKey(kind, place[0] if len(place) > 1 else namespace, place[-1] if place else "")
 
 
 def works(resource: Resource) -> bool:

@@ -16,9 +16,10 @@ import yaml
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from controller.notifications.otlp import trace_id
+from tests.cluster.api import Api, path_of
 from tests.cluster.controllers import FLAGSTAFF, controller
 from tests.cluster.listener import Listener, listening
-from tests.cluster.objects import condition, flag_set, flags, manifest, secret
+from tests.cluster.objects import Namespace, condition, flag_set, flags, manifest, secret
 from tests.cluster.patience import within
 from tests.cluster.spines import spine_in
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
     from tests.cluster.controllers import ControllerProcess
-    from tests.cluster.objects import Namespace
     from tests.cluster.plane import Plane
     from tests.cluster.pods import PodProcess
     from tests.cluster.spines import Spine
@@ -273,6 +273,42 @@ def test_every_event_is_posted_to_the_address_that_flux_gets_its_events_at(
     assert stored["involvedObject"]["kind"] == "FlagSource"
     assert applied["metadata"]["flagstaff.dev/object"] == f"FlagSet/{spare_namespace}/flags"
     assert applied["metadata"]["flagstaff.dev/changes"]
+
+
+def grant_of(spine: Spine, whom: str) -> dict[str, Any]:
+    """Lets alerts of a namespace tell of the spine's flag sets."""
+    source = {"group": "flagstaff.dev", "kind": "FlagAlert", "namespace": whom}
+    to = {"group": "flagstaff.dev", "kind": "FlagSet"}
+    return manifest("FlagGrant", "alerts", {"from": [source], "to": [to]})
+
+
+def test_a_namespace_that_is_selected_is_told_of_elsewhere_while_it_grants_that(
+    spine: Spine, listener: Listener
+) -> None:
+    api = Api(spine.plane)
+    other = Namespace(spine.plane, f"{spine.name}-on-call")
+    api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": other.name}})
+    try:
+        provider, everything = example(listener)
+        selector = {"matchLabels": {"kubernetes.io/metadata.name": spine.name}}
+        sources = [{"kind": "FlagSet", "name": "*", "namespaceSelector": selector}]
+        other.apply(provider, {**everything, "spec": {**everything["spec"], "eventSources": sources}})
+        other.wait_ready("flagalert", "everything")
+        failing(spine, 1)
+        spine.apply(grant_of(spine, other.name))
+        told = listener.wait(lambda event: event["severity"] == "error").event
+        assert told["involvedObject"]["namespace"] == spine.name
+        spine.push("good again", flags__json=flags(banner="on"))
+        listener.wait(lambda event: event["reason"] == "Recovered")
+        other.wait("flagprovider", lambda each: not each["status"].get("pending"), "local")
+        api.ask("DELETE", path_of("flaggrant", spine.name, "alerts"))
+        # What the provider reported of is forgotten once it learnt that.
+        other.wait("flagprovider", lambda each: not each["status"].get("reported"), "local")
+        failing(spine, 2)
+        assert listener.reasons().count("Recovered") == 1
+        assert [each.event["severity"] for each in listener.received].count("error") == 1
+    finally:
+        api.ask("DELETE", f"/api/v1/namespaces/{other.name}")
 
 
 # -- an outage -----------------------------------------------------------------------------------------------------------
