@@ -370,3 +370,44 @@ def test_an_outage_is_one_alert_and_one_recovery_though_all_fail(
     assert reported[0].key == first.key
     assert {each.key for each in listener.refused} == {first.key}
     assert len({each.key for each in listener.received}) == len(listener.received)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_an_outage_over_a_hand_over_of_the_lead_is_one_alert_and_one_recovery(
+    spare: Plane, spare_namespace: str, listener: Listener, tmp_path: Path
+) -> None:
+    options = ("--allow-local-providers", "--lease-name", spare_namespace)
+    with (
+        controller(spare, tmp_path / "a", *options, name="a") as leader,
+        spine_in(spare, spare_namespace, tmp_path) as spine,
+    ):
+        spine.wait_ready("flagset")
+        provider, everything = example(listener)
+        # Here each replica has a port of its own: the next leader first asks one that is gone for the artifact.
+        everything["spec"]["exclusionList"] = ["^http://flagstaff-artifacts"]
+        spine.apply(provider, everything)
+        spine.wait_ready("flagalert", "everything")
+        with controller(spare, tmp_path / "b", *options, name="b") as standby:
+            listener.status = 503
+            failing(spine, 1)
+            spine.wait("flagprovider", lambda each: each["status"].get("pending"), "local")
+            within(lambda: listener.refused, leader.said)
+            assert not standby.leads
+            leader.end(signal.SIGKILL)
+            standby.wait_leads()
+            failing(spine, 2)
+            listener.status = 200
+            first = listener.wait(lambda event: event["severity"] == "error")
+            spine.wait("flagprovider", lambda each: not each["status"].get("pending"), "local")
+            leader.start()
+            standby.end(signal.SIGKILL)
+            leader.wait_leads()
+            spine.push("good again", flags__json=flags(banner="on"))
+            listener.wait(lambda event: event["reason"] == "Recovered")
+            spine.push("off", flags__json=flags(banner="off"))
+            listener.wait(lambda event: "1 changed: banner" in event["message"])
+    reported = [each for each in listener.received if each.event["reason"] != "Applied"]
+    assert [each.event["severity"] for each in reported] == ["error", "info"]
+    assert {each.key for each in listener.refused} == {first.key}
+    assert len({each.key for each in listener.received}) == len(listener.received)
