@@ -154,7 +154,7 @@ class Outbox:
         if not self.settled:
             return
         now, found = self._now(), alerts_of(self._objects, resource.namespace, resource.name)
-        for subject in [name for name, each in slot.box.due.items() if each.at <= now]:
+        for subject in [name for name, each in slot.box.due.items() if each.is_now(now)]:
             name, key = parted(subject, resource.namespace)
             thing = self._objects.get(key)
             if name not in found or thing is None or not failure(thing.status):

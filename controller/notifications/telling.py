@@ -88,7 +88,7 @@ class Teller:
                 if event.failure in failures:
                     return
                 due = over_time.due(spec, fact.subject, reported, event.time)
-                if due is not None and due.first and due.at > event.time:
+                if due is not None and due.first and not due.is_now(event.time):
                     box.remember(subject, Reported(failures, shortened(event.digest) or reported.digest))
                     box.due[subject] = due
                     return
@@ -131,7 +131,7 @@ class Teller:
         reported = box.of_subject(subject) or Reported()
         again = reason in reported.failures
         due = over_time.due(spec, thing, reported if again else Reported(), now)
-        if due is not None and due.at > now:
+        if due is not None and not due.is_now(now):
             box.due[subject] = due
             return
         if again and due is None:
