@@ -24,12 +24,20 @@ Condition = Annotated[str, Field(min_length=1, max_length=1024)]
 """In CEL."""
 
 
+class NamespaceSelector(Model):
+    """Namespaces that have these labels; every one where there are none."""
+
+    match_labels: dict[str, str] = Field(default_factory=dict)
+
+
 class EventSource(Model):
-    """Objects of one kind in the alert's namespace."""
+    """Objects of one kind in the alert's namespace, or in those that are selected and let the alert in."""
 
     kind: Literal["FlagSource", "FlagSet", "FlagReceiver", "FeatureFlagConfiguration", "FeatureFlag"]
     name: Name
     match_labels: dict[str, str] = Field(default_factory=dict)
+    namespace_selector: NamespaceSelector | None = None
+    """None: the alert's own namespace."""
 
 
 class FlagAlertSpec(Model):

@@ -18,7 +18,7 @@ class GrantFrom(Model):
     """Objects of one kind in another namespace."""
 
     group: Literal["", "flagstaff.dev"]
-    kind: Literal["FlagSet", "Pod"]
+    kind: Literal["FlagAlert", "FlagSet", "Pod"]
     namespace: Annotated[str, Field(min_length=1, max_length=63)]
 
 
@@ -29,6 +29,7 @@ class GrantTo(Model):
     kind: Literal[
         "FlagSource",
         "FlagSet",
+        "FlagReceiver",
         "FeatureFlagConfiguration",
         "FeatureFlag",
         "FeatureFlagSource",

@@ -68,6 +68,8 @@ FLAGD: Final = ResourceType(configuration.API_VERSION, flagd.KIND, flagd.PLURAL)
 SECRET: Final = ResourceType("v1", "Secret", "secrets", content=False)
 CONFIG_MAP: Final = ResourceType("v1", "ConfigMap", "configmaps", content=False)
 POD: Final = ResourceType("v1", "Pod", "pods", content=False)
+NAMESPACE: Final = ResourceType("v1", "Namespace", "namespaces")
+"""Watched while a FlagAlert selects some by their labels."""
 EVENT: Final = ResourceType("v1", "Event", "events")
 LEASE: Final = ResourceType("coordination.k8s.io/v1", "Lease", "leases")
 DEPLOYMENT: Final = ResourceType("apps/v1", "Deployment", "deployments")

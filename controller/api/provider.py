@@ -73,6 +73,8 @@ class Message(Model):
     """The FlagAlert's name; empty for a test."""
     api_version: str
     kind: str
+    namespace: str | None = None
+    """None: that of the provider."""
     name: str
     uid: str
     """Of the object."""
@@ -91,7 +93,9 @@ class Message(Model):
     others: tuple[str, ...] = ()
     """The beginnings of the keys of messages that became one with it."""
     objects: tuple[str, ...] = ()
-    """`<kind>/<name>` of the other objects that these are about, each once."""
+    """`<kind>/<name>` of the other objects that these are about, each once; of one in another namespace than
+    the provider's `<kind>/<namespace>/<name>`.
+    """
 
 
 class Failure(Model):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from controller.api import configuration, featureflagsource, flagset, grant, inprocess
+from controller.api import alert, configuration, featureflagsource, flagset, grant, inprocess, receiver
 from controller.api.fields import InvalidSpecError, read
 from controller.api.grant import FlagGrantSpec
 from controller.api.meta import API_VERSION, GROUP, OPENFEATURE_GROUP
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _GROUPS: Final = {kind: version.partition("/")[0] for kind, version in flagset.SOURCE_API.items()} | {
     flagset.KIND: GROUP,
+    receiver.KIND: GROUP,
     configuration.KIND: OPENFEATURE_GROUP,
     configuration.FLAG_KIND: OPENFEATURE_GROUP,
     featureflagsource.KIND: OPENFEATURE_GROUP,
@@ -33,7 +34,7 @@ class Referring(NamedTuple):
     @property
     def group(self) -> str:
         """Of the kind."""
-        return GROUP if self.kind == flagset.KIND else ""
+        return GROUP if self.kind in {flagset.KIND, alert.KIND} else ""
 
 
 def pods(namespace: str) -> Referring:

@@ -55,9 +55,11 @@ class ReferenceWatches:
         random: Callable[[], float],
         type_: ResourceType = SECRET,
         labels: str = "",
+        everywhere: bool = False,
     ) -> None:
         """`indexes` list objects by those of `type_` that they refer to. `clock`: monotonic seconds;
-        `random`: from 0 to 1; `labels`: a selector of those that matter, empty for all.
+        `random`: from 0 to 1; `labels`: a selector of those that matter, empty for all;
+        `everywhere`: one watch of all, whatever namespace refers to one.
         """
         self._api = api
         self._cache = cache
@@ -67,6 +69,7 @@ class ReferenceWatches:
         self._random = random
         self._type = type_
         self._labels = labels
+        self._everywhere = everywhere
         self._referring: dict[str, set[ObjectKey]] = {}
         """Objects that refer to one, by namespace."""
         self._watching: dict[str, asyncio.Task[None]] = {}
@@ -85,10 +88,11 @@ class ReferenceWatches:
             return ()
         after = change.after
         refers = after is not None and any(name for index in indexes for name in index.references(after))
-        referring = self._referring.setdefault(resource.namespace, set())
+        place = "" if self._everywhere else resource.namespace
+        referring = self._referring.setdefault(place, set())
         (referring.add if refers else referring.discard)(resource.key)
         if not referring:
-            del self._referring[resource.namespace]
+            del self._referring[place]
         if self._referring.keys() != self._watching.keys():
             self._wanted.set()
         return ()

@@ -60,6 +60,15 @@ class Due:
     at: datetime
     first: bool
     """Nobody was told of it yet: it has to last until then."""
+    span: float
+    """Seconds that it waits in all."""
+
+    def is_now(self, now: datetime) -> bool:
+        """Whether it is time. Clocks of replicas differ, but one that was set back is no reason to wait until
+        it is there again.
+        """
+        left = (self.at - now).total_seconds()
+        return left <= 0.0 or left > 2.0 * self.span
 
 
 def moment(time: datetime) -> str:
@@ -179,12 +188,13 @@ class Box:
         return (
             each
             for key, each in self.pending.items()
-            if key in self.kept and (not until or each.after is None or each.after <= until)
+            if key in self.kept and (not until or not _waits(each, until))
         )
 
     def next_look(self, now: datetime) -> float | None:
         """Seconds until a message is to be sent or a failure looked at; None: nothing waits for its time."""
-        later = [each.after for each in self.pending.values() if each.after and each.after > moment(now)]
+        until = moment(now)
+        later = [each.after for each in self.pending.values() if each.after and _waits(each, until)]
         moments = [*(each.at for each in self.due.values()), *map(datetime.fromisoformat, later)]
         return max(_SOON, (min(moments) - now).total_seconds()) if moments else None
 
@@ -227,6 +237,11 @@ class Box:
         message = self.pending.pop(key, None)
         self._characters -= 0 if message is None else _size(message)
         return message
+
+
+def _waits(message: Message, now: str) -> bool:
+    """Whether it waits for others of its group; not where the clock was set back behind its own time."""
+    return message.after is not None and message.time <= now < message.after
 
 
 def _size(message: Message) -> int:

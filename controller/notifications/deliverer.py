@@ -216,6 +216,9 @@ class Deliverer:
 
     async def _authorised(self, message: Message, route: _Route) -> Answer:
         target = route.target
+        if message.namespace:
+            # What is told names the namespace of the object.
+            target = replace(target, namespace=message.namespace)
         if target.app is None:
             return await self._send(message, target)
         found = await granted(self.sender, target, target.app, route.grant, self.now())

@@ -83,11 +83,12 @@ def together(group: Message, message: Message) -> Message:
 
 
 def _object(message: Message) -> str:
-    return f"{message.kind}/{message.name}"
+    place = f"{message.namespace}/" if message.namespace else ""
+    return f"{message.kind}/{place}{message.name}"
 
 
 def _is_about(message: Message, subject: str) -> bool:
-    """Whether it, or one that became one with it, is about the object `<kind>/<name>`."""
+    """Whether it, or one that became one with it, is about the object that `_object` names so."""
     return subject == _object(message) or subject in message.objects
 
 

@@ -13,6 +13,8 @@ from controller.api.fields import InvalidSpecError, read
 from controller.api.meta import ObjectKey
 from controller.api.provider import SEVERITIES
 from controller.notifications import templates
+from controller.notifications.reach import concerns
+from controller.notifications.stage import SELECTING
 from controller.runtime.expressions import Expression, ExpressionError
 
 if TYPE_CHECKING:
@@ -45,13 +47,14 @@ def alerts_of(cache: Cache, namespace: str, name: str) -> dict[str, tuple[Resour
 def providers_of(cache: Cache, key: ObjectKey, labels: Mapping[str, str]) -> set[ObjectKey]:
     """Those of which an alert says that they are to be notified of an object; none that is suspended."""
     found = set()
-    for each in cache.of_kind(alert.KIND, key.namespace):
+    elsewhere = (each for each in cache.find(SELECTING, "", EVERY) if each.namespace != key.namespace)
+    for each in (*cache.of_kind(alert.KIND, key.namespace), *elsewhere):
         try:
             spec = usable(each)
         except InvalidSpecError:
             continue
-        if concerns(spec, key, labels):
-            found |= {ObjectKey(provider.KIND, key.namespace, name) for name in spec.providers}
+        if concerns(cache, each, spec, key, labels):
+            found |= {ObjectKey(provider.KIND, each.namespace, name) for name in spec.providers}
     there = {named: cache.get(named) for named in found}
     return {named for named, each in there.items() if each is not None and not each.suspended}
 
@@ -86,16 +89,6 @@ def usable(resource: Resource) -> FlagAlertSpec:
 def compiled(condition: str) -> Expression:
     """An expression over `event`. Raises ExpressionError."""
     return Expression.of(condition, _VARIABLES)
-
-
-def concerns(spec: FlagAlertSpec, key: ObjectKey, labels: Mapping[str, str]) -> bool:
-    """Whether the alert is about this object; both are in one namespace."""
-    return any(
-        source.kind == key.kind
-        and source.name in {EVERY, key.name}
-        and source.match_labels.items() <= labels.items()
-        for source in spec.event_sources
-    )
 
 
 def wants(spec: FlagAlertSpec, message: str, severity: str) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from controller.api.alert import FlagAlertSpec
-    from controller.api.meta import Resource
+    from controller.api.meta import ObjectKey, Resource
     from controller.runtime.events import Event
 
 SUMMARY: Final = f"{GROUP}/summary"
@@ -37,6 +37,7 @@ def of_event(event: Event, alert: Resource, spec: FlagAlertSpec) -> Message:
         alert=alert.name,
         api_version=event.api_version,
         kind=event.object.kind,
+        namespace=_elsewhere(event.object, alert),
         name=event.object.name,
         uid=event.uid,
         severity=severity_of(event),
@@ -64,6 +65,7 @@ def of_state(resource: Resource, alert: Resource, spec: FlagAlertSpec, state: st
         alert=alert.name,
         api_version=resource.api_version,
         kind=resource.key.kind,
+        namespace=_elsewhere(resource.key, alert),
         name=resource.name,
         uid=resource.uid,
         severity="info",
@@ -115,6 +117,10 @@ def event_json(message: Message, namespace: str, instance: str) -> dict[str, Any
         "reportingController": "flagstaff-controller",
         "reportingInstance": instance,
     }
+
+
+def _elsewhere(key: ObjectKey, alert: Resource) -> str | None:
+    return None if key.namespace == alert.namespace else key.namespace
 
 
 def _key(*parts: str) -> str:

@@ -12,18 +12,21 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from controller.api import flagset, provider
+from controller.api import flagset, grant, provider
 from controller.api.conditions import failure
-from controller.api.meta import ObjectKey, Resource, about
+from controller.api.kinds import NAMESPACE
+from controller.api.meta import Resource, about
 from controller.notifications import comments, otlp
 from controller.notifications.box import Box
-from controller.notifications.matching import alerts_of, concerns, providers_of
-from controller.notifications.telling import Teller, subject_of, works
+from controller.notifications.matching import alerts_of, providers_of
+from controller.notifications.reach import concerns, things_of, told_of, withdrawn
+from controller.notifications.telling import Teller, parted, subject_of, works
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
+    from controller.api.meta import ObjectKey
     from controller.runtime.cache import Cache, Change
     from controller.runtime.events import Event
 
@@ -133,18 +136,14 @@ class Outbox:
             return
         slot.compared = version
         for subject in tuple(slot.box.reported):
-            name, _, rest = subject.partition("/")
-            kind, _, called = rest.partition("/")
-            key = ObjectKey(kind, resource.namespace, called)
-            if name not in found:
+            name, key = parted(subject, resource.namespace)
+            if name not in found or withdrawn(self._objects, *found[name], key):
                 slot.box.remember(subject, None)
             elif self._objects.get(key) is None:
                 self._teller.gone(slot.box, *found[name], Resource(key, "", 0, ""))
         for each, spec in found.values():
-            for kind in dict.fromkeys(source.kind for source in spec.event_sources):
-                for thing in self._objects.of_kind(kind, resource.namespace):
-                    if concerns(spec, thing.key, thing.labels):
-                        self._teller.compare(slot.box, each, spec, thing)
+            for thing in things_of(self._objects, each, spec):
+                self._teller.compare(slot.box, each, spec, thing)
 
     def look(self, resource: Resource) -> None:
         """Tell of failures of which it is time: they lasted as long as they must, or are told of again."""
@@ -155,11 +154,13 @@ class Outbox:
         if not self.settled:
             return
         now, found = self._now(), alerts_of(self._objects, resource.namespace, resource.name)
-        for subject in [name for name, each in slot.box.due.items() if each.at <= now]:
-            name, kind, called = subject.split("/", 2)
-            thing = self._objects.get(ObjectKey(kind, resource.namespace, called))
+        for subject in [name for name, each in slot.box.due.items() if each.is_now(now)]:
+            name, key = parted(subject, resource.namespace)
+            thing = self._objects.get(key)
             if name not in found or thing is None or not failure(thing.status):
                 del slot.box.due[subject]
+            elif withdrawn(self._objects, *found[name], key):
+                slot.box.remember(subject, None)
             else:
                 self._teller.fails(slot.box, *found[name], thing)
 
@@ -173,7 +174,10 @@ class Outbox:
             return ()
         before, after = change.before, change.after
         self._teller.moments.note(change, self._now())
-        if change.latest.key.kind == provider.KIND:
+        if change.latest.key.kind in {grant.KIND, NAMESPACE.kind}:
+            for slot in self._slots.values():
+                slot.compared = None
+        elif change.latest.key.kind == provider.KIND:
             self._written(change)
         elif after is not None and after.key.kind == flagset.KIND:
             self._standing(after)
@@ -183,13 +187,16 @@ class Outbox:
 
     def _standing(self, thing: Resource) -> None:
         """Tell commits and pull requests where a flag set stands now."""
+        near = told_of(self._objects, thing.namespace)
         for key, box in self.boxes().items():
-            if key.namespace != thing.namespace or box.type not in {*comments.STANDING, otlp.TYPE}:
+            if key.namespace not in near or box.type not in {*comments.STANDING, otlp.TYPE}:
                 continue
             others = comments.compared_with(self._objects, thing) if box.type in comments.TYPES else ()
             for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
                 for told in (thing, *others):
-                    if concerns(spec, told.key, told.labels) and self._teller.standing(box, each, spec, told):
+                    if not concerns(self._objects, each, spec, told.key, told.labels):
+                        continue
+                    if self._teller.standing(box, each, spec, told):
                         self.wake(key, 0.0)
 
     def _written(self, change: Change) -> None:
@@ -206,12 +213,13 @@ class Outbox:
 
     def _works_again(self, before: Resource, after: Resource | None) -> None:
         """An object works, or is gone, that waited for something before: no Event says so."""
+        near = told_of(self._objects, before.namespace)
         for key, box in self.boxes().items():
-            if key.namespace != before.namespace:
+            if key.namespace not in near:
                 continue
             for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
                 reported = box.of_subject(subject_of(each, before.key))
-                if reported is None:
+                if reported is None or withdrawn(self._objects, each, spec, before.key):
                     continue
                 if after is None:
                     self._teller.gone(box, each, spec, before)
@@ -230,5 +238,5 @@ class Outbox:
             return
         labels = self._labels(event.object)
         for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
-            if concerns(spec, event.object, labels):
+            if concerns(self._objects, each, spec, event.object, labels):
                 self._teller.tell(box, each, spec, event)

@@ -26,11 +26,14 @@ def since(thing: Resource | None, now: datetime) -> datetime:
 def due(spec: FlagAlertSpec, thing: Resource | None, reported: Reported, now: datetime) -> Due | None:
     """When the failure that was `reported` so is looked at next; None: never again."""
     if not reported.failures:
-        return Due(since(thing, now) + timedelta(seconds=spec.lasting or 0.0), first=True)
+        return _after(since(thing, now), spec.lasting or 0.0, first=True)
     if spec.repeat_interval is None:
         return None
-    told = _moment(reported.told, since(thing, now))
-    return Due(told + timedelta(seconds=spec.repeat_interval), first=False)
+    return _after(_moment(reported.told, since(thing, now)), spec.repeat_interval, first=False)
+
+
+def _after(moment: datetime, seconds: float, *, first: bool) -> Due:
+    return Due(moment + timedelta(seconds=seconds), first=first, span=seconds)
 
 
 def _moment(text: str, otherwise: datetime) -> datetime:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import alert, provider
-from controller.api.kinds import FLAG_ALERT, FLAG_PROVIDER, SECRET
+from controller.api import alert, grant, provider
+from controller.api.alert import EVERY
+from controller.api.kinds import FLAG_ALERT, FLAG_PROVIDER, NAMESPACE, SECRET
 from controller.api.meta import ObjectKey, secret_names, version_of
 from controller.runtime.cache import Index
 from controller.runtime.watches import Reconciles, Watch, listed_by
@@ -29,6 +30,18 @@ BY_SECRET: Final = Index(
 BY_PROVIDER: Final = Index("FlagAlert by FlagProvider", frozenset({alert.KIND}), _provider_names)
 
 
+def _selecting(resource: Resource) -> set[str]:
+    sources = resource.spec.get("eventSources")
+    found = sources if isinstance(sources, list) else ()
+    return {EVERY} if any(isinstance(each, dict) and "namespaceSelector" in each for each in found) else set()
+
+
+SELECTING: Final = Index(
+    "FlagAlert by namespaceSelector", frozenset({alert.KIND}), _selecting, everywhere=True
+)
+"""Those that have one, under `*`."""
+
+
 def _spec_of(resource: Resource | None) -> object:
     return None if resource is None else (resource.uid, resource.generation)
 
@@ -44,16 +57,32 @@ def _chosen(cache: Cache, change: Change) -> Iterable[ObjectKey]:
     }
 
 
+def _labels_of(resource: Resource | None) -> object:
+    return None if resource is None else (resource.uid, dict(resource.labels))
+
+
+def _selected(cache: Cache, change: Change) -> Iterable[ObjectKey]:
+    """The providers of the alerts that select namespaces."""
+    del change
+    return {
+        ObjectKey(provider.KIND, each.namespace, name)
+        for each in cache.find(SELECTING, "", EVERY)
+        for name in _provider_names(each)
+    }
+
+
 FLAG_PROVIDERS: Final = Reconciles(
     FLAG_PROVIDER,
     wakes=(
         Watch(frozenset({SECRET.kind}), changed=version_of, keys=listed_by(BY_SECRET)),
         Watch(frozenset({alert.KIND}), changed=_spec_of, keys=_chosen),
+        Watch(frozenset({grant.KIND}), changed=_spec_of, keys=_selected),
+        Watch(frozenset({NAMESPACE.kind}), changed=_labels_of, keys=_selected),
     ),
     indexes=(BY_SECRET,),
 )
 FLAG_ALERTS: Final = Reconciles(
     FLAG_ALERT,
     wakes=(Watch(frozenset({provider.KIND}), changed=_spec_of, keys=listed_by(BY_PROVIDER)),),
-    indexes=(BY_PROVIDER,),
+    indexes=(BY_PROVIDER, SELECTING),
 )

@@ -88,7 +88,7 @@ class Teller:
                 if event.failure in failures:
                     return
                 due = over_time.due(spec, fact.subject, reported, event.time)
-                if due is not None and due.first and due.at > event.time:
+                if due is not None and due.first and not due.is_now(event.time):
                     box.remember(subject, Reported(failures, shortened(event.digest) or reported.digest))
                     box.due[subject] = due
                     return
@@ -101,11 +101,12 @@ class Teller:
         self._again(box, subject, spec, fact.subject, after)
 
     def _push(self, box: Box, alert: Resource, spec: FlagAlertSpec, message: Message) -> None:
-        named = ObjectKey(message.kind, alert.namespace, message.name)
+        namespace = message.namespace or alert.namespace
+        named = ObjectKey(message.kind, namespace, message.name)
         if page := link_of(self.objects, named, message.metadata.get(REVISION_KEY, "")):
             message = message.model_copy(update={"metadata": message.metadata | {LINK: page}})
         if spec.template is not None:
-            words = templates.filled(spec.template, message, alert.namespace)
+            words = templates.filled(spec.template, message, namespace)
             message = message.model_copy(update={"message": words})
         box.push(waiting(message, spec, box.type))
 
@@ -130,7 +131,7 @@ class Teller:
         reported = box.of_subject(subject) or Reported()
         again = reason in reported.failures
         due = over_time.due(spec, thing, reported if again else Reported(), now)
-        if due is not None and due.at > now:
+        if due is not None and not due.is_now(now):
             box.due[subject] = due
             return
         if again and due is None:
@@ -216,7 +217,14 @@ class Teller:
 
 def subject_of(alert: Resource, key: ObjectKey) -> str:
     """As what is reported of an object is remembered."""
-    return f"{alert.name}/{key.kind}/{key.name}"
+    place = "" if key.namespace == alert.namespace else f"{key.namespace}/"
+    return f"{alert.name}/{key.kind}/{place}{key.name}"
+
+
+def parted(subject: str, namespace: str) -> tuple[str, ObjectKey]:
+    """(an alert's name, the object) of what `subject_of` made of them; `namespace` is the alert's."""
+    alert, kind, *place = subject.split("/")
+    return alert, ObjectKey(kind, place[0] if len(place) > 1 else namespace, place[-1] if place else "")
 
 
 def works(resource: Resource) -> bool:

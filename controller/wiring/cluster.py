@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.admission.flag_set_refusals import FlagSetRefusals
 from controller.api import flagsource
-from controller.api.kinds import CONFIG_MAP, WATCHED
+from controller.api.kinds import CONFIG_MAP, NAMESPACE, WATCHED
 from controller.artifacts.server import ArtifactServer
 from controller.artifacts.storages import Storages
 from controller.configurations.dead_proxies import ProxyFollower
@@ -30,6 +30,7 @@ from controller.kube.client import Cluster
 from controller.kube.events import ApiServerEvents
 from controller.kube.reference_watches import ReferenceWatches
 from controller.notifications.stage import BY_SECRET as PROVIDER_BY_SECRET
+from controller.notifications.stage import SELECTING
 from controller.receiver.endpoints import Endpoints
 from controller.receiver.server import Receiver
 from controller.receiver.stage import BY_SECRET as RECEIVER_BY_SECRET
@@ -233,12 +234,13 @@ def queue_of(kind: str, workers: int) -> KeyedQueue[ObjectKey]:
 
 def _watches(
     cluster: Cluster, objects: Cache, health: WatchHealth
-) -> tuple[ReferenceWatches, ReferenceWatches]:
-    """Of Secrets and of ConfigMaps."""
+) -> tuple[ReferenceWatches, ReferenceWatches, ReferenceWatches]:
+    """Of Secrets, of ConfigMaps and of Namespaces."""
     clock = asyncio.get_running_loop().time
     indexes = (SOURCE_BY_SECRET, RECEIVER_BY_SECRET, PROVIDER_BY_SECRET, FLAG_SET_BY_SECRET)
     start = partial(ReferenceWatches, cluster.api, objects, health=health, clock=clock, random=random.random)
-    return start(indexes), start((BY_CONFIG_MAP,), type_=CONFIG_MAP)
+    namespaces = start((SELECTING,), type_=NAMESPACE, everywhere=True)
+    return start(indexes), start((BY_CONFIG_MAP,), type_=CONFIG_MAP), namespaces
 
 
 def _rivals(claims: Claims) -> Callable[[Change], Iterable[ObjectKey]]:

@@ -67,6 +67,7 @@ class Controller:
     proxies: ProxyFollower
     secrets: ReferenceWatches
     config_maps: ReferenceWatches
+    namespaces: ReferenceWatches
     admission: Admission
     proxy_certificates: Keeper | None
     deliverer: Deliverer
@@ -75,7 +76,7 @@ class Controller:
     async def work(self) -> None:
         """Learn what is there, then lead whenever the election says so, until cancelled."""
         await self.collector.fill()
-        beside = [self.collector.compare, self.secrets.run, self.config_maps.run]
+        beside = [self.collector.compare, self.secrets.run, self.config_maps.run, self.namespaces.run]
         beside += [each.run for each in self.workloads]
         beside += [each.look for each in (self.admission.keeper, self.proxy_certificates) if each is not None]
         tasks = [asyncio.create_task(forever(each)) for each in beside]

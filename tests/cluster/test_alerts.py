@@ -16,9 +16,10 @@ import yaml
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from controller.notifications.otlp import trace_id
+from tests.cluster.api import Api, path_of
 from tests.cluster.controllers import FLAGSTAFF, controller
 from tests.cluster.listener import Listener, listening
-from tests.cluster.objects import condition, flag_set, flags, manifest, secret
+from tests.cluster.objects import Namespace, condition, flag_set, flags, manifest, secret
 from tests.cluster.patience import within
 from tests.cluster.spines import spine_in
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
     from tests.cluster.controllers import ControllerProcess
-    from tests.cluster.objects import Namespace
     from tests.cluster.plane import Plane
     from tests.cluster.pods import PodProcess
     from tests.cluster.spines import Spine
@@ -275,6 +275,42 @@ def test_every_event_is_posted_to_the_address_that_flux_gets_its_events_at(
     assert applied["metadata"]["flagstaff.dev/changes"]
 
 
+def grant_of(spine: Spine, whom: str) -> dict[str, Any]:
+    """Lets alerts of a namespace tell of the spine's flag sets."""
+    source = {"group": "flagstaff.dev", "kind": "FlagAlert", "namespace": whom}
+    to = {"group": "flagstaff.dev", "kind": "FlagSet"}
+    return manifest("FlagGrant", "alerts", {"from": [source], "to": [to]})
+
+
+def test_a_namespace_that_is_selected_is_told_of_elsewhere_while_it_grants_that(
+    spine: Spine, listener: Listener
+) -> None:
+    api = Api(spine.plane)
+    other = Namespace(spine.plane, f"{spine.name}-on-call")
+    api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": other.name}})
+    try:
+        provider, everything = example(listener)
+        selector = {"matchLabels": {"kubernetes.io/metadata.name": spine.name}}
+        sources = [{"kind": "FlagSet", "name": "*", "namespaceSelector": selector}]
+        other.apply(provider, {**everything, "spec": {**everything["spec"], "eventSources": sources}})
+        other.wait_ready("flagalert", "everything")
+        failing(spine, 1)
+        spine.apply(grant_of(spine, other.name))
+        told = listener.wait(lambda event: event["severity"] == "error").event
+        assert told["involvedObject"]["namespace"] == spine.name
+        spine.push("good again", flags__json=flags(banner="on"))
+        listener.wait(lambda event: event["reason"] == "Recovered")
+        other.wait("flagprovider", lambda each: not each["status"].get("pending"), "local")
+        api.ask("DELETE", path_of("flaggrant", spine.name, "alerts"))
+        # What the provider reported of is forgotten once it learnt that.
+        other.wait("flagprovider", lambda each: not each["status"].get("reported"), "local")
+        failing(spine, 2)
+        assert listener.reasons().count("Recovered") == 1
+        assert [each.event["severity"] for each in listener.received].count("error") == 1
+    finally:
+        api.ask("DELETE", f"/api/v1/namespaces/{other.name}")
+
+
 # -- an outage -----------------------------------------------------------------------------------------------------------
 
 
@@ -332,5 +368,46 @@ def test_an_outage_is_one_alert_and_one_recovery_though_all_fail(
     reported = [each for each in listener.received if each.event["reason"] != "Applied"]
     assert [each.event["severity"] for each in reported] == ["error", "info"]
     assert reported[0].key == first.key
+    assert {each.key for each in listener.refused} == {first.key}
+    assert len({each.key for each in listener.received}) == len(listener.received)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_an_outage_over_a_hand_over_of_the_lead_is_one_alert_and_one_recovery(
+    spare: Plane, spare_namespace: str, listener: Listener, tmp_path: Path
+) -> None:
+    options = ("--allow-local-providers", "--lease-name", spare_namespace)
+    with (
+        controller(spare, tmp_path / "a", *options, name="a") as leader,
+        spine_in(spare, spare_namespace, tmp_path) as spine,
+    ):
+        spine.wait_ready("flagset")
+        provider, everything = example(listener)
+        # Here each replica has a port of its own: the next leader first asks one that is gone for the artifact.
+        everything["spec"]["exclusionList"] = ["^http://flagstaff-artifacts"]
+        spine.apply(provider, everything)
+        spine.wait_ready("flagalert", "everything")
+        with controller(spare, tmp_path / "b", *options, name="b") as standby:
+            listener.status = 503
+            failing(spine, 1)
+            spine.wait("flagprovider", lambda each: each["status"].get("pending"), "local")
+            within(lambda: listener.refused, leader.said)
+            assert not standby.leads
+            leader.end(signal.SIGKILL)
+            standby.wait_leads()
+            failing(spine, 2)
+            listener.status = 200
+            first = listener.wait(lambda event: event["severity"] == "error")
+            spine.wait("flagprovider", lambda each: not each["status"].get("pending"), "local")
+            leader.start()
+            standby.end(signal.SIGKILL)
+            leader.wait_leads()
+            spine.push("good again", flags__json=flags(banner="on"))
+            listener.wait(lambda event: event["reason"] == "Recovered")
+            spine.push("off", flags__json=flags(banner="off"))
+            listener.wait(lambda event: "1 changed: banner" in event["message"])
+    reported = [each for each in listener.received if each.event["reason"] != "Applied"]
+    assert [each.event["severity"] for each in reported] == ["error", "info"]
     assert {each.key for each in listener.refused} == {first.key}
     assert len({each.key for each in listener.received}) == len(listener.received)

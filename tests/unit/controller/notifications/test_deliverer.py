@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -188,3 +189,15 @@ async def test_what_is_suspended_meanwhile_is_sent_no_more_until_it_is_resumed()
         found.desk.objects.learn(replace(resource, resource_version="101"))
         found.deliverer.use(CHAT, TARGET)
         await found.until(2)
+
+
+async def test_what_is_posted_names_the_namespace_of_the_object() -> None:
+    server = Server()
+    async with office(server) as found:
+        found.deliverer.use(CHAT, replace(TARGET, namespace="shop"))
+        found.desk.box.push(message("1", namespace="other"))
+        found.desk.box.push(message("2"))
+        found.store()
+        await found.until(2)
+    objects = [json.loads(each.body)["involvedObject"] for each in server.posts]
+    assert [each["namespace"] for each in objects] == ["other", "shop"]

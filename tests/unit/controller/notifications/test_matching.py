@@ -8,7 +8,9 @@ import pytest
 
 from controller.api.fields import InvalidSpecError
 from controller.api.meta import ObjectKey
-from controller.notifications.matching import concerns, usable, wants
+from controller.notifications.matching import usable, wants
+from controller.notifications.reach import concerns
+from controller.runtime.cache import Cache
 from tests.unit.controller.notifications.things import alert
 
 KEY = ObjectKey("FlagSet", "shop", "flags")
@@ -29,7 +31,8 @@ LABELS = {"team": "checkout", "tier": "1"}
     ],
 )
 def test_an_alert_is_about_objects_by_kind_name_and_labels(source: dict[str, Any], found: bool) -> None:
-    assert concerns(usable(alert(eventSources=[source])), KEY, LABELS) is found
+    given = alert(eventSources=[source])
+    assert concerns(Cache(), given, usable(given), KEY, LABELS) is found
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -190,3 +191,50 @@ def test_what_is_gone_is_not_waited_for() -> None:
     desk.objects.forget(thing("FlagSet", "flags").key)
     assert desk.later(minutes=6) == []
     assert desk.box.status()["failing"] is None
+
+
+# -- a clock that is set back ------------------------------------------------------------------------------------------
+
+
+def test_a_failure_that_lasts_is_told_though_the_clock_was_set_back() -> None:
+    desk = Desk(alert(**{"for": "5m"}))
+    desk.accept(failed())
+    desk.learn("flags", failing())
+    assert desk.later(minutes=4) == []
+    assert desk.later(hours=-9) == ["BuildFailed"]
+
+
+def test_a_clock_that_is_set_back_a_little_makes_a_failure_last_no_longer_than_thrice() -> None:
+    desk = Desk(alert(**{"for": "5m"}))
+    desk.accept(failed())
+    desk.learn("flags", failing())
+    assert desk.later(minutes=-4) == []
+    left = desk.box.next_look(desk.now)
+    assert left == 540
+    assert desk.later(seconds=left) == ["BuildFailed"]
+
+
+def test_a_failure_is_told_by_a_leader_whose_clock_was_set_back() -> None:
+    desk = Desk(alert())
+    desk.learn("flags", failing())
+    desk.now -= timedelta(hours=9)
+    assert desk.compare() == ["BuildFailed"]
+
+
+def test_a_failure_is_told_again_though_the_clock_was_set_back() -> None:
+    desk = Desk(alert(repeatInterval="1h"))
+    desk.accept(failed())
+    desk.learn("flags", failing())
+    assert desk.later(hours=-9) == ["BuildFailed"] * 2
+    assert desk.later(minutes=59) == ["BuildFailed"] * 2
+    assert desk.later(minutes=1) == ["BuildFailed"] * 3
+
+
+def test_a_group_is_sent_though_the_clock_was_set_back() -> None:
+    desk = Desk(alert(groupWait="30s"))
+    desk.accept(event("Applied"))
+    desk.box.keep(set(desk.box.pending))
+    assert list(desk.box.sendable(NOW)) == []
+    earlier = NOW - timedelta(hours=9)
+    assert [each.reason for each in desk.box.sendable(earlier)] == ["Applied"]
+    assert desk.box.next_look(earlier) is None

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api.meta import ObjectKey, Resource
 from controller.api.provider import Message
 from controller.notifications.outbox import Outbox
+from controller.notifications.stage import FLAG_ALERTS, FLAG_PROVIDERS
 from controller.runtime.cache import Cache
 from controller.runtime.events import Event, Occurrence, event_of
+from controller.runtime.watches import indexes_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +76,7 @@ class Desk:
     """An outbox that leads, and the objects that it knows; `chat` is a provider whose box was read."""
 
     def __init__(self, *objects: Resource, kept: Mapping[str, Any] | None = None) -> None:
-        self.objects = Cache()
+        self.objects = Cache(indexes_of((FLAG_PROVIDERS, FLAG_ALERTS)))
         self.woken: list[tuple[ObjectKey, float]] = []
         self.now = NOW
         self.outbox = Outbox(

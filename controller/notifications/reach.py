@@ -1,0 +1,80 @@
+"""Which objects an alert is about: those of its namespace, or of those that it selects and that let it in by
+a FlagGrant. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller.api import alert as alerts
+from controller.api import grant
+from controller.api.alert import EVERY
+from controller.api.kinds import NAMESPACE
+from controller.api.meta import ObjectKey
+from controller.delivery.grants import Referring, granted
+from controller.notifications.stage import SELECTING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from controller.api.alert import EventSource, FlagAlertSpec
+    from controller.api.meta import Resource
+    from controller.runtime.cache import Cache
+
+
+def concerns(
+    cache: Cache, alert: Resource, spec: FlagAlertSpec, key: ObjectKey, labels: Mapping[str, str]
+) -> bool:
+    """Whether the alert is about this object, which has these labels."""
+    return any(
+        source.kind == key.kind
+        and source.name in {EVERY, key.name}
+        and source.match_labels.items() <= labels.items()
+        and _reaches(cache, alert.namespace, source, key)
+        for source in spec.event_sources
+    )
+
+
+def withdrawn(cache: Cache, alert: Resource, spec: FlagAlertSpec, key: ObjectKey) -> bool:
+    """Whether an object of another namespace is none of the alert's any more. Not before it is known which
+    labels that namespace has: after a restart that is later than the object.
+    """
+    if key.namespace == alert.namespace:
+        return False
+    selecting = [each for each in spec.event_sources if each.namespace_selector is not None]
+    if selecting and _namespace(cache, key.namespace) is None:
+        return False
+    return not any(
+        each.kind == key.kind and _reaches(cache, alert.namespace, each, key) for each in selecting
+    )
+
+
+def told_of(cache: Cache, namespace: str) -> set[str]:
+    """The namespaces whose alerts may be about objects of this one."""
+    return {namespace, *(each.namespace for each in cache.find(SELECTING, "", EVERY))}
+
+
+def things_of(cache: Cache, alert: Resource, spec: FlagAlertSpec) -> Iterator[Resource]:
+    """All objects that the alert is about, each once."""
+    wide = {each.kind for each in spec.event_sources if each.namespace_selector is not None}
+    for kind in dict.fromkeys(each.kind for each in spec.event_sources):
+        for thing in cache.of_kind(kind, None if kind in wide else alert.namespace):
+            if concerns(cache, alert, spec, thing.key, thing.labels):
+                yield thing
+
+
+def _reaches(cache: Cache, namespace: str, source: EventSource, key: ObjectKey) -> bool:
+    """Whether an alert in `namespace` may be about this object, as far as namespaces go."""
+    if source.namespace_selector is None:
+        return key.namespace == namespace
+    found = _namespace(cache, key.namespace)
+    if found is None or not source.namespace_selector.match_labels.items() <= found.labels.items():
+        return False
+    if key.namespace == namespace:
+        return True
+    grants = cache.of_kind(grant.KIND, key.namespace)
+    return bool(granted(grants, Referring(alerts.KIND, namespace), key.name, (key.kind,)))
+
+
+def _namespace(cache: Cache, name: str) -> Resource | None:
+    return cache.get(ObjectKey(NAMESPACE.kind, "", name))

@@ -1,0 +1,122 @@
+"""What alerts cost the API server: writes of the provider's status, by the loop that all kinds share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from controller.notifications.deliverer import Deliverer
+from controller.notifications.nats import publish
+from controller.notifications.posting import Answer
+from controller.notifications.provider_reconciler import FlagProviderReconciler
+from controller.runtime.loop import Loop, Outputs
+from controller.runtime.queue import KeyedQueue
+from tests.unit.controller.notifications.test_deliverer import Server
+from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, event, status, thing
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from controller.api.meta import ObjectKey, Resource
+
+
+@dataclass
+class Bench:
+    """A provider, its loop, and an API server that counts."""
+
+    server: Server
+    desk: Desk
+    loop: Loop = field(init=False)
+    deliverer: Deliverer = field(init=False)
+    writes: int = 0
+    looks: int = 0
+
+    def __post_init__(self) -> None:
+        clock = asyncio.get_running_loop().time
+        self.deliverer = Deliverer(
+            self.desk.outbox, self.server, self.desk.objects, self, lambda: NOW, clock, lambda: 0.0,
+            lambda _kind, _result: None, partial(publish, allow_local=True),
+        )  # fmt: skip
+        reconciler = FlagProviderReconciler(
+            self._secret, self._newest, self.desk.outbox, self.deliverer, "controller-0", allow_local=False
+        )
+        queue: KeyedQueue[ObjectKey] = KeyedQueue(clock, lambda: 0.0, places=4, group=lambda _: "")
+        self.loop = Loop(reconciler, self.desk.objects, Outputs(self, self), now=lambda: NOW, queue=queue)
+        self.desk.outbox.wake = self.loop.wake
+        spec = {"type": "generic", "address": "https://x.example.com/"}
+        self.desk.objects.learn(replace(self.desk.provider, spec=spec, resource_version="2"))
+
+    async def _secret(self, _namespace: str, _name: str) -> None:
+        """There is none."""
+
+    async def _newest(self, _key: ObjectKey) -> Mapping[str, Any]:
+        return {}
+
+    async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource:
+        self.writes += 1
+        return replace(resource, status=status, resource_version=str(int(resource.resource_version) + 1))
+
+    def reconciled(self, _key: ObjectKey, result: str, _seconds: float) -> None:
+        assert result == "success"
+        self.looks += 1
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not true():  # noqa: ASYNC110 - what is waited for is state of the code under test
+                await asyncio.sleep(0.001)
+
+    async def idle(self) -> int:
+        """All writes so far, after the provider was looked at again and again."""
+        for _ in range(5):
+            looks = self.looks
+            self.loop.wake(CHAT)
+            await self.until(lambda looks=looks: self.looks > looks)  # type: ignore[misc]
+        return self.writes
+
+    async def sent(self, posts: int) -> int:
+        """All writes once so many requests were made, and what came of them is written."""
+        await self.until(lambda: len(self.server.posts) == posts and not self.desk.box.pending)
+        found = self.desk.objects.get
+        await self.until(lambda: (each := found(CHAT)) is not None and not each.status.get("waiting"))
+        return await self.idle()
+
+
+@contextlib.asynccontextmanager
+async def bench(*answers: Answer) -> AsyncIterator[Bench]:
+    found = Bench(Server(list(answers)), Desk(alert(), thing("FlagSet", "flags", status=status())))
+    tasks = [asyncio.create_task(each()) for each in (found.loop.run, found.deliverer.run)]
+    try:
+        yield found
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_an_idle_provider_costs_no_write_and_a_message_two() -> None:
+    async with bench() as found:
+        assert await found.idle() == 1
+        found.desk.outbox.accept(event("Applied"))
+        assert await found.sent(1) == 3
+        found.desk.outbox.accept(event("NewArtifact"))
+        assert await found.sent(2) == 5
+
+
+async def test_a_burst_costs_less_than_two_writes_a_message() -> None:
+    async with bench() as found:
+        await found.idle()
+        for number in range(5):
+            found.desk.outbox.accept(event("Applied", f"change {number}"))
+        # One as they come, one as the first arrived, one as the last did; a slow machine has time for others.
+        assert await found.sent(5) < 1 + 2 * 5
+
+
+async def test_a_provider_that_goes_on_failing_costs_one_write_more_for_a_message() -> None:
+    down = Answer(503, "status 503", 0.01)
+    async with bench(*[down] * 2) as found:
+        await found.idle()
+        found.desk.outbox.accept(event("Applied"))
+        assert await found.sent(3) == 4
