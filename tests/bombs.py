@@ -58,6 +58,10 @@ def delta_bomb(repository: Repository, megabytes: int = 450) -> str:
     folder.mkdir(exist_ok=True)
     repository.git("index-pack", "-o", str(folder / "pack-1.idx"), str(file))
     (folder / "pack-1.pack").write_bytes(pack)
+    # Fewer than a hundred objects Git would unpack where they arrive, and the delta with them.
+    for number in range(100):
+        repository.write(f"small/{number}.txt", str(number))
+    repository.git("add", "small")
     blob = hashlib.sha1(b"blob 20\0" + bytes(20), usedforsecurity=False).hexdigest()
     repository.git("update-index", "--add", "--cacheinfo", f"100644,{blob},flags.json")
     # A server sends the base only where the tree has it, and a link's size nobody looks at.

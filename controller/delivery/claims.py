@@ -168,14 +168,16 @@ class Claims:
         return "" if held is None else held[0]
 
     def conflicts(self) -> Iterator[Conflict]:
-        """All that there are now, one for each loser and what it loses."""
+        """All that there are now, one for each loser and what it loses. May be called in a thread beside the
+        loop.
+        """
         for key in tuple(self._known):
             if key.kind == FLAG_KIND:
                 yield from self._of_name((key.namespace, key.name))
         for flag_set_id, turns in tuple(self._turns.items()):
-            winner, *others = turns
-            for loser in others:
-                yield _taken(flag_set_id, loser, winner)
+            now = tuple(turns)
+            for loser in now[1:]:
+                yield _taken(flag_set_id, loser, now[0])
         for place in tuple(self._foreign):
             yield from self._of_foreign(place)
 
@@ -203,9 +205,9 @@ class Claims:
         return [Conflict(SHADOWED, loser.key, winner.key, "/".join(place))]
 
     def _of_foreign(self, place: Place) -> Iterator[Conflict]:
-        served = self.served(place)
-        if served is not None and place in self._foreign:
-            yield Conflict(FLAG_SET_ID_FOREIGN, served.key, None, self._foreign[place])
+        served, claimed = self.served(place), self._foreign.get(place)
+        if served is not None and claimed is not None:
+            yield Conflict(FLAG_SET_ID_FOREIGN, served.key, None, claimed)
 
     def _changed(self, before: Claim | None, after: Claim | None) -> Change:
         seen = after or before

@@ -31,7 +31,7 @@ class View(Protocol):
 
 
 class ProxyMetrics(Collector):
-    """Read off the parts at each scrape."""
+    """Read off the parts at each scrape, in a thread beside the loop that changes them."""
 
     def __init__(
         self, proxy: Proxy, views: Sequence[tuple[str, View]], connections: Callable[[], int]
@@ -69,7 +69,7 @@ class ProxyMetrics(Collector):
         reviews = CounterMetricFamily(
             "flagstaff_proxy_auth", "Streams by the result of the review of their token.", labels=("result",)
         )  # fmt: skip
-        for result, count in authorizer.results.items():
+        for result, count in tuple(authorizer.results.items()):
             reviews.add_metric((result,), count)
         yield reviews
         yield from watch_metrics(self._of_watches())
@@ -100,12 +100,13 @@ class ProxyMetrics(Collector):
             labels=("kind", *labels, "reason"),
         )
         for place, each in self._deliveries.contents.all():
-            if each.undeliverable is not None:
-                unfit.add_metric((*place, each.undeliverable.reason), 1.0)
-            if each.built is not None and each.built.held:
-                held.add_metric(place, len(each.built.held))
-            if each.built is not None and each.built.left_out:
-                dropped.add_metric(place, len(each.built.left_out))
+            undeliverable, built = each.undeliverable, each.built
+            if undeliverable is not None:
+                unfit.add_metric((*place, undeliverable.reason), 1.0)
+            if built is not None and built.held:
+                held.add_metric(place, len(built.held))
+            if built is not None and built.left_out:
+                dropped.add_metric(place, len(built.left_out))
         for conflict in self._deliveries.catalog.conflicts():
             key = conflict.loser
             conflicts.add_metric((key.kind, key.namespace, key.name, conflict.reason), 1.0)

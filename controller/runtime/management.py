@@ -18,11 +18,9 @@ _JSON: Final[Headers] = (("content-type", "application/json"),)
 _PROMETHEUS: Final[Headers] = (("content-type", "text/plain; version=0.0.4; charset=utf-8"),)
 
 
-def routes(
-    readiness: Callable[[], dict[str, Any]], metrics: Callable[[], bytes], offload: Offload | None = None
-) -> Routes:
+def routes(readiness: Callable[[], dict[str, Any]], metrics: Callable[[], bytes], offload: Offload) -> Routes:
     """`/healthz`, `/readyz` and `/metrics`. `readiness` says `{"ready": bool, …}`; 503 until it is true.
-    `offload`: has `metrics` called in its thread, where there are many.
+    `offload`: has `metrics` called in its thread, since there may be many.
     """
 
     def healthz(_: Request) -> Response:
@@ -33,9 +31,7 @@ def routes(
         return Response(200 if told["ready"] else 503, json.dumps(told).encode(), _JSON)
 
     def scrape(_: Request) -> Response | Streamed:
-        return (
-            Response(200, metrics(), _PROMETHEUS) if offload is None else offload.answer(_PROMETHEUS, metrics)
-        )
+        return offload.answer(_PROMETHEUS, metrics)
 
     paths = {"/healthz": healthz, "/readyz": readyz, "/metrics": scrape}
     return Routes(http={(method, path): run for path, run in paths.items() for method in ("GET", "HEAD")})

@@ -37,6 +37,7 @@ from controller.runtime.limits import Limits, NamespaceLimits
 from controller.runtime.metrics import LagMetrics, PortCollector
 from controller.runtime.queue import KeyedQueue
 from controller.wiring.quota_overrides import overridden
+from evaluator.http.offload import Offload
 from evaluator.http.routes import merged
 from evaluator.http.server.limits import MANAGEMENT
 from evaluator.http.server.limits import Limits as PortLimits
@@ -153,11 +154,13 @@ async def open_proxy(settings: ProxySettings) -> AsyncIterator[ProxyProcess]:
         following = overridden(limits, cluster.api, settings.namespace, settings.quotas, process.events)
         await stack.enter_async_context(following)
         stack.callback(process.proxy.close)
-        managed = management.routes(process.readiness, partial(generate_latest, process.registry))
+        offload = Offload()
+        stack.callback(offload.close)
+        managed = management.routes(process.readiness, partial(generate_latest, process.registry), offload)
         listening = PortCollector()
         process.registry.register(listening)
         manager = Listener(
-            merged(managed, fleet.routes(process.proxy.receipts)),
+            merged(managed, fleet.routes(process.proxy.receipts, offload)),
             MANAGEMENT,
             name="management",
         )

@@ -1,12 +1,12 @@
-"""However much peers send without an end, the evaluator's memory stays within what a sidecar has, and a client
-beside them is answered.
+"""However much peers send without an end, the memory of the evaluator and of the proxy stays within what a
+sidecar has, and a client beside them is answered.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -14,15 +14,25 @@ from tests.clients.attacks import bodies, heads, peak_megabytes, uploads
 from tests.clients.evaluator import evaluator
 from tests.clients.test_evaluator import ready
 from tests.clients.up import banner
+from tests.cluster.patience import within
+from tests.cluster.replica import started
+from tests.cluster.stubbed import Proxy
+from tests.stub_api import stub_api
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from tests.clients.attacks import Attack
 
 MOST_MEGABYTES: Final = 128
 PATIENCE: Final = 20.0
-PATHS: Final = {"ofrep": "/ofrep/v1/evaluate/flags", "management": "/healthz"}
+PATHS: Final = {
+    "ofrep": "/ofrep/v1/evaluate/flags",
+    "sync": "/flagd.sync.v1.FlagSyncService/FetchAllFlags",
+    "management": "/healthz",
+}
 """Of each port, one that is known: others are refused before their body comes."""
 ASK = b"GET /nowhere HTTP/1.1\r\nhost: a\r\n\r\n"
 
@@ -52,13 +62,34 @@ async def attacked(attack: Attack, peers: int, port: int, path: str) -> int:
     return answers
 
 
-@pytest.mark.parametrize("port", ["ofrep", "management"])
+@contextlib.contextmanager
+def an_evaluator(folder: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Its process and its ports, once it serves."""
+    (folder / "flags.json").write_text(banner("plain"))
+    with evaluator("-f", "file:flags.json", cwd=folder) as running:
+        yield running.process.pid, ready(running)
+
+
+@contextlib.contextmanager
+def a_proxy(folder: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The same of a proxy."""
+    with stub_api(folder / "stub") as stub, started(Proxy(folder, stub)) as running:
+        within(lambda: running.ask("/readyz")[0] == 200, running.said)
+        yield running.pid, {"sync": running.sync, "management": running.management}
+
+
+@pytest.mark.parametrize(
+    ("program", "port"),
+    [(an_evaluator, "ofrep"), (an_evaluator, "management"), (a_proxy, "sync"), (a_proxy, "management")],
+)
 @pytest.mark.parametrize(("attack", "peers"), [(bodies, 100), (heads, 25), (uploads, 450)])
 async def test_memory_is_bounded_and_others_are_answered(
-    tmp_path: Path, attack: Attack, peers: int, port: str
+    tmp_path: Path,
+    attack: Attack,
+    peers: int,
+    program: Callable[[Path], AbstractContextManager[tuple[int, dict[str, Any]]]],
+    port: str,
 ) -> None:
-    (tmp_path / "flags.json").write_text(banner("plain"))
-    with evaluator("-f", "file:flags.json", cwd=tmp_path) as running:
-        ports = await asyncio.to_thread(ready, running)
+    with program(tmp_path) as (pid, ports):
         assert await attacked(attack, peers, ports[port], PATHS[port]) > 0
-        assert peak_megabytes(running.process.pid) < MOST_MEGABYTES
+        assert peak_megabytes(pid) < MOST_MEGABYTES

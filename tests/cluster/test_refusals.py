@@ -12,55 +12,25 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.cluster.controllers import FLAGSTAFF
 from tests.cluster.patience import within
-from tests.cluster.replica import Replica, started
-from tests.stub_api import StubApi, stub_api
+from tests.cluster.replica import started
+from tests.cluster.stubbed import Controller, Proxy
+from tests.stub_api import stub_api
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.cluster.replica import Replica
+    from tests.stub_api import StubApi
 
 pytestmark = [pytest.mark.timeout(300)]
 
 FAULTS: Final = ("503", "500", "403", "429", "401", "404", "reset", "tls", "page", "odd", "event")
 SECONDS: Final = 2.0
 """Longer than a round of tries. Of kopf's own it was ten seconds: the statuses are what matters here."""
-_CONTROLLER_PORTS: Final = re.compile(r"listening: management (\d+), artifacts (\d+), receiver (\d+)")
-_PROXY_PORTS: Final = re.compile(r"listening: sync (\d+), management (\d+)")
 _FLAG_SETS: Final = "/apis/flagstaff.dev/v1beta1/namespaces/shop/flagsets"
 _CONFIGURATIONS: Final = "/apis/core.openfeature.dev/v1beta1/namespaces/shop/featureflagconfigurations"
-
-
-class Controller(Replica):
-    """`flagstaff controller` that knows nothing but the stub."""
-
-    def __init__(self, folder: Path, stub: StubApi) -> None:
-        super().__init__(folder, "controller")
-        self.command = [
-            FLAGSTAFF, "controller", "--kubeconfig", str(stub.kubeconfig), "--storage-path", str(folder / "data"),
-            "--host", "127.0.0.1", "--artifact-port", "0", "--receiver-port", "0", "--management-port", "0", "--admission-port", "0",
-            "--namespace", "flagstaff-system",
-        ]  # fmt: skip
-
-    def start(self) -> None:
-        super().start()
-        self.management = self.listening(_CONTROLLER_PORTS)[0]
-
-
-class Proxy(Replica):
-    """`flagstaff proxy` that knows nothing but the stub."""
-
-    def __init__(self, folder: Path, stub: StubApi) -> None:
-        super().__init__(folder, "proxy")
-        self.command = [
-            FLAGSTAFF, "proxy", "--kubeconfig", str(stub.kubeconfig), "--host", "127.0.0.1", "--sync-port", "0",
-            "--management-port", "0", "--namespace", "flagstaff-system", "--drain-delay", "0",
-        ]  # fmt: skip
-
-    def start(self) -> None:
-        super().start()
-        self.management = self.listening(_PROXY_PORTS)[1]
 
 
 _NUMBERS = itertools.count()

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from controller.proxy.receipts.status import moment
-from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 
 if TYPE_CHECKING:
     from controller.delivery.claims import Place
     from controller.proxy.receipts.receipts import Receipts, Subscribers
     from controller.proxy.receipts.standing import Standing
-    from evaluator.http.messages import Request
+    from evaluator.http.messages import Request, Response, Streamed
+    from evaluator.http.offload import Offload
 
 
-def routes(receipts: Receipts) -> Routes:
-    """`GET /fleet`, answered with `fleet` as JSON."""
+def routes(receipts: Receipts, offload: Offload) -> Routes:
+    """`GET /fleet`, answered with `fleet` as JSON; made in `offload`'s thread, since members are many."""
 
-    def answer(_: Request) -> Response:
-        return Response(200, orjson.dumps(fleet(receipts)), (("content-type", "application/json"),))
+    def answer(_: Request) -> Response | Streamed:
+        return offload.answer((("content-type", "application/json"),), lambda: orjson.dumps(fleet(receipts)))
 
     return Routes(http={("GET", "/fleet"): answer})
 

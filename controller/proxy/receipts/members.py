@@ -173,8 +173,8 @@ class Membership:
             self.version += 1
 
     def standings(self) -> Iterator[Standing]:
-        """Every member."""
-        for member in self._members.values():
+        """Every member. May be called in a thread beside the loop."""
+        for member in tuple(self._members.values()):
             yield self._standing(member)
 
     def laggards(self) -> list[Standing]:
@@ -224,9 +224,12 @@ class Membership:
         return dict(Counter(step(seconds) for seconds in took if seconds is not None))
 
     def counts(self) -> tuple[int, int]:
-        """(members that serve what is delivered and are not silent, the other members)."""
-        served = sum(not each.silent and each.report.digest == self.digest for each in self._members.values())
-        return served, len(self._members) - served
+        """(members that serve what is delivered and are not silent, the other members). May be called in a
+        thread beside the loop.
+        """
+        members = tuple(self._members.values())
+        served = sum(not each.silent and each.report.digest == self.digest for each in members)
+        return served, len(members) - served
 
     def knows(self, who: Identity) -> bool:
         """Whether it is a member."""

@@ -34,7 +34,7 @@ def served_after(registry: CollectorRegistry) -> Histogram:
 
 
 class ReceiptMetrics(Collector):
-    """Read off the receipts at each scrape."""
+    """Read off the receipts at each scrape, in a thread beside the loop that changes them."""
 
     def __init__(self, receipts: Receipts, writes: Callable[[], int]) -> None:
         """`writes` says how many writes of FlagReceipts there were."""
@@ -49,7 +49,7 @@ class ReceiptMetrics(Collector):
         refused = CounterMetricFamily(
             "flagstaff_proxy_receipts_refused", "Receipts that were refused.", labels=("reason",)
         )
-        for reason, count in self._receipts.refused.items():
+        for reason, count in tuple(self._receipts.refused.items()):
             refused.add_metric((reason,), count)
         yield refused
         yield CounterMetricFamily(

@@ -366,3 +366,11 @@ def test_ten_thousand_members_fit_into_an_object() -> None:
     status = receipt_status(known)
     assert count([status], DIGEST).served == 10_000
     assert len(status.model_dump_json()) < 200_000
+
+
+def test_members_may_come_while_a_thread_reads_them() -> None:
+    known = membership("a", "b")
+    standings = known.standings()
+    assert next(standings).who.pod == "a"
+    known.hear(pod("c"), Report(1000, DIGEST), 101.0)
+    assert [each.who.pod for each in standings] == ["b"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from controller.runtime import management
 from controller.settings import ControllerSettings
 from controller.wiring.ports import bound_socket, listen
+from evaluator.http.offload import Offload
 from evaluator.server.families import text
 from evaluator.server.port_metrics import PortMetrics
 
@@ -20,7 +21,7 @@ def routes(name: str) -> Routes:
     def told() -> dict[str, Any]:
         return {"ready": True, "name": name}
 
-    return management.routes(told, lambda: b"")
+    return management.routes(told, lambda: b"", Offload())
 
 
 async def asked(host: str, port: int) -> bytes:
