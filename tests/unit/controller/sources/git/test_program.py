@@ -92,6 +92,10 @@ def test_credentials_are_in_no_argument_of_any_process(server: GitServer) -> Non
     assert any("ls-remote" in line for line in server.command_lines)
     written = (SECRET, quote(SECRET), base64.b64encode(f"me:{SECRET}".encode()).decode())
     assert not [line for line in server.command_lines if any(text in line for text in written)]
+    asked = len(server.command_lines)
+    with pytest.raises(Stalled, match="a token belongs into the Secret"):
+        asyncio.run(program(f"{server.url}/repository/.git?token={quote(SECRET)}").list_references())
+    assert len(server.command_lines) == asked
 
 
 @pytest.mark.parametrize("credentials", [None, Credentials("me", "wr0ng-one"), Credentials("wr0ng-one")])
