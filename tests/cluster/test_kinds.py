@@ -98,6 +98,7 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
     "a strange store": ("FlagSource", {"interval": "1m", "bucket": {**BUCKET, "provider": "ftp"}}, r"supported values: \"generic\""),
     "a store in plain text": ("FlagSource", {"interval": "1m", "bucket": {**BUCKET, "endpoint": "http://h"}}, r"needs insecure"),
     "scp's spelling": ("FlagSource", {**SOURCE, "git": {"url": "git@host:x"}}, r"spec\.git\.url.*write ssh://"),
+    "a token": ("FlagSource", {**SOURCE, "git": {"url": "https://TOKEN@host/x"}}, r"must not hold a password or token"),
     "a query": ("FlagSource", {**SOURCE, "git": {"url": "https://host/x?token=y"}}, r"must have no query"),
     "a password": ("FlagSource", {**SOURCE, "git": {"url": "https://me:secret@host/x"}}, r"must not hold a password"),
     "no full name": ("FlagSource", {**SOURCE, "git": {**GIT, "ref": {"name": "main"}}}, r"spec\.git\.ref\.name.*should match"),
