@@ -186,9 +186,9 @@ class Deliverer:
     async def _try(self, key: ObjectKey, route: _Route, box: Box, message: Message) -> float:
         """Send once; the seconds until the next try."""
         answer = await self._authorised(message, route)
-        if is_refusal(route.target, answer.text):
+        if is_refusal(route.target, answer.content):
             answer = replace(answer, status=502)
-        elif is_known(route.target, answer.text):
+        elif is_known(route.target, answer.content):
             answer = replace(answer, status=200)
         now = self.now()
         type_ = route.target.spec.type

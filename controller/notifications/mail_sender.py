@@ -166,17 +166,15 @@ class MailSender:
 
 
 def _answer(host: str, error: Exception) -> Answer:
-    code: int
-    text: bytes | str
+    # The server's words are not told: any service may have answered.
     if isinstance(error, smtplib.SMTPRecipientsRefused):
-        ((code, text),) = error.recipients.values()
+        ((code, _),) = error.recipients.values()
     elif isinstance(error, smtplib.SMTPResponseException):
-        code, text = error.smtp_code, error.smtp_error
+        code = error.smtp_code
     elif isinstance(error, smtplib.SMTPNotSupportedError):
         return Answer(0, f"{host}: the server does not offer STARTTLS, or no way to log in")
     else:
         return Answer(0, one_line(f"{host}: {getattr(error, 'strerror', None) or error}", _SHOWN))
-    said = text.decode(errors="replace") if isinstance(text, bytes) else text
     # These numbers mean something else where HTTP is spoken. What is refused by now is tried again.
     status = _REFUSED if isinstance(error, smtplib.SMTPDataError) and code >= 500 else 503
-    return Answer(status, f"status {code}: {one_line(said.strip(), _SHOWN)}")
+    return Answer(status, f"status {code}")

@@ -52,16 +52,16 @@ def post_of(message: Message, target: Target) -> Post:
     return FORMS[target.spec.type].post(message, target)
 
 
-def is_refusal(target: Target, text: str) -> bool:
-    """Whether an answer's text says, against its status, that the message was not taken."""
+def is_refusal(target: Target, content: bytes) -> bool:
+    """Whether an answer says, against its status, that the message was not taken."""
     refusal = FORMS[target.spec.type].refusal
-    return bool(refusal) and refusal in text.replace(" ", "")
+    return bool(refusal) and refusal.encode() in b"".join(content.split())
 
 
-def is_known(target: Target, text: str) -> bool:
-    """Whether an answer's text says, against its status, that there is nothing to do."""
+def is_known(target: Target, content: bytes) -> bool:
+    """Whether an answer says, against its status, that there is nothing to do."""
     known = FORMS[target.spec.type].known
-    return bool(known) and known in text.replace(" ", "")
+    return bool(known) and known.encode() in b"".join(content.split())
 
 
 def _generic(message: Message, target: Target) -> Post:

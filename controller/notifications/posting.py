@@ -32,6 +32,15 @@ _MOST_ANSWER: Final = 4_096
 _MOST_CONTENT: Final = 1 << 20
 """Bytes that are read of an answer whose content is asked for."""
 _SHOWN: Final = 200
+_KNOWN: Final = (
+    "channel_not_found", "channel_is_archived", "not_in_channel", "action_prohibited", "invalid_auth",
+    "invalid_payload", "invalid_token", "msg_too_long", "no_service", "not_authed", "ratelimited",
+    "rate_limited", "token_expired", "token_revoked", "chat not found", "bot was blocked",
+    "Unknown Webhook", "Invalid Webhook Token", "M_FORBIDDEN", "M_LIMIT_EXCEEDED", "M_UNKNOWN_TOKEN",
+    "Bad credentials", "Requires authentication", "Resource not accessible", "Validation Failed",
+    "Commit Not Found", "SignatureDoesNotMatch",
+)  # fmt: skip
+"""What is shown of an answer: these words of the services that are told."""
 _AT_ONCE: Final = 256
 _NUMERIC: Final = socket.AI_NUMERICHOST
 ANY: Final = Hosts(denied=(), kind="provider")
@@ -47,7 +56,7 @@ class Answer:
     status: int
     """0: there was no answer."""
     text: str
-    """One clean line, for people."""
+    """One clean line, for people: in our own words and known ones, since any service may have answered."""
     retry_after: float = 0.0
     """Seconds."""
     content: bytes = b""
@@ -149,10 +158,10 @@ class Poster:
                     content = await _content(answer)
                 else:
                     content = await answer.content.read(_MOST_ANSWER)
-                text = one_line(content[:_MOST_ANSWER].decode(errors="replace").strip(), _SHOWN)
-                summary = f"status {answer.status}" + (f": {text}" if text else "")
+                said = content[:_MOST_ANSWER].decode(errors="replace")
+                words = next((f": {each}" for each in _KNOWN if each in said), "")
                 pause = self._pause(answer.headers.get("Retry-After", ""))
-                return Answer(answer.status, summary, pause, content)
+                return Answer(answer.status, f"status {answer.status}{words}", pause, content)
         except AddressRefused as error:
             return Answer(0, f"the address cannot be used: {error}")
         except Stalled as error:

@@ -190,7 +190,7 @@ def test_a_test_is_sent_and_says_what_came_of_it(space: Namespace, listener: Lis
     assert listener.reasons() == ["TestAlert"]
     listener.status = 400
     done = flagstaff(space, "test-alert", "provider/local")
-    assert (done.returncode, done.stderr) == (1, "provider/local: the last try failed: status 400: ok\n")
+    assert (done.returncode, done.stderr) == (1, "provider/local: the last try failed: status 400\n")
     done = flagstaff(space, "test-alert", "provider/other")
     assert done.returncode == 1
     assert "FlagProvider other is not in namespace" in done.stderr

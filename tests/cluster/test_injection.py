@@ -283,7 +283,9 @@ def test_we_tell_the_owner_too_but_not_on_a_dry_run(shop: Namespace) -> None:
             create(shop, given, query)
 
     def told() -> list[str]:
-        return [each["message"] for each in shop.all("event") if each["reason"] == "InjectionRefused"]
+        events = [each for each in shop.all("event") if each["reason"] == "InjectionRefused"]
+        # That of the flag set is for alerts.
+        return [each["message"] for each in events if each["involvedObject"]["kind"] == "ReplicaSet"]
 
     refused("dry", "?dryRun=All")
     refused("wet")

@@ -70,7 +70,8 @@ def test_what_is_not_said_is_filled_in(applying: Applying) -> None:
     applying.apply(body("FlagSet", SET))
     applying.apply(body("FlagReceiver", HOOK))
     source, flag_set, hook = (applying.get(each) for each in ("fsrc", "fset", "frcv"))
-    assert source["spec"] == {**SOURCE, "export": False, "suspend": False, "timeout": "60s"}
+    filled = {"export": False, "suspend": False, "timeout": "60s"}
+    assert source["spec"] == {**SOURCE, **filled, "git": {**SOURCE["git"], "recurseSubmodules": False}}
     assert flag_set["spec"] == {
         **SET, "bucketing": "v2", "driftPolicy": "Correct", "failurePolicy": "PerFlag", "interval": "10m", "paths": ["."], "prune": True,
         "pruneGuard": True,
@@ -98,6 +99,8 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
     "a strange store": ("FlagSource", {"interval": "1m", "bucket": {**BUCKET, "provider": "ftp"}}, r"supported values: \"generic\""),
     "a store in plain text": ("FlagSource", {"interval": "1m", "bucket": {**BUCKET, "endpoint": "http://h"}}, r"needs insecure"),
     "scp's spelling": ("FlagSource", {**SOURCE, "git": {"url": "git@host:x"}}, r"spec\.git\.url.*write ssh://"),
+    "a token": ("FlagSource", {**SOURCE, "git": {"url": "https://TOKEN@host/x"}}, r"must not hold a password or token"),
+    "a query": ("FlagSource", {**SOURCE, "git": {"url": "https://host/x?token=y"}}, r"must have no query"),
     "a password": ("FlagSource", {**SOURCE, "git": {"url": "https://me:secret@host/x"}}, r"must not hold a password"),
     "no full name": ("FlagSource", {**SOURCE, "git": {**GIT, "ref": {"name": "main"}}}, r"spec\.git\.ref\.name.*should match"),
     "no commit": ("FlagSource", {**SOURCE, "git": {**GIT, "ref": {"commit": "HEAD"}}}, r"spec\.git\.ref\.commit.*should match"),

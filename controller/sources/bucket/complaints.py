@@ -21,7 +21,6 @@ _READ: Final = 20_000
 _SHOWN: Final = 200
 _STATUS: Final = re.compile(r"status code: (\d{3})|\bstatus: (\d{3})\b")
 _CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
-_MESSAGE: Final = re.compile(r"<Message>([^<]{1,1000})</Message>")
 _CAUSE: Final = re.compile(r'(?:message|error): "([^"\n]{1,200})"|InvalidCertificate\(\s*(\w{1,50})')
 _PATH: Final = re.compile(r'Path "(.{1,1024}?)"[ :]', re.DOTALL)
 
@@ -31,6 +30,20 @@ _BY_CODE: Final = {
     "ExpiredToken": "AuthenticationFailed",
     "RequestTimeTooSkewed": "AuthenticationFailed",
 }
+_CODES: Final = frozenset(
+    {
+        *_BY_CODE, "AccessDenied", "AccountProblem", "AllAccessDisabled", "AuthenticationFailed",
+        "AuthorizationFailure", "AuthorizationHeaderMalformed", "AuthorizationPermissionMismatch",
+        "BlobNotFound", "ExpiredTokenException", "IDPRejectedClaim", "InternalError", "InvalidAccessKeyId",
+        "InvalidArgument", "InvalidBucketName", "InvalidIdentityToken", "InvalidObjectState",
+        "InvalidRequest", "InvalidSecurity", "InvalidToken", "MethodNotAllowed", "MissingSecurityHeader",
+        "NoSuchKey", "NotImplemented", "OperationTimedOut", "PermanentRedirect", "PreconditionFailed",
+        "PublicAccessNotPermitted", "RequestTimeout", "ServerBusy", "ServiceUnavailable",
+        "SignatureDoesNotMatch", "SlowDown", "TemporaryRedirect", "TokenRefreshRequired",
+        "UserProjectMissing", "XAmzContentSHA256Mismatch",
+    }
+)  # fmt: skip
+"""What is shown of an answer: these words of S3, of the services that give keys, of Azure and of Google."""
 _BY_STATUS: Final = {
     "401": "AuthenticationFailed",
     "403": "AuthenticationFailed",
@@ -42,7 +55,7 @@ def explained(complaint: str, secrets: Iterable[str]) -> tuple[str, str]:
     """(reason, what happened) of the text of one of obstore's exceptions; no `secrets` are in it."""
     text = complaint[:_READ]
     if status := _STATUS.search(text):
-        return _answered(status[1] or status[2], text, secrets)
+        return _answered(status[1] or status[2], text)
     if _METADATA in text:
         return "AuthenticationFailed", "there are no credentials"
     cause = _CAUSE.search(text)
@@ -60,11 +73,11 @@ def impossible_key(complaint: str) -> str:
     return _line(found[1], ()) if found else "a key"
 
 
-def _answered(status: str, text: str, secrets: Iterable[str]) -> tuple[str, str]:
-    code, message = _CODE.search(text), _MESSAGE.search(text)
-    reason = _BY_CODE.get(code[1] if code else "") or _BY_STATUS.get(status, "BucketOperationFailed")
-    told = _line(": ".join(found[1] for found in (code, message) if found), secrets).rstrip(".")
-    return reason, f"the store answered {status}" + (f" {told}" if told else "")
+def _answered(status: str, text: str) -> tuple[str, str]:
+    found = _CODE.search(text)
+    code = found[1] if found and found[1] in _CODES else ""
+    reason = _BY_CODE.get(code) or _BY_STATUS.get(status, "BucketOperationFailed")
+    return reason, f"the store answered {status} {code}".rstrip()
 
 
 def _line(text: str, secrets: Iterable[str]) -> str:

@@ -65,10 +65,24 @@ def _compiled(pattern: str) -> re2._Regexp:
 _REASON_PATTERNS: Final = tuple((reason, _compiled(pattern)) for reason, pattern in _REASONS)
 _LIMIT_PATTERNS: Final = tuple((name, _compiled(pattern)) for name, pattern in _LIMITS)
 _BROKEN_PATTERN: Final = _compiled(_BROKEN)
-_CAUSE: Final = _compiled(
-    # What ssh says has no such prefix, and git's own line about it names no cause.
-    r"^(fatal|error|remote):|" + "|".join(pattern for _, pattern in _REASONS)
+_OWN: Final = ("fatal: ", "error: ", "ssh: ")
+_QUOTED: Final = _compiled(
+    r"(\bremote error|\bgot|\breceived|\bresponse|\bcharacter|\bunexpected line|\bunknown object format)"
+    r"(: | ['\"]).*"
 )
+"""Where git repeats what the server sent."""
+_KNOWN: Final = _compiled(
+    # What ssh says has no prefix, and git's own line about it names no cause. Servers write such lines, too:
+    # nothing but these words is taken of them.
+    r"host key verification failed|permission denied(?: \([a-z,-]{1,60}\))?|authentication failed"
+    r"|access denied|invalid credentials|incorrect passphrase|could not read (?:username|password)"
+    r"|repository not found|does not appear to be a git repository|no such file or directory"
+    r"|could not be found|does not exist"
+    r"|unadvertised object|not our ref|connection (?:closed|reset|refused|timed out)|no route to host"
+    r"|no matching [a-z ]{1,30} found|error in libcrypto"
+)
+_MOST_LINES: Final = 3
+_SHOWN: Final = 300
 _USER: Final = _compiled(r"(://)[^/@\s']+@")
 _QUERY: Final = _compiled(r"(://[^\s'?]+)\?[^\s']*")
 _TIME: Final = _compiled(r" after \d+ (?:ms|milliseconds|seconds)\b")
@@ -94,18 +108,34 @@ def is_damage(complaint: str) -> bool:
 
 
 def shown(complaint: str, credentials: Credentials | None) -> str:
-    """The cause on one line: no URL's user or query, no secret in any form, no measured time."""
+    """The cause on one line, in git's own words and known ones: what else a server wrote could be the answer
+    of any service that git was led to. No URL's user or query, no secret in any form, no measured time.
+    """
     text = _USER.sub(r"\1", complaint)
     text = _QUERY.sub(r"\1", text)
     # The same failure must have the same words each time, or each time would be a new Event.
     text = _TIME.sub("", text)
     for secret in credentials.secrets if credentials is not None else ():
         text = text.replace(secret, "***")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    chosen = [line for line in lines if _CAUSE.search(line)] or lines
-    joined = "; ".join(chosen[-4:]) or "git gave no reason"
-    return one_line(joined, 500)
+    told = [found for line in _lines(text) if (found := _told(line))]
+    return one_line("; ".join(told[-_MOST_LINES:]) or "git gave no reason", _SHOWN)
+
+
+def _told(line: str) -> str:
+    """What may be shown of a line."""
+    if line.startswith("remote:"):
+        return ""
+    known = _KNOWN.search(line)
+    if not line.startswith(_OWN):
+        return known[0] if known else ""
+    own = _QUOTED.sub(r"\1", line).strip()
+    return f"{own}: {known[0]}" if known and known[0] not in own else own
 
 
 def _ours(complaint: str) -> str:
-    return "\n".join(line for line in complaint.splitlines() if not line.startswith("remote:"))
+    return "\n".join(line for line in _lines(complaint) if not line.startswith("remote:"))
+
+
+def _lines(text: str) -> list[str]:
+    # As git breaks them: it puts `remote:` before none of the other breaks that Python knows.
+    return text.replace("\r", "\n").split("\n")

@@ -90,7 +90,7 @@ class Location:
 
     transport: Transport
     url: str = field(repr=False)
-    """What Git is given; its query may hold a token."""
+    """What Git is given, among its arguments, which every process of the machine may read."""
     shown: str
     """What people are shown."""
     path: Path | None = None
@@ -167,11 +167,10 @@ def _from_url(scheme: str, text: str) -> Location:
     username, password = unquote(parts.username or ""), unquote(parts.password or "")
     if scheme == "ssh":
         return _from_ssh_url(parts, address, username, password)
-    bare = f"{scheme}://{address}{parts.path}"
-    credentials = _carried(username, password)
-    # A query may hold a token: Git gets it, nobody is shown it.
-    url = f"{bare}?{parts.query}" if parts.query else bare
-    return Location(Transport(scheme), url, bare, credentials=credentials)
+    if parts.query:
+        raise _invalid("it has a query (?…); a token belongs into the Secret that secretRef names")
+    url = f"{scheme}://{address}{parts.path}"
+    return Location(Transport(scheme), url, url, credentials=_carried(username, password))
 
 
 def _carried(username: str, password: str) -> Credentials | None:

@@ -43,6 +43,15 @@ MANIFEST_BYTES: Final = 4 * 1024**2
 _ANSWER_BYTES: Final = 1024**2
 """Of a token or a list of tags."""
 _ERROR_BYTES: Final = 16 * 1024
+_CODES: Final = frozenset(
+    {
+        "BLOB_UNKNOWN", "BLOB_UPLOAD_INVALID", "BLOB_UPLOAD_UNKNOWN", "DENIED", "DIGEST_INVALID",
+        "MANIFEST_BLOB_UNKNOWN", "MANIFEST_INVALID", "MANIFEST_UNKNOWN", "NAME_INVALID", "NAME_UNKNOWN",
+        "SIZE_INVALID", "TAG_INVALID", "TOOMANYREQUESTS", "UNAUTHORIZED", "UNAVAILABLE", "UNKNOWN",
+        "UNSUPPORTED",
+    }
+)  # fmt: skip
+"""What is shown of an error: these words of the OCI's specification, since any service may have answered."""
 _TAGS: Final = 100_000
 _PAGE: Final = 1000
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -289,8 +298,8 @@ class Registry:
         said = ""
         with contextlib.suppress(Setback, ValueError, LookupError, TypeError):
             content = json.loads(await self._read(answer, _ERROR_BYTES, "the error"))
-            first = content["errors"][0]
-            said = self._clean(f"{first['code']} {first.get('message', '')}")
+            code = content["errors"][0]["code"]
+            said = code if code in _CODES else ""
         message = f"{self.address}: {answer.url.host} answers {status}{f' ({said})' if said else ''}"
         if status in {401, 403, 407}:
             return Failed("AuthenticationFailed", message)
@@ -317,6 +326,9 @@ class Registry:
         except aiohttp.ClientHttpProxyError as error:
             reason = "AuthenticationFailed" if error.status == 407 else "OCIArtifactPullFailed"
             raise Failed(reason, f"{self.address}: the proxy answers {error.status}") from error
+        except (aiohttp.ClientResponseError, aiohttp.ClientPayloadError) as error:
+            # Their texts repeat what was answered.
+            raise Failed("OCIArtifactPullFailed", f"{self.address}: the answer is no HTTP") from error
         except (aiohttp.ClientError, ConnectionError) as error:
             what = self._clean(str(error)) or type(error).__name__
             raise Failed("OCIArtifactPullFailed", f"{self.address}: {what}") from error

@@ -111,12 +111,14 @@ async def test_a_message_arrives_by_tls(implicit: bool) -> None:
 @pytest.mark.parametrize(
     ("refuse", "status", "text"),
     [
-        ({"DATA": "554 it looks like spam"}, 400, "status 554: it looks like spam"),
-        ({"DATA": "451 come again"}, 503, "status 451: come again"),
-        ({"RCPT": "550 nobody of that name"}, 503, "status 550: nobody of that name"),
+        ({"DATA": "554 it looks like spam"}, 400, "status 554"),
+        ({"DATA": "451 come again"}, 503, "status 451"),
+        ({"RCPT": "550 nobody of that name"}, 503, "status 550"),
     ],
 )
-async def test_what_the_server_refuses_is_told(refuse: dict[str, str], status: int, text: str) -> None:
+async def test_that_the_server_refuses_is_told_without_its_words(
+    refuse: dict[str, str], status: int, text: str
+) -> None:
     async with server(Mailbox(refuse)) as address:
         answer = await send(address)
     assert (answer.status, answer.text) == (status, text)

@@ -223,7 +223,17 @@ async def test_a_busy_registry_says_when_to_come_again(shelf: Shelf, tmp_path: P
     shelf.front.instead = lambda asked, answer: Answer(429, {"Retry-After": "7"}, body)
     setback = await failed(shelf, tmp_path, flux(FILES), ref={"semver": "*"})
     assert (setback.delay, isinstance(setback, Failed)) == (7.0, True)
-    assert setback.message.endswith("answers 429 (TOOMANYREQUESTS slow  [31mdown)")
+    assert setback.message.endswith("answers 429 (TOOMANYREQUESTS)")
+
+
+@pytest.mark.parametrize("code", ["a-body", ["a-body"], {}])
+async def test_of_an_error_nothing_is_told_but_a_code_of_the_specification(
+    shelf: Shelf, tmp_path: Path, code: object
+) -> None:
+    body = json.dumps({"errors": [{"code": code, "message": "a-body"}]}).encode()
+    shelf.front.instead = lambda asked, answer: Answer(500, body=body)
+    setback = await failed(shelf, tmp_path, flux(FILES))
+    assert setback.message.endswith("answers 500")
 
 
 async def test_one_that_does_not_answer_is_given_up_in_time() -> None:
