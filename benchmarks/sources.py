@@ -42,8 +42,10 @@ POLLS = 30
 FETCHES = 3
 CONTENTS = {
     "1 MB in 10 files": {f"flags-{number}.json": f"{number:x}" * 100_000 for number in range(10)},
-    "10,000 files": {
-        f"flags-{number:05}.json": f'{{"flags": {{}}, "number": {number}}}' for number in range(10_000)
+    # With the folders 9,999 entries. In one folder the S3 server of the tests reads all of it for each object.
+    "9,900 files": {
+        f"{number // 100:03}/flags-{number:05}.json": f'{{"flags": {{}}, "number": {number}}}'
+        for number in range(9_900)
     },
 }
 

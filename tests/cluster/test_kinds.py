@@ -71,7 +71,7 @@ def test_what_is_not_said_is_filled_in(applying: Applying) -> None:
     applying.apply(body("FlagReceiver", HOOK))
     source, flag_set, hook = (applying.get(each) for each in ("fsrc", "fset", "frcv"))
     filled = {"export": False, "suspend": False, "timeout": "60s"}
-    assert source["spec"] == {**SOURCE, **filled, "git": {**SOURCE["git"], "recurseSubmodules": False}}
+    assert source["spec"] == {**SOURCE, **filled, "git": {**GIT, "recurseSubmodules": False}}
     assert flag_set["spec"] == {
         **SET, "bucketing": "v2", "driftPolicy": "Correct", "failurePolicy": "PerFlag", "interval": "10m", "paths": ["."], "prune": True,
         "pruneGuard": True,
