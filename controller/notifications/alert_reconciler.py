@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from controller.api import provider
 from controller.api.fields import InvalidSpecError
 from controller.api.meta import ObjectKey
-from controller.notifications.matching import usable
+from controller.notifications.reporting.matching import usable
 from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Stalled, Waiting
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from pydantic import ValidationError
 
 from controller.api.provider import Failure, Message
-from controller.notifications.grouping import KEY, companion, together
+from controller.notifications.reporting.grouping import KEY, companion, together
 from controller.runtime.plain_text import one_line
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from controller.api import provider
 from controller.api.conditions import FALSE, TRUE, Condition
 from controller.api.meta import COMPARED_WITH, ObjectKey, about
 from controller.api.provenance import CHANGES
-from controller.notifications import comments
-from controller.notifications.differences import difference
-from controller.notifications.granting import granted
-from controller.notifications.payloads import is_known, is_refusal, post_of
-from controller.notifications.posting import Answer
-from controller.notifications.retries import Again, Dead, Pace, verdict
-from controller.notifications.upserting import upsert
+from controller.notifications.forms import comments
+from controller.notifications.forms.payloads import is_known, is_refusal, post_of
+from controller.notifications.reporting.differences import difference
+from controller.notifications.sending.granting import granted
+from controller.notifications.sending.posting import Answer
+from controller.notifications.sending.retries import Again, Dead, Pace, verdict
+from controller.notifications.sending.upserting import upsert
 from controller.runtime.setbacks import Setback
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from controller.api.provider import Message
     from controller.notifications.box import Box
-    from controller.notifications.github_apps import Grant
+    from controller.notifications.forms.github_apps import Grant
+    from controller.notifications.forms.posts import Post, Target
     from controller.notifications.outbox import Outbox
-    from controller.notifications.posts import Post, Target
-    from controller.notifications.senders import Sender
+    from controller.notifications.sending.senders import Sender
     from controller.runtime.cache import Cache
     from controller.runtime.loop import Writer
 

@@ -14,8 +14,8 @@ from controller.api import flagset, flagsource
 from controller.api.kinds import FLUX_SOURCES
 from controller.api.meta import GROUP, ObjectKey, about
 from controller.api.provenance import LINK
-from controller.notifications.links import link_of
-from controller.notifications.posts import Post
+from controller.notifications.forms.links import link_of
+from controller.notifications.forms.posts import Post
 from controller.runtime.event_queue import EventQueue
 from controller.runtime.events import Severity
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from controller.api.meta import Resource
-    from controller.notifications.senders import Sender
+    from controller.notifications.sending.senders import Sender
     from controller.runtime.cache import Cache
     from controller.runtime.events import Event
 

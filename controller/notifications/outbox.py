@@ -16,11 +16,11 @@ from controller.api import flagset, grant, provider
 from controller.api.conditions import failure
 from controller.api.kinds import NAMESPACE
 from controller.api.meta import Resource, about
-from controller.notifications import comments, otlp
 from controller.notifications.box import Box
-from controller.notifications.matching import alerts_of, providers_of
+from controller.notifications.forms import comments, otlp
 from controller.notifications.reach import concerns, things_of, told_of, withdrawn
-from controller.notifications.telling import Teller, parted, subject_of, works
+from controller.notifications.reporting.matching import alerts_of, providers_of
+from controller.notifications.reporting.telling import Teller, parted, subject_of, works
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

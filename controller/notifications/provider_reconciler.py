@@ -12,12 +12,13 @@ from controller.api.conditions import find
 from controller.api.fields import InvalidSpecError, read
 from controller.api.meta import TEST_ALERT
 from controller.api.provider import FlagProviderSpec
-from controller.notifications import github_apps, mails, messages, nats_logins, repositories, sentry, services
+from controller.notifications import messages
 from controller.notifications.addresses import HTTP, AddressRefused, require_proxy, require_usable
-from controller.notifications.apprise_sender import built
 from controller.notifications.deliverer import DELIVERED
-from controller.notifications.payloads import FORMS
-from controller.notifications.posts import Target, Way
+from controller.notifications.forms import github_apps, mails, nats_logins, repositories, sentry, services
+from controller.notifications.forms.payloads import FORMS
+from controller.notifications.forms.posts import Target, Way
+from controller.notifications.sending.apprise_sender import built
 from controller.runtime.client_tls import context_of
 from controller.runtime.result import Done, Result
 from controller.runtime.secret_hosts import UNBOUND, binding_of
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from controller.api.meta import ObjectKey, Resource
     from controller.notifications.box import Box
     from controller.notifications.deliverer import Deliverer
-    from controller.notifications.github_apps import App
+    from controller.notifications.forms.github_apps import App
     from controller.notifications.outbox import Outbox
 
 _MOST_TEST: Final = 253

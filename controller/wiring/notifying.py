@@ -9,15 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from controller.api.kinds import FLAG_PROVIDER
-from controller.notifications.apprise_sender import AppriseSender
 from controller.notifications.deliverer import Deliverer
 from controller.notifications.flux_events import FluxEvents
-from controller.notifications.mail_sender import MailSender
-from controller.notifications.nats import publish
 from controller.notifications.outbox import Outbox
-from controller.notifications.posting import Poster
 from controller.notifications.provider_reconciler import FlagProviderReconciler
-from controller.notifications.senders import Senders
+from controller.notifications.sending.apprise_sender import AppriseSender
+from controller.notifications.sending.mail_sender import MailSender
+from controller.notifications.sending.nats import publish
+from controller.notifications.sending.posting import Poster
+from controller.notifications.sending.senders import Senders
 from controller.runtime.clock import now
 from controller.wiring.hosts import provider_hosts_of
 

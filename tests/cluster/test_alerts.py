@@ -15,7 +15,7 @@ import pytest
 import yaml
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from controller.notifications.otlp import trace_id
+from controller.notifications.forms.otlp import trace_id
 from tests.cluster.api import Api, path_of
 from tests.cluster.controllers import FLAGSTAFF, controller
 from tests.cluster.listener import Listener, listening

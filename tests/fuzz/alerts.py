@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from controller.notifications import templates
+from controller.notifications.forms import templates
 from controller.runtime.expressions import Expression, ExpressionError
 from tests.fuzz.target import Target, Wrong
 from tests.unit.controller.notifications.things import message

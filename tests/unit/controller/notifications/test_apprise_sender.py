@@ -16,19 +16,19 @@ import trustme
 from aiohttp import web
 
 from controller.api.provider import FlagProviderSpec
-from controller.notifications import services
-from controller.notifications.apprise_sender import AppriseSender
-from controller.notifications.payloads import post_of
-from controller.notifications.posting import Answer, Poster
-from controller.notifications.posts import DIRECT, Target, Way
+from controller.notifications.forms import services
+from controller.notifications.forms.payloads import post_of
+from controller.notifications.forms.posts import DIRECT, Target, Way
+from controller.notifications.sending.apprise_sender import AppriseSender
+from controller.notifications.sending.posting import Answer, Poster
 from controller.runtime.secret_texts import Tls
 from tests.unit.controller.notifications.things import NOW, message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from controller.notifications.posts import Post
-    from controller.notifications.senders import Sender
+    from controller.notifications.forms.posts import Post
+    from controller.notifications.sending.senders import Sender
 
 BOT: Final = "tgram://123:t0k-en/-1001:7"
 TOPIC: Final = "sns://AKIA1/s/ec%2Fret/eu-west-1/flags"

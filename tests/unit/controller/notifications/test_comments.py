@@ -13,12 +13,12 @@ from aiohttp import web
 
 from controller.api.meta import ObjectKey, Resource
 from controller.api.provider import FlagProviderSpec
-from controller.notifications.comments import CHANGE_REQUEST, TYPES, marker, number_of
 from controller.notifications.deliverer import Deliverer
-from controller.notifications.posting import Poster
-from controller.notifications.posts import Target
-from controller.notifications.retries import Again, Dead, verdict
-from controller.notifications.upserting import upsert
+from controller.notifications.forms.comments import CHANGE_REQUEST, TYPES, marker, number_of
+from controller.notifications.forms.posts import Target
+from controller.notifications.sending.posting import Poster
+from controller.notifications.sending.retries import Again, Dead, verdict
+from controller.notifications.sending.upserting import upsert
 from tests.unit.controller.notifications.schemas import SCHEMAS
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, message, status, thing
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from controller.api.provider import Message
-    from controller.notifications.posting import Answer
+    from controller.notifications.sending.posting import Answer
 
 TOKEN: Final = "a-token"  # noqa: S105
 SERVERS: Final[dict[str, tuple[str, str, str, str, str, str]]] = {

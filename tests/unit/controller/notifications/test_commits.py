@@ -12,11 +12,11 @@ import pytest
 from aiohttp import web
 
 from controller.api.provider import FlagProviderSpec
-from controller.notifications.commits import TYPES
-from controller.notifications.payloads import is_known, post_of
-from controller.notifications.posting import Poster
-from controller.notifications.posts import Target
-from controller.notifications.repositories import problem_of_address
+from controller.notifications.forms.commits import TYPES
+from controller.notifications.forms.payloads import is_known, post_of
+from controller.notifications.forms.posts import Target
+from controller.notifications.forms.repositories import problem_of_address
+from controller.notifications.sending.posting import Poster
 from tests.unit.controller.notifications.schemas import SCHEMAS
 from tests.unit.controller.notifications.things import (
     CHAT,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from controller.api.provider import Message
-    from controller.notifications.posting import Answer
+    from controller.notifications.sending.posting import Answer
 
 SHA: Final = "1" * 40
 TOKEN: Final = "a-token"  # noqa: S105

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from controller.api.provider import FlagProviderSpec
 from controller.notifications.deliverer import Deliverer
-from controller.notifications.nats import publish
-from controller.notifications.posting import Answer
-from controller.notifications.posts import DIRECT, Target
+from controller.notifications.forms.posts import DIRECT, Target
+from controller.notifications.sending.nats import publish
+from controller.notifications.sending.posting import Answer
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, event, failed, message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from controller.api.meta import Resource
-    from controller.notifications.posts import Post, Way
+    from controller.notifications.forms.posts import Post, Way
 
 TARGET = Target(FlagProviderSpec(type="generic", address="https://x.example.com/"), "https://x.example.com/")
 

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from controller.api.meta import ObjectKey, Resource
 from controller.notifications import flux_events
 from controller.notifications.flux_events import FluxEvents
-from controller.notifications.posting import Poster
+from controller.notifications.sending.posting import Poster
 from controller.runtime import event_queue
 from controller.runtime.cache import Cache
 from controller.runtime.events import Occurrence, event_of

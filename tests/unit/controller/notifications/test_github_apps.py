@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from controller.notifications.github_apps import Grant, app_of
-from controller.notifications.granting import granted
-from controller.notifications.posting import Poster
+from controller.notifications.forms.github_apps import Grant, app_of
+from controller.notifications.sending.granting import granted
+from controller.notifications.sending.posting import Poster
 from controller.runtime.secret_texts import SecretTexts
 from controller.runtime.setbacks import Stalled
 from tests.unit.controller.notifications.test_deliverer import Office
@@ -34,7 +34,7 @@ from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, m
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from controller.notifications.posts import Target
+    from controller.notifications.forms.posts import Target
 
 KEY: Final = rsa.generate_private_key(65537, 2048)
 OTHER: Final = rsa.generate_private_key(65537, 2048)

@@ -15,10 +15,10 @@ from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword
 
 from controller.api.provider import FlagProviderSpec
 from controller.notifications.addresses import AddressRefused
-from controller.notifications.mail_sender import Client, MailSender
-from controller.notifications.mails import require_usable
-from controller.notifications.payloads import post_of
-from controller.notifications.posts import Target, Way
+from controller.notifications.forms.mails import require_usable
+from controller.notifications.forms.payloads import post_of
+from controller.notifications.forms.posts import Target, Way
+from controller.notifications.sending.mail_sender import Client, MailSender
 from controller.runtime.client_tls import context_of
 from controller.runtime.secret_texts import Tls
 from tests.unit.controller.notifications.things import message
@@ -26,7 +26,7 @@ from tests.unit.controller.notifications.things import message
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from controller.notifications.posting import Answer
+    from controller.notifications.sending.posting import Answer
 
 OURS: Final = trustme.CA()
 SERVER: Final = OURS.issue_cert("localhost")

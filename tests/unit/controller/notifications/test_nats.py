@@ -15,10 +15,10 @@ import trustme
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from controller.api.provider import FlagProviderSpec
-from controller.notifications.nats import publish
-from controller.notifications.nats_logins import SUBJECT, login_of
-from controller.notifications.payloads import post_of
-from controller.notifications.posts import Target, Way
+from controller.notifications.forms.nats_logins import SUBJECT, login_of
+from controller.notifications.forms.payloads import post_of
+from controller.notifications.forms.posts import Target, Way
+from controller.notifications.sending.nats import publish
 from controller.runtime.secret_texts import SecretTexts, Tls
 from controller.runtime.setbacks import Stalled
 from tests.nats.program import running
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from controller.notifications.posting import Answer
+    from controller.notifications.sending.posting import Answer
 
 OURS: Final = trustme.CA()
 

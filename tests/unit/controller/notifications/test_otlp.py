@@ -14,9 +14,9 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from controller.api.provider import FlagProviderSpec
-from controller.notifications.otlp import trace_id
-from controller.notifications.posting import Poster
-from controller.notifications.posts import Target
+from controller.notifications.forms.otlp import trace_id
+from controller.notifications.forms.posts import Target
+from controller.notifications.sending.posting import Poster
 from tests.unit.controller.notifications.test_deliverer import Office
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, event, thing
 

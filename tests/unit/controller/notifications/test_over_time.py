@@ -11,7 +11,7 @@ import pytest
 from controller.api.alert import FlagAlertSpec
 from controller.api.meta import ObjectKey
 from controller.notifications.box import Box
-from controller.notifications.grouping import waiting
+from controller.notifications.reporting.grouping import waiting
 from tests.unit.controller.notifications.things import (
     CHAT,
     NOW,

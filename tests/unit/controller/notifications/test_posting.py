@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from controller.notifications.posting import MOST_RETRY_AFTER, Poster
-from controller.notifications.posts import Post
+from controller.notifications.forms.posts import Post
+from controller.notifications.sending.posting import MOST_RETRY_AFTER, Poster
 from tests.unit.controller.notifications.things import NOW
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from controller.notifications.posting import Answer
+    from controller.notifications.sending.posting import Answer
 
 
 @contextlib.asynccontextmanager

@@ -9,7 +9,7 @@ import pytest
 
 from controller.api.meta import TEST_ALERT
 from controller.notifications.alert_reconciler import FlagAlertReconciler
-from controller.notifications.payloads import FORMS
+from controller.notifications.forms.payloads import FORMS
 from controller.notifications.provider_reconciler import FlagProviderReconciler
 from controller.runtime.secret_hosts import Binding, SecretContent
 from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from controller.api.meta import ObjectKey
     from controller.api.provider import ProviderType
-    from controller.notifications.posts import Target
+    from controller.notifications.forms.posts import Target
     from controller.runtime.result import Result
 
 ADDRESS = "https://hooks.example.com/x"

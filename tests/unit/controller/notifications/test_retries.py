@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from controller.notifications.posting import Answer
-from controller.notifications.retries import LONGEST, OLDEST, Again, Dead, Pace, verdict
+from controller.notifications.sending.posting import Answer
+from controller.notifications.sending.retries import LONGEST, OLDEST, Again, Dead, Pace, verdict
 from tests.unit.controller.notifications.things import NOW, message
 
 

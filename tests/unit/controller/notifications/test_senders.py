@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from controller.notifications.posting import Answer
-from controller.notifications.posts import DIRECT, Post, Way
-from controller.notifications.senders import Senders
+from controller.notifications.forms.posts import DIRECT, Post, Way
+from controller.notifications.sending.posting import Answer
+from controller.notifications.sending.senders import Senders
 
 
 @dataclass

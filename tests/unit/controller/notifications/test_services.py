@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 
 from controller.notifications.addresses import AddressRefused
-from controller.notifications.apprise_sender import built
-from controller.notifications.services import SERVICES, known
+from controller.notifications.forms.services import SERVICES, known
+from controller.notifications.sending.apprise_sender import built
 
 ALLOWED: Final = {
     "feishu://t0k-en": "open.feishu.cn",

@@ -11,9 +11,9 @@ import pytest
 import trustme
 from aiohttp import web
 
-from controller.notifications.posting import Poster
-from controller.notifications.posts import DIRECT, Post, Way
+from controller.notifications.forms.posts import DIRECT, Post, Way
 from controller.notifications.provider_reconciler import FlagProviderReconciler
+from controller.notifications.sending.posting import Poster
 from controller.runtime.secret_hosts import Binding, SecretContent
 from controller.runtime.secret_texts import Tls
 from controller.runtime.setbacks import Stalled, Waiting
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from controller.api.meta import ObjectKey
-    from controller.notifications.posting import Answer
-    from controller.notifications.posts import Target
+    from controller.notifications.forms.posts import Target
+    from controller.notifications.sending.posting import Answer
 
 OURS: Final = trustme.CA()
 SERVER, CLIENT = OURS.issue_cert("localhost"), OURS.issue_cert("flags.example.com")

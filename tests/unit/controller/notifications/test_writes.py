@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from controller.notifications.deliverer import Deliverer
-from controller.notifications.nats import publish
-from controller.notifications.posting import Answer
 from controller.notifications.provider_reconciler import FlagProviderReconciler
+from controller.notifications.sending.nats import publish
+from controller.notifications.sending.posting import Answer
 from controller.runtime.loop import Loop, Outputs
 from controller.runtime.queue import KeyedQueue
 from tests.unit.controller.notifications.test_deliverer import Server

@@ -11,10 +11,10 @@ from controller.api.fields import read
 from controller.api.flagsource import FlagSourceSpec
 from controller.api.meta import ObjectKey
 from controller.api.provider import FlagProviderSpec
-from controller.notifications.mail_sender import MailSender
-from controller.notifications.nats import publish
-from controller.notifications.posting import Poster
-from controller.notifications.posts import Post, Target, Way
+from controller.notifications.forms.posts import Post, Target, Way
+from controller.notifications.sending.mail_sender import MailSender
+from controller.notifications.sending.nats import publish
+from controller.notifications.sending.posting import Poster
 from controller.runtime.hosts import Hosts
 from controller.runtime.limits import UNLIMITED
 from controller.runtime.setbacks import Stalled

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from controller.notifications import comments
-from controller.notifications.posting import Answer
+from controller.notifications.forms import comments
+from controller.notifications.sending.posting import Answer
 
 if TYPE_CHECKING:
     from controller.api.provider import Message
-    from controller.notifications.posts import Target
-    from controller.notifications.senders import Sender
+    from controller.notifications.forms.posts import Target
+    from controller.notifications.sending.senders import Sender
 
 _REFUSED = 422
 """The status of what is not tried again."""

@@ -18,11 +18,11 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from controller.notifications.posts import Post
-from controller.notifications.repositories import GITHUB, github_api
+from controller.notifications.forms.posts import Post
+from controller.notifications.forms.repositories import GITHUB, github_api
 
 if TYPE_CHECKING:
-    from controller.notifications.posts import Target
+    from controller.notifications.forms.posts import Target
     from controller.runtime.secret_texts import SecretTexts
 
 TYPES: Final = frozenset({"github", "githubdispatch", "githubpullrequestcomment"})

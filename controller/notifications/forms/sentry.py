@@ -10,11 +10,11 @@ import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.notifications.addresses import AddressRefused, split
-from controller.notifications.posts import Post, changes, details, subject, title
+from controller.notifications.forms.posts import Post, changes, details, subject, title
 
 if TYPE_CHECKING:
     from controller.api.provider import Message
-    from controller.notifications.posts import Target
+    from controller.notifications.forms.posts import Target
 
 TYPE: Final = "sentry"
 _TEXT: Final = 8_000

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from controller.api.receipt import OBSERVED_AT
-from controller.notifications.journeys import APPLIED_AT, SERVED_AT, STORED_AT
-from controller.notifications.posts import Post, bearer
+from controller.notifications.forms.journeys import APPLIED_AT, SERVED_AT, STORED_AT
+from controller.notifications.forms.posts import Post, bearer
 from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
     from controller.api.provider import Message
-    from controller.notifications.posts import Target
+    from controller.notifications.forms.posts import Target
 
 TYPE: Final = "otlp"
 _SEVERITIES: Final = {"info": (9, "INFO"), "warning": (13, "WARN"), "error": (17, "ERROR")}

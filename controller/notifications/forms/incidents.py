@@ -15,11 +15,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from controller.notifications.posts import bearer, changes, details, posted, subject, title
+from controller.notifications.forms.posts import bearer, changes, details, posted, subject, title
 
 if TYPE_CHECKING:
     from controller.api.provider import Message
-    from controller.notifications.posts import Post, Target
+    from controller.notifications.forms.posts import Post, Target
 
 PAGERDUTY: Final = "https://events.pagerduty.com"
 DATADOG: Final = "https://api.datadoghq.com"

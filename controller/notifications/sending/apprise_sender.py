@@ -20,15 +20,15 @@ from urllib.parse import urlsplit
 import requests
 
 from controller.notifications.addresses import AddressRefused
-from controller.notifications.posting import Answer
-from controller.notifications.posts import DIRECT, Post
-from controller.notifications.services import known
+from controller.notifications.forms.posts import DIRECT, Post
+from controller.notifications.forms.services import known
+from controller.notifications.sending.posting import Answer
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from controller.notifications.posts import Way
-    from controller.notifications.senders import Sender
+    from controller.notifications.forms.posts import Way
+    from controller.notifications.sending.senders import Sender
 
 THREADS: Final = 64
 """Messages at a time: each holds one until it is answered, and other work has threads of its own."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controller.notifications.forms.posts import bearer, posted
 from controller.notifications.messages import event_json
-from controller.notifications.posts import bearer, posted
 
 if TYPE_CHECKING:
     from controller.api.provider import Message
-    from controller.notifications.posts import Post, Target
+    from controller.notifications.forms.posts import Post, Target
 
 
 def structured(message: Message, target: Target) -> Post:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote, urlsplit
 
 if TYPE_CHECKING:
-    from controller.notifications.posts import Target
+    from controller.notifications.forms.posts import Target
 
 API_HOSTS: Final = {"bitbucket.org": "api.bitbucket.org", "github.com": "api.github.com"}
 """Where requests go, by the host of the repository's address; elsewhere they go to that host."""

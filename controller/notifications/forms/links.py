@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 
 from controller.api import flagset, flagsource
 from controller.api.meta import ObjectKey
-from controller.notifications.repositories import parts_of
+from controller.notifications.forms.repositories import parts_of
 
 if TYPE_CHECKING:
     from controller.runtime.cache import Cache

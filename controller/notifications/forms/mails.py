@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 
 from controller.notifications import addresses
 from controller.notifications.addresses import AddressRefused
-from controller.notifications.posts import Post, plain, title
+from controller.notifications.forms.posts import Post, plain, title
 
 if TYPE_CHECKING:
     from controller.api.provider import FlagProviderSpec, Message
-    from controller.notifications.posts import Target
+    from controller.notifications.forms.posts import Target
 
 TYPE: Final = "email"
 PORTS: Final = {"smtp": 587, "smtps": 465}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from controller.notifications.posts import DIRECT
+from controller.notifications.forms.posts import DIRECT
 
 if TYPE_CHECKING:
-    from controller.notifications.posting import Answer
-    from controller.notifications.posts import Post, Way
+    from controller.notifications.forms.posts import Post, Way
+    from controller.notifications.sending.posting import Answer
 
 
 class Sender(Protocol):

@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
-from controller.notifications.posts import Post, basic, bearer, plain, posted, title
+from controller.notifications.forms.posts import Post, basic, bearer, plain, posted, title
 
 if TYPE_CHECKING:
     from controller.api.provider import Message
-    from controller.notifications.posts import Target
+    from controller.notifications.forms.posts import Target
 
 _TOPIC: Final = 60
 """Characters of a topic."""

@@ -7,7 +7,8 @@ import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.notifications import (
+from controller.notifications.addresses import HTTP, NATS
+from controller.notifications.forms import (
     chats,
     cloudevents,
     comments,
@@ -19,15 +20,14 @@ from controller.notifications import (
     sentry,
     services,
 )
-from controller.notifications.addresses import HTTP, NATS
+from controller.notifications.forms.posts import Post, posted
 from controller.notifications.messages import event_json
-from controller.notifications.posts import Post, posted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.api.provider import Message
-    from controller.notifications.posts import Target
+    from controller.notifications.forms.posts import Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 
 from controller.delivery.problems import one_line
 from controller.notifications.addresses import NATS, AddressRefused, require_usable
-from controller.notifications.nats_logins import Login
-from controller.notifications.posting import ANY, Answer, PublicResolver
+from controller.notifications.forms.nats_logins import Login
+from controller.notifications.sending.posting import ANY, Answer, PublicResolver
 from controller.runtime.client_tls import context_of
 from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
-    from controller.notifications.posts import Post, Target
+    from controller.notifications.forms.posts import Post, Target
     from controller.runtime.hosts import Hosts
 
 _PORT: Final = 4222

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from controller.notifications.addresses import AddressRefused
-from controller.notifications.posts import plain, posted, title
+from controller.notifications.forms.posts import plain, posted, title
 
 if TYPE_CHECKING:
     from controller.api.provider import Message
-    from controller.notifications.posts import Post, Target
+    from controller.notifications.forms.posts import Post, Target
 
 TYPE: Final = "apprise"
 

@@ -6,15 +6,15 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from controller.notifications import github_apps
-from controller.notifications.posting import Answer
+from controller.notifications.forms import github_apps
+from controller.notifications.sending.posting import Answer
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from controller.notifications.github_apps import App, Grant
-    from controller.notifications.posts import Target
-    from controller.notifications.senders import Sender
+    from controller.notifications.forms.github_apps import App, Grant
+    from controller.notifications.forms.posts import Target
+    from controller.notifications.sending.senders import Sender
 
 _NOT_GRANTED = 502
 """The status of what is tried again, whatever the server said of the App: no message is at fault."""

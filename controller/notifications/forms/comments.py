@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.api import flagset
 from controller.api.conditions import READY, TRUE, failure, find
 from controller.api.meta import COMPARED_WITH, ObjectKey
-from controller.notifications import commits, messages
-from controller.notifications.posts import Post, bearer, changes, posted, title
-from controller.notifications.repositories import GITHUB, github_api, gitlab_project, origin, quoted
+from controller.notifications import messages
+from controller.notifications.forms import commits
+from controller.notifications.forms.posts import Post, bearer, changes, posted, title
+from controller.notifications.forms.repositories import GITHUB, github_api, gitlab_project, origin, quoted
 from controller.runtime.events import content
 from evaluator.flags.model import REVISION_KEY
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from controller.api.alert import FlagAlertSpec
     from controller.api.meta import Resource
     from controller.api.provider import Message
-    from controller.notifications.posts import Target
+    from controller.notifications.forms.posts import Target
     from controller.runtime.cache import Cache
 
 TYPES: Final = frozenset({"giteapullrequestcomment", "githubpullrequestcomment", "gitlabmergerequestcomment"})

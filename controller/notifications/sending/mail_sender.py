@@ -13,16 +13,16 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from controller.delivery.problems import one_line
-from controller.notifications.mails import PORTS
-from controller.notifications.posting import ANY, Answer, PublicResolver
-from controller.notifications.posts import DIRECT
+from controller.notifications.forms.mails import PORTS
+from controller.notifications.forms.posts import DIRECT
+from controller.notifications.sending.posting import ANY, Answer, PublicResolver
 from controller.runtime.client_tls import context_of
 from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
     import ssl
 
-    from controller.notifications.posts import Post, Way
+    from controller.notifications.forms.posts import Post, Way
     from controller.runtime.hosts import Hosts
 
 THREADS: Final = 64

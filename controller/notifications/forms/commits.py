@@ -17,9 +17,9 @@ from urllib.parse import quote
 from controller.api import flagset
 from controller.api.conditions import PROPAGATED, READY, TRUE, UNKNOWN, failure, find
 from controller.notifications import messages
-from controller.notifications.links import commit_in, commit_page
-from controller.notifications.posts import basic, bearer, posted, title
-from controller.notifications.repositories import (
+from controller.notifications.forms.links import commit_in, commit_page
+from controller.notifications.forms.posts import basic, bearer, posted, title
+from controller.notifications.forms.repositories import (
     API_HOSTS,
     GITHUB,
     github_api,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from controller.api.alert import FlagAlertSpec
     from controller.api.meta import Resource
     from controller.api.provider import Message
-    from controller.notifications.posts import Post, Target
+    from controller.notifications.forms.posts import Post, Target
 
 TYPES: Final = frozenset({"azuredevops", "bitbucket", "gitea", "github", "gitlab"})
 _NOWHERE: Final = "0" * 40

@@ -17,7 +17,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from controller.delivery.problems import one_line
 from controller.notifications.addresses import AddressRefused, require_proxy, require_public, require_usable
-from controller.notifications.posts import DIRECT
+from controller.notifications.forms.posts import DIRECT
 from controller.runtime.client_tls import context_of
 from controller.runtime.hosts import Hosts
 from controller.runtime.setbacks import Stalled
@@ -25,7 +25,7 @@ from controller.runtime.setbacks import Stalled
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from controller.notifications.posts import Post, Way
+    from controller.notifications.forms.posts import Post, Way
 
 _MOST_ANSWER: Final = 4_096
 """Bytes that are read of an answer."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from controller.notifications import commits
+from controller.notifications.forms import commits
 
 if TYPE_CHECKING:
     from controller.api.provider import Message
-    from controller.notifications.posting import Answer
+    from controller.notifications.sending.posting import Answer
 
 FIRST: Final = 1.0
 LONGEST: Final = 300.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration, flagset
 from controller.api.provenance import AUTHOR, SUBJECT
-from controller.notifications.matching import compiled, wants
+from controller.notifications.reporting.matching import compiled, wants
 from controller.runtime.expressions import ExpressionError
 from evaluator.flags.model import DIGEST_KEY, REVISION_KEY
 

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 from controller.api.conditions import READY, TRUE, failure, find
 from controller.api.meta import ObjectKey, about
 from controller.api.provenance import LINK
-from controller.notifications import comments, commits, journeys, messages, otlp, over_time, templates
+from controller.notifications import messages
 from controller.notifications.box import Reported, moment, shortened
-from controller.notifications.choosing import Fact, chooses
-from controller.notifications.grouping import waiting
-from controller.notifications.journeys import Moments
-from controller.notifications.links import link_of
+from controller.notifications.forms import comments, commits, journeys, otlp, templates
+from controller.notifications.forms.journeys import Moments
+from controller.notifications.forms.links import link_of
+from controller.notifications.reporting import over_time
+from controller.notifications.reporting.choosing import Fact, chooses
+from controller.notifications.reporting.grouping import waiting
 from controller.runtime.events import content
 from evaluator.flags.model import REVISION_KEY
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.notifications.posts import bearer, changes, facts, posted, title
+from controller.notifications.forms.posts import bearer, changes, facts, posted, title
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from controller.api.provider import Message
-    from controller.notifications.posts import Post, Target
+    from controller.notifications.forms.posts import Post, Target
 
 _RED: Final = 0xD32F2F
 _ORANGE: Final = 0xED6C02

@@ -15,8 +15,8 @@ from evaluator.flags.model import REVISION_KEY
 
 if TYPE_CHECKING:
     from controller.api.provider import FlagProviderSpec, Message
-    from controller.notifications.github_apps import App
-    from controller.notifications.nats_logins import Login
+    from controller.notifications.forms.github_apps import App
+    from controller.notifications.forms.nats_logins import Login
 
 
 _NO_CERTIFICATES: Final = Tls()

@@ -12,7 +12,7 @@ from controller.api.alert import EVERY, FlagAlertSpec
 from controller.api.fields import InvalidSpecError, read
 from controller.api.meta import ObjectKey
 from controller.api.provider import SEVERITIES
-from controller.notifications import templates
+from controller.notifications.forms import templates
 from controller.notifications.reach import concerns
 from controller.notifications.stage import SELECTING
 from controller.runtime.expressions import Expression, ExpressionError

@@ -1,0 +1,1 @@
+"""What each type of FlagProvider is posted: chats, incident tools, commit statuses, machines."""

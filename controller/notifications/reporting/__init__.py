@@ -1,0 +1,1 @@
+"""Which Events an alert reports, when, and in which words."""

@@ -1,0 +1,1 @@
+"""How a message reaches a server that a user named."""
