@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,3 +19,7 @@ class TreeLimits:
     """Folders within folders."""
     listing_bytes: int = 16 * 1024**2
     """Of the commit, and of any one folder's own listing."""
+
+    def within(self, other: TreeLimits) -> bool:
+        """Whether whatever `other` refuses is refused by these, too."""
+        return all(mine <= theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True))

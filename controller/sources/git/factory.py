@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from controller.runtime.hosts import Hosts
     from controller.runtime.limits import Limits
     from controller.sources.git.git_url import Credentials, Location
+        from controller.sources.limits import TreeLimits
     from controller.sources.provider import Look, Revision
     from controller.sources.secrets import ReadSecret
 
@@ -90,9 +91,9 @@ class GitFactory:
         self._allow_local = allow_local
         self._authors = authors
         self._hosts = hosts
-        self._mirrors: dict[ObjectKey, Path] = {}
-        """The mirror that each source uses."""
-        self._refused: dict[Path, tuple[Revision, str]] = {}
+        self._mirrors: dict[ObjectKey, frozenset[Path]] = {}
+        """The mirrors that each source uses, those of submodules among them."""
+        self._refused: dict[Path, tuple[Revision, TreeLimits, str]] = {}
         self._removals: set[asyncio.Task[None]] = set()
         self._quota = MirrorQuota(lambda namespace: limits.of(namespace).mirror_bytes, self._removals)
         # A process that was killed may have left keys behind.
@@ -127,17 +128,20 @@ class GitFactory:
             reader=reader,
             refused=self._refused,
             quota=self._quota,
+            uses=partial(self._read, look.key),
             advice=ADVICE,
             authors=self._authors,
             hosts=self._hosts,
             trust=await self._trust(spec, look, reference, reader),
         )
-        self._uses(look.key, source.mirror.path if location.path is None else None)
+        mirror = source.mirror.path
+        if not (source.submodules and mirror in self._mirrors.get(look.key, ())):
+            self._uses(look.key, frozenset({mirror} if location.path is None else ()))
         return source
 
     def forget(self, key: ObjectKey) -> None:
-        """The source is gone; so is its mirror, unless another source uses it, too."""
-        self._uses(key, None)
+        """The source is gone; so are its mirrors, unless another source uses them, too."""
+        self._uses(key, frozenset())
         self.listings.forget()
 
     async def close(self) -> None:
@@ -149,7 +153,7 @@ class GitFactory:
         """Remove mirrors that none of our sources used for a week: their credentials changed, or they went,
         while nobody ran.
         """
-        used = frozenset(self._mirrors.values())
+        used = self._all_mirrors
         await asyncio.to_thread(sweep_mirrors, self.mirror_root, used, now.timestamp())
 
     async def _credentials(self, git: GitSpec, look: Look, location: Location) -> Credentials | None:
@@ -192,15 +196,27 @@ class GitFactory:
             look.key, reader.judge, mode, keys, name, epoch(policy, content), _rules(look.verify.rules)
         )
 
-    def _uses(self, key: ObjectKey, mirror: Path | None) -> None:
-        before = self._mirrors.pop(key, None)
-        if mirror is not None:
-            self._mirrors[key] = mirror
-        if before is not None and before != mirror and before not in self._mirrors.values():
-            self._refused.pop(before, None)
-            self._quota.forget(before)
+    @property
+    def _all_mirrors(self) -> frozenset[Path]:
+        return frozenset(each for mirrors in self._mirrors.values() for each in mirrors)
+
+    def _read(self, key: ObjectKey, mirrors: frozenset[Path], alone: bool) -> None:
+        """As `GitProvider.uses`. A source that went meanwhile uses none."""
+        before = self._mirrors.get(key, frozenset())
+        if before:
+            self._uses(key, mirrors if alone else before | mirrors)
+
+    def _uses(self, key: ObjectKey, mirrors: frozenset[Path]) -> None:
+        before = self._mirrors.pop(key, frozenset())
+        if mirrors:
+            self._mirrors[key] = mirrors
+        if before <= mirrors:
+            return
+        for mirror in before - self._all_mirrors:
+            self._refused.pop(mirror, None)
+            self._quota.forget(mirror)
             # Credentials that are renewed every hour would leave a mirror every hour.
-            removal = asyncio.create_task(asyncio.to_thread(remove_mirror, before))
+            removal = asyncio.create_task(asyncio.to_thread(remove_mirror, mirror))
             self._removals.add(removal)
             removal.add_done_callback(self._removals.discard)
 

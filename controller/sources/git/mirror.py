@@ -45,8 +45,8 @@ class Mirror:
     root: Path
     program: GitProgram
     reader: TreeReader = read_in_thread
-    refused: dict[Path, tuple[Revision, str]] = field(default_factory=dict, compare=False)
-    """By mirror, the revision that exceeded a limit, and how: it is not fetched again at every look."""
+    refused: dict[Path, tuple[Revision, TreeLimits, str]] = field(default_factory=dict, compare=False)
+    """By mirror, the revision that exceeded limits, and how: it is not fetched again at every look."""
     quota: MirrorQuota = field(default_factory=MirrorQuota, compare=False)
     """Of all mirrors in `root`."""
     complete: bool = False
@@ -90,8 +90,9 @@ class Mirror:
         limits: TreeLimits,
         paths: tuple[str, ...],
     ) -> Fetched:
-        known, message = self.refused.get(self.path, (None, ""))
-        if known == revision:
+        known, exceeded, message = self.refused.get(self.path, (None, limits, ""))
+        # A submodule has more room once the files before it are fewer.
+        if known == revision and limits.within(exceeded):
             raise Stalled(LIMIT, message)
         try:
             await self.quota.admit(self.path, revision)
@@ -106,7 +107,7 @@ class Mirror:
             if setback.reason == LIMIT and not isinstance(setback, Unverified):
                 # What is too large to be read is not kept, or many such sources would fill the disk.
                 await asyncio.to_thread(shutil.rmtree, self.path, ignore_errors=True)
-                self.refused[self.path] = (revision, setback.message)
+                self.refused[self.path] = (revision, limits, setback.message)
             raise
 
     async def _grow(self, reference: Reference, revision: Revision, *, new: bool) -> None:

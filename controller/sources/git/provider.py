@@ -79,10 +79,14 @@ class GitProvider:
     """Where remotes may be; None: anywhere."""
     authors: bool = True
     """Whether what is fetched names the commit's author."""
-    refused: dict[Path, tuple[Revision, str]] = field(default_factory=dict, compare=False)
+    refused: dict[Path, tuple[Revision, TreeLimits, str]] = field(default_factory=dict, compare=False)
     """As `Mirror.refused`, which outlives a look."""
     quota: MirrorQuota = field(default_factory=MirrorQuota, compare=False)
     """As `Mirror.quota`."""
+    uses: Callable[[frozenset[Path], bool], None] = field(default=lambda _used, _alone: None, compare=False)
+    """Told the mirror of each submodule before it is fetched; then all mirrors of a commit, which alone are
+    used any longer.
+    """
     advice: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), compare=False)
     """What to do, by the reason of a failure."""
 
@@ -118,11 +122,23 @@ class GitProvider:
             async with self.place():
                 fetched = await self._fetched(revision, into, self._reader(accepted))
                 if self.submodules:
-                    reader = SubmoduleReader(into, self._mirror_of, self.limits)
-                    skipped = await reader.read(self.location, fetched)
-                    fetched = replace(fetched, skipped=skipped)
+                    fetched = replace(fetched, skipped=await self._with_submodules(fetched, into))
         await asyncio.to_thread(self._require_folders, fetched, into)
         return fetched
+
+    async def _with_submodules(self, fetched: Fetched, into: Path) -> tuple[str, ...]:
+        """Write the files of submodules, too; returns what was left out of it all."""
+        used = {self.mirror.path}
+
+        def mirror_of(location: Location) -> Mirror:
+            mirror = self._mirror_of(location)
+            used.add(mirror.path)
+            self.uses(frozenset({mirror.path}), False)
+            return mirror
+
+        skipped = await SubmoduleReader(into, mirror_of, self.limits).read(self.location, fetched)
+        self.uses(frozenset(used), True)
+        return skipped
 
     def _reader(self, accepted: Accepted) -> TreeReader:
         """Verifies a commit, then reads its files."""
@@ -199,7 +215,7 @@ class GitProvider:
         """The copy of a submodule's repository."""
         credentials = self.credentials or self.location.credentials
         program = replace(self._program(), location=location, credentials=credentials)
-        return Mirror(self.mirror_root, program, self.reader)
+        return Mirror(self.mirror_root, program, self.reader, self.refused, self.quota)
 
     async def last_change(self, revision: Revision, file: str, line: int) -> LineAuthor | None:
         """Who changed `line` (from 1) of `file` last; None where the history is not at hand, as in a

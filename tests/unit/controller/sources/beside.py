@@ -10,6 +10,7 @@ from controller.api.meta import ObjectKey, Resource
 from controller.artifacts.archive import unpack
 from controller.artifacts.storages import Storages
 from controller.runtime.cache import Cache, Change
+from controller.runtime.limits import UNLIMITED
 from controller.runtime.settle import settle
 from controller.runtime.watches import indexes_of, woken
 from controller.sources.git.factory import GitFactory
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from controller.runtime.hosts import Hosts
+    from controller.runtime.limits import Limits
 
 
 class Beside:
     """Namespace `apps` as the API server would keep it."""
 
-    def __init__(self, root: Path, hosts: Hosts | None = None) -> None:
+    def __init__(self, root: Path, hosts: Hosts | None = None, limits: Limits = UNLIMITED) -> None:
         self.root = root
         self.secrets: dict[str, Mapping[str, bytes]] = {}
         self.asleep: set[ObjectKey] = set()
@@ -37,7 +39,7 @@ class Beside:
         self._now = datetime(2026, 1, 2, tzinfo=UTC)
         self.objects = Cache(indexes_of([FLAG_SOURCES]), on_change=self._changed)
         self.storages = Storages(root / "artifacts", "http://artifacts")
-        self.git = GitFactory(self._secret, root / "mirrors", allow_local=True, hosts=hosts)
+        self.git = GitFactory(self._secret, root / "mirrors", allow_local=True, hosts=hosts, limits=limits)
         self.reconciler = SourceReconciler(
             {"git": self.git}, self.storages, PendingPushes(), lambda: 0.5, objects=self.objects
         )

@@ -380,7 +380,7 @@ async def test_mirrors_of_credentials_that_changed_while_nobody_ran_go_after_a_w
         world.secrets["apps", "git"] = {"bearerToken": token.encode()}
         server.bearer = token
         await world.look(secretRef={"name": "git"})
-    used, root = world.sources._mirrors[KEY], world.sources.mirror_root / "apps"
+    (used,), root = world.sources._mirrors[KEY], world.sources.mirror_root / "apps"
     now = datetime.fromtimestamp(used.stat().st_mtime, UTC)
     await world.sources.sweep(now + timedelta(days=6))
     assert len({*root.glob("*.git")}) == 2

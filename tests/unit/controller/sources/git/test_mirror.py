@@ -184,6 +184,23 @@ def test_a_mirror_of_what_is_too_large_is_removed_and_not_fetched_again_until_a_
     assert written(mirror, tip(repository), tmp_path / "2") == "2"
 
 
+def test_what_exceeded_limits_is_fetched_again_where_there_is_more_room(
+    mirror: Mirror, server: GitServer, repository: Repository, tmp_path: Path
+) -> None:
+    revision = Revision("main", f"sha1:{repository.commit('three', b__json='2', c__json='3')}")
+
+    def fetches(entries: int) -> bool:
+        into = tmp_path / f"{entries}"
+        into.mkdir()
+        before = len(server.paths)
+        with pytest.raises(Stalled, match="files and folders"):
+            asyncio.run(mirror.write(Reference(), revision, into, TreeLimits(entries=entries), ()))
+        return len(server.paths) > before
+
+    assert [fetches(entries) for entries in (1, 2, 0)] == [True, True, False]
+    assert written(mirror, revision.digest.removeprefix("sha1:"), tmp_path / "all") == "1"
+
+
 def test_a_pack_over_the_limit_is_refused_and_leaves_nothing(
     mirror: Mirror, repository: Repository, tmp_path: Path
 ) -> None:

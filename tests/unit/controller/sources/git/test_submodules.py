@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +14,7 @@ from controller.api.fields import InvalidSpecError, read
 from controller.api.flagsource import FlagSourceSpec
 from controller.artifacts.skipped import NAME
 from controller.runtime.hosts import Hosts
+from controller.runtime.limits import Limits, NamespaceLimits
 from controller.sources.git import submodules
 from controller.sources.limits import TreeLimits
 from tests.git_http import GitServer, git_server
@@ -251,6 +255,93 @@ async def test_a_folder_of_the_checkout_may_be_a_submodule(
     team.link(team.flags, "shared", RELATIVE, team.shared)
     await apply(beside, server, sparseCheckout=["shared"])
     assert beside.files() == {"shared/shared.json": "shared"}
+
+
+def fetched(server: GitServer) -> list[str]:
+    """The repositories that were fetched from; forgets them."""
+    asked = [path.split("/")[1] for path in server.paths if path.endswith("/git-upload-pack")]
+    server.paths.clear()
+    return asked
+
+
+async def test_mirrors_of_submodules_are_within_the_quota(
+    team: Team, server: GitServer, tmp_path: Path
+) -> None:
+    team.shared.commit("huge", huge__bin=os.urandom(2_000_000).hex())
+    team.link(team.flags, "shared", RELATIVE, team.shared)
+    beside = Beside(tmp_path, limits=Limits(NamespaceLimits(mirror_bytes=1_000_000)))
+    await apply(beside, server)
+    _, reason, message = beside.condition()
+    assert reason == "QuotaExceeded"
+    assert message.startswith("submodule shared: bytes of mirrors of Git repositories of namespace apps: ")
+    assert len(mirrors(tmp_path)) == 1
+    assert "shared" in fetched(server)
+    await beside.look("flags")
+    assert beside.condition()[1] == "QuotaExceeded"
+    await beside.close()
+    assert not fetched(server)
+
+
+async def test_a_submodule_that_exceeds_a_limit_is_not_fetched_again_at_every_look(
+    beside: Beside, team: Team, server: GitServer
+) -> None:
+    deep = team.shared.path / "/".join("d" * (TreeLimits().depth + 1))
+    deep.mkdir(parents=True)
+    (deep / "a.json").write_text("1")
+    team.shared.commit("deep")
+    team.link(team.flags, "shared", RELATIVE, team.shared)
+    await apply(beside, server)
+    assert beside.condition()[1] == "LimitExceeded"
+    assert "shared" in fetched(server)
+    before = beside.condition()
+    await beside.look("flags")
+    assert beside.condition() == before
+    assert not fetched(server)
+
+
+def mirrors(root: Path) -> set[Path]:
+    return {*(root / "mirrors/apps").glob("*.git")}
+
+
+async def until_mirrors(root: Path, count: int) -> None:
+    """Until there are as many; removal is a thread's work."""
+    async with asyncio.timeout(20):
+        while len(mirrors(root)) != count:  # noqa: ASYNC110 - a thread's
+            await asyncio.sleep(0.01)
+
+
+async def test_mirrors_of_submodules_go_with_their_use(
+    beside: Beside, team: Team, server: GitServer, tmp_path: Path
+) -> None:
+    other = team.repository("other", other__json="other")
+    team.link(team.flags, "shared", RELATIVE, team.shared)
+    team.link(team.flags, "other", "../../other/.git", other)
+    await apply(beside, server)
+    await beside.look("flags")
+    assert len(mirrors(tmp_path)) == 3
+    team.flags.git("rm", "-q", "--cached", "other")
+    team.flags.git("commit", "-qm", "without the other")
+    await beside.look("flags")
+    await until_mirrors(tmp_path, 2)
+    await beside.apply("second", f"{server.url}/shared/.git")
+    await beside.delete("flags")
+    await until_mirrors(tmp_path, 1)
+    await beside.delete("second")
+    await until_mirrors(tmp_path, 0)
+
+
+async def test_mirrors_of_submodules_that_are_in_use_are_not_swept(
+    beside: Beside, team: Team, server: GitServer, tmp_path: Path
+) -> None:
+    team.link(team.flags, "shared", RELATIVE, team.shared)
+    await apply(beside, server)
+    # It fails at the second of them, and still uses the first.
+    team.link(team.flags, "wrong", RELATIVE, team.flags)
+    await beside.look("flags")
+    assert beside.condition()[0] == "False"
+    made = datetime.fromtimestamp(max(each.stat().st_mtime for each in mirrors(tmp_path)), UTC)
+    await beside.git.sweep(made + timedelta(days=20))
+    assert len(mirrors(tmp_path)) == 2
 
 
 def test_rules_that_would_not_see_their_files_exclude_submodules() -> None:
