@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 TODAY: Final = "token"
 BEFORE: Final = "previousToken"
 """Keys of the Secret."""
+SHORTEST: Final = 16
+"""Bytes of a token. The path and each delivery's signature are made of it, so whoever has seen one of
+them can try short ones.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,4 +85,11 @@ def _tokens(name: str, secret: Mapping[str, bytes] | None) -> tuple[bytes, ...]:
     if not token:
         message = f'Secret "{name}" has no key "{TODAY}"; put the sender\'s secret there'
         raise Stalled("TokenNotFound", message)
+    for field, given in ((TODAY, token), (BEFORE, previous)):
+        if 0 < len(given) < SHORTEST:
+            message = (
+                f'key "{field}" of Secret "{name}" has fewer than {SHORTEST} bytes and can be guessed; '
+                "put 40 random characters there, such as openssl rand -hex 20 gives, and into the sender"
+            )
+            raise Stalled("TokenTooShort", message)
     return (token, previous) if previous and previous != token else (token,)

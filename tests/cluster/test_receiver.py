@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.cluster.spines import Spine
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "kinds" / "flagreceiver.md"
-NEXT: Final = {"token": "another", "previousToken": "a-token-of-forty-random-characters"}
+NEXT: Final = {"token": "another-of-many-characters", "previousToken": "a-token-of-forty-random-characters"}
 TOKEN: Final = "a-token-of-forty-random-characters"
 
 

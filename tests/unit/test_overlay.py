@@ -14,8 +14,15 @@ from controller.settings import AuthMode, ControllerSettings, ProxySettings, set
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 OVERLAY: Final = DEPLOY / "multi-tenant"
-LEFT_OUT: Final = {"proxy-enforce.yaml", "secrets-everywhere.yaml", "flagd-everywhere.yaml"}
-"""Of deploy/: the overlay has the first as a patch of its own, and the others are what it is there to avoid."""
+LEFT_OUT: Final = {
+    "proxy-enforce.yaml",
+    "secrets-namespace.yaml",
+    "secrets-everywhere.yaml",
+    "flagd-everywhere.yaml",
+}
+"""Of deploy/: the overlay has the first as a patch of its own, the second is for namespaces of tenants, and the
+others are what it is there to avoid.
+"""
 
 
 def overlay() -> dict[str, Any]:
@@ -48,6 +55,12 @@ def documents(name: str) -> list[dict[str, Any]]:
 def test_it_has_every_manifest_but_those_that_are_left_out() -> None:
     named = {(OVERLAY / each).resolve() for each in overlay()["resources"]}
     assert named == {each for each in DEPLOY.glob("*.yaml") if each.name not in LEFT_OUT}
+
+
+def test_the_binding_of_a_namespace_gives_what_that_of_the_cluster_gives() -> None:
+    [one], [everywhere] = documents("secrets-namespace.yaml"), documents("secrets-everywhere.yaml")
+    assert (one["kind"], one["metadata"]) == ("RoleBinding", {"name": "flagstaff-secrets"})
+    assert (one["roleRef"], one["subjects"]) == (everywhere["roleRef"], everywhere["subjects"])
 
 
 @pytest.mark.parametrize("name", ["controller", "proxy"])

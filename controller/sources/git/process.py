@@ -19,8 +19,13 @@ MAX_COMPLAINT: Final = 4096
 """Bytes of standard error that are kept; the last ones, since the cause comes last."""
 NOT_FOUND: Final = 127
 """The exit status where the program is not installed."""
-_LIMITED: Final = 'ulimit -v "$1" && ulimit -t "$2" && ulimit -f "$3" && shift 3 && exec "$@"'
-"""A shell sets the limits: in a `preexec_fn` they would cost a copy of our page tables for each child."""
+_LIMITED: Final = (
+    'ulimit -v "$1" && ulimit -St "$2" && ulimit -Ht "$(($2 + 1))" && ulimit -f "$3" && shift 3 && exec "$@"'
+)
+"""A shell sets the limits: in a `preexec_fn` they would cost a copy of our page tables for each child. The
+hard limit of CPU time is the later one: where both are the same the kernel kills, and no signal names the
+cause.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import hmac
 import json
 from typing import Any
 
-TOKEN = b"a-shared-secret"
+TOKEN = b"a-shared-secret-of-today"
 OLD = b"the-secret-before"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TAG_OBJECT = "f" * 40
