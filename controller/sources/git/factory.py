@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from controller.runtime.hosts import Hosts
     from controller.runtime.limits import Limits
     from controller.sources.git.git_url import Credentials, Location
-        from controller.sources.limits import TreeLimits
+    from controller.sources.limits import TreeLimits
     from controller.sources.provider import Look, Revision
     from controller.sources.secrets import ReadSecret
 
