@@ -78,7 +78,8 @@ _KNOWN: Final = _compiled(
     r"|access denied|invalid credentials|incorrect passphrase|could not read (?:username|password)"
     r"|repository not found|does not appear to be a git repository|no such file or directory"
     r"|could not be found|does not exist"
-    r"|unadvertised object|not our ref|connection (?:closed|reset|refused|timed out)|no route to host"
+    r"|unadvertised object|not our ref(?: [0-9a-f]{40,64}\b)?"
+    r"|connection (?:closed|reset|refused|timed out)|no route to host"
     r"|no matching [a-z ]{1,30} found|error in libcrypto"
 )
 _MOST_LINES: Final = 3

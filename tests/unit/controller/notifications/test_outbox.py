@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import tracemalloc
 from dataclasses import replace
@@ -275,6 +276,7 @@ def growth(accept: Callable[[], object]) -> int:
     tracemalloc.start()
     try:
         accept()
+        gc.collect()
         return tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()

@@ -189,9 +189,7 @@ async def test_a_store_that_fails_is_told_by_status_and_code_and_asked_once(stor
     store.instead = refuse(503, "SlowDown", "Please reduce\nyour \x1b[31mrate")
     with pytest.raises(Failed) as setback:
         await provider(store).resolve()
-    assert (
-        setback.value.message == "s3://flags: the store answered 503 SlowDown: Please reduce your  [31mrate"
-    )
+    assert setback.value.message == "s3://flags: the store answered 503 SlowDown"
     assert len(store.asked) == 1
 
 
