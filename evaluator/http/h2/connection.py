@@ -241,20 +241,10 @@ class Connection:
         self._inbox.events.append(ConnectionClosed(error))
 
     def _parse(self, data: bytes, most: int) -> None:
-        at = 0
-        if self.unread:
-            if data:
-                data = self._rest[self._at :] + data
-            else:
-                data, at = self._rest, self._at
-            self._rest, self.unread = b"", False
-        elif self._pending:
-            self._pending += data
-            if len(self._pending) < self._wanted:
-                return
-            data = bytes(self._pending)
-            self._pending.clear()
+        data, at = self._joined(data)
         end = len(data)
+        if not end:
+            return
         if not self._greeted:
             at = self._greet(data)
         self._wanted = HEAD_BYTES if self._greeted else 0
@@ -275,6 +265,21 @@ class Connection:
             self._frame(word & 0xFF, flags, stream_id & MAX_STREAM_ID, data[start:at])
         if at < end and not self._closed:
             self._pending += data[at:]
+
+    def _joined(self, data: bytes) -> tuple[bytes, int]:
+        """What was left and `data`, and where it begins in that; nothing while a frame is still to come."""
+        if self.unread:
+            rest, at = self._rest, self._at
+            self._rest, self.unread = b"", False
+            return (rest[at:] + data, 0) if data else (rest, at)
+        if not self._pending:
+            return data, 0
+        self._pending += data
+        if len(self._pending) < self._wanted:
+            return b"", 0
+        data = bytes(self._pending)
+        self._pending.clear()
+        return data, 0
 
     def _greet(self, data: bytes) -> int:
         """How many bytes of the preface are done with: all or none."""
