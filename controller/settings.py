@@ -323,7 +323,7 @@ class ProxySettings(BaseSettings):
         default=10_000, description="most open connections of the sync port from one address"
     )
     max_buffered_bytes: int = Field(
-        default=33_554_432,
+        default=16_777_216,
         ge=1,
         description="bytes that requests and unread answers may make the sync port keep; beyond it the "
         "largest connection is refused",

@@ -126,7 +126,7 @@ class Settings:
     """Bytes of a header block, at least 1."""
     max_connections: int = 20_000
     max_connections_per_host: int = 10_000
-    max_buffered_bytes: int = 33_554_432
+    max_buffered_bytes: int = 16_777_216
     """Bytes that a port keeps of requests and of answers that are not read."""
     log_format: str = "console"
     log_level: str = "info"

@@ -44,7 +44,9 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
         found = running.ready()
         yield found
         assert running.process.poll() is None
-        assert running.stop() == "", "nothing that a peer sends is an error of ours"
+        # A busy machine holds the loop up, too.
+        logged = [line for line in running.stop().splitlines() if "evaluator.loop_lag" not in line]
+        assert not logged, "nothing that a peer sends is an error of ours"
 
 
 @dataclass

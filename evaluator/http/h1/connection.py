@@ -69,13 +69,12 @@ class Http1Peer(Peer):
 
     def data_received(self, data: bytes) -> None:
         """Parse `data` and answer what it completes (asyncio calls this)."""
-        reader = self._reader
+        reader, at_once = self._reader, self.start_turn(len(data))
         if self.ended is None and not reader.stopped():
             reader.feed(data)
-            self.start_turn()
-            self._answer()
+            if at_once:
+                self._answer()
             self.recharge()
-        self.read_in_turn(len(data))
 
     def eof_received(self) -> bool:
         """The peer sends no more; stay while it is owed responses (asyncio calls this).

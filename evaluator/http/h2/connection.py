@@ -53,9 +53,14 @@ class Connection:
         self._inbox = Inbox(limits, self._streams, self._guard)
         self._control = Control(self._out, self._streams, self._guard, self._inbox)
         self._pending = bytearray()
+        """Part of a frame."""
         self._wanted = 0
         self.unread = False
         """Whole frames were received that are not parsed yet."""
+        self._rest, self._at = b"", 0
+        """What holds those frames, and where they begin: a large read is parsed a piece after the other, and
+        copying what is left each time would cost more than parsing it.
+        """
         self._greeted = self._settled = False
         self._closed = self._draining = False
         self._owed: list[tuple[Stream, int]] = []
@@ -98,7 +103,7 @@ class Connection:
         """About how many bytes requests make us keep until they are answered, and answers that are not read
         within a second.
         """
-        return self._streams.held + len(self._pending)
+        return self._streams.held + len(self._pending) + len(self._rest)
 
     @property
     def unanswered_pings(self) -> int:
@@ -232,18 +237,14 @@ class Connection:
     def _close(self, error: int) -> None:
         self._closed = self._draining = True
         self._pending.clear()
-        self.unread = False
+        self._rest, self.unread = b"", False
         self._inbox.events.append(ConnectionClosed(error))
 
     def _parse(self, data: bytes, most: int) -> None:
-        self.unread = False
-        if self._pending:
-            self._pending += data
-            if len(self._pending) < self._wanted:
-                return
-            data = bytes(self._pending)
-            self._pending.clear()
-        at, end = 0, len(data)
+        data, at = self._joined(data)
+        end = len(data)
+        if not end:
+            return
         if not self._greeted:
             at = self._greet(data)
         self._wanted = HEAD_BYTES if self._greeted else 0
@@ -257,13 +258,28 @@ class Connection:
                 self._wanted = HEAD_BYTES + size
                 break
             if most <= 0:
-                self.unread = True
-                break
+                self._rest, self._at, self.unread = data, at, True
+                return
             most -= 1 + size // COUNTS_AS_ONE
             at = start + size
             self._frame(word & 0xFF, flags, stream_id & MAX_STREAM_ID, data[start:at])
         if at < end and not self._closed:
             self._pending += data[at:]
+
+    def _joined(self, data: bytes) -> tuple[bytes, int]:
+        """What was left and `data`, and where it begins in that; nothing while a frame is still to come."""
+        if self.unread:
+            rest, at = self._rest, self._at
+            self._rest, self.unread = b"", False
+            return (rest[at:] + data, 0) if data else (rest, at)
+        if not self._pending:
+            return data, 0
+        self._pending += data
+        if len(self._pending) < self._wanted:
+            return b"", 0
+        data = bytes(self._pending)
+        self._pending.clear()
+        return data, 0
 
     def _greet(self, data: bytes) -> int:
         """How many bytes of the preface are done with: all or none."""

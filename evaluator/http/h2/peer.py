@@ -60,18 +60,19 @@ class Http2Peer(Peer):
 
     def data_received(self, data: bytes) -> None:
         """Take in what `data` completes, and answer it (asyncio calls this)."""
+        at_once = self.start_turn(len(data))
         if self.ended is None:
             self._heard = self.clock()
-            self.start_turn()
-            self._read(data)
-        self.read_in_turn(len(data))
+            self._read(data, _PIECE if at_once else 0)
 
-    def _read(self, data: bytes) -> None:
-        """Parse and answer a piece after the other, until all is read or the turn is over."""
+    def _read(self, data: bytes, most: int = _PIECE) -> None:
+        """Parse and answer a piece of at most so many frames after the other, until all is read or the turn
+        is over.
+        """
         connection = self.connection
         self._batching = True
         while True:
-            events = connection.receive(data, self._heard, _PIECE)
+            events = connection.receive(data, self._heard, most)
             for event in events:
                 if type(event) is RequestReceived:
                     self._waiting.append(event)

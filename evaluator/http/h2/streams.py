@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 STREAM_WINDOW = 262_144
 """DATA bytes that a peer may send on a stream before it hears of us again."""
 CONNECTION_WINDOW = 1_048_576
+PIECE_BYTES = 64
+"""About how many bytes a piece of a body takes beside its own."""
 _REMEMBERED = 512
 
 
@@ -33,7 +35,8 @@ class Stream:
         self.block = block
         self.declared = UNDECLARED
         """Content length, or fields.UNDECLARED."""
-        self.body: bytes | bytearray = b""
+        self.body: list[bytes] = []
+        """As it came: growing one piece would leave holes in memory, and thousands do."""
         self.received = 0
         self.held = block.size
         """About how many bytes it makes us keep until it ends: its request, and an answer that waits."""
@@ -163,21 +166,16 @@ class Streams:
 
     def keep(self, stream: Stream, payload: bytes) -> None:
         """Keep a piece of a body."""
-        if not stream.body:
-            stream.body = payload
-        elif isinstance(stream.body, bytes):
-            stream.body = bytearray(stream.body + payload)
-        else:
-            stream.body += payload
-        self.hold(stream, len(payload))
+        stream.body.append(payload)
+        self.hold(stream, len(payload) + PIECE_BYTES)
 
     def take(self, stream: Stream) -> bytes:
         """The whole body; it counts as held until the request is answered."""
-        body, stream.body = bytes(stream.body), b""
+        body, stream.body = b"".join(stream.body), []
         return body
 
     def discard(self, stream: Stream) -> None:
         """Keep nothing of a body, neither what came nor what comes."""
         stream.discarding = True
-        self.hold(stream, -len(stream.body))
-        stream.body = b""
+        self.hold(stream, -sum(len(piece) + PIECE_BYTES for piece in stream.body))
+        stream.body = []

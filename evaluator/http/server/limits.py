@@ -18,7 +18,7 @@ class Limits:
     connections: int = 20_000
     connections_per_host: int = 10_000
     """Of one address; a mesh or a node may stand behind it. Unix sockets have no address."""
-    buffered_bytes: int = 33_554_432
+    buffered_bytes: int = 16_777_216
     """Kept for all connections together: requests until they are answered, and answers that are not read
     within a second; messages of streams apart, which have bounds of their own. Beyond it the largest
     connection of the address that holds most is refused: 429, or GOAWAY(ENHANCE_YOUR_CALM).
@@ -45,6 +45,6 @@ MANAGEMENT: Final = Limits(
     streams_per_connection=32,
     connections=1_000,
     connections_per_host=500,
-    buffered_bytes=16_777_216,
+    buffered_bytes=8_388_608,
 )
 """For health, metrics and the like, which few ask for."""

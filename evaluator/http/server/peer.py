@@ -40,9 +40,10 @@ BATCH_BYTES: Final = 65_536
 """Responses are gathered into one write up to this; then the transport says whether the peer takes more."""
 
 
-FULL_READ_BYTES: Final = 131_072
-"""A read of as much is most likely not all that has come: the next one waits for a turn. The event loop alone
-would read one connection 32 times before it looks at others.
+LARGE_READ_BYTES: Final = 32_768
+"""A read of as much is parsed in a turn, and the next read waits for it: parsed at once, as many as there are
+connections would be between two turns of the loop. uvloop alone would read one connection 32 times before it
+looks at others.
 """
 
 
@@ -208,11 +209,6 @@ class Peer(asyncio.Protocol):
             self.transport.pause_reading()
             self._enqueue()
 
-    def read_in_turn(self, size: int) -> None:
-        """So many bytes were read: where that is much, the next read waits for a turn."""
-        if size >= FULL_READ_BYTES:
-            self.answer_later()
-
     def _enqueue(self) -> None:
         if not self._queued:
             self._queued = True
@@ -240,9 +236,14 @@ class Peer(asyncio.Protocol):
             if stopwatch() >= until:
                 break
 
-    def start_turn(self) -> None:
-        """Something came that is to be answered at once."""
-        self.until = self.port.queue.deadline()
+    def start_turn(self, size: int = 0) -> bool:
+        """So many bytes came: whether they are to be answered at once, and not at the next turn."""
+        if size < LARGE_READ_BYTES:
+            self.until = self.port.queue.deadline()
+            return True
+        self.until = 0.0
+        self.answer_later()
+        return False
 
     def out_of_time(self) -> bool:
         """Whether the turn is over."""

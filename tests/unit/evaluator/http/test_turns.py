@@ -13,7 +13,7 @@ from evaluator.http.h2.frames import END_HEADERS, END_STREAM
 from evaluator.http.h2.hpack import encode_block
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
-from evaluator.http.server.peer import FULL_READ_BYTES
+from evaluator.http.server.peer import LARGE_READ_BYTES
 from evaluator.http.server.scheduler import BUDGET_SECONDS
 from tests.unit.evaluator.http.asking import VERSIONS, Asking
 from tests.unit.evaluator.http.wire import data_frame, headers_frame
@@ -125,10 +125,17 @@ async def test_a_read_of_many_requests_is_parsed_a_piece_at_a_time(scene: Scene)
     assert len(scene.asked) == 200
 
 
+async def test_a_large_read_is_not_answered_before_its_turn(scene: Scene) -> None:
+    scene.ask(2_000)
+    assert not scene.asked
+    await asyncio.sleep(0)
+    assert scene.asked
+
+
 def bodies(version: str) -> bytes:
     """As much of a body as one read takes."""
     if version == "HTTP/1.1":
-        return b"POST /body HTTP/1.1\r\nhost: h\r\ncontent-length: 900000\r\n\r\n" + bytes(FULL_READ_BYTES)
+        return b"POST /body HTTP/1.1\r\nhost: h\r\ncontent-length: 900000\r\n\r\n" + bytes(LARGE_READ_BYTES)
     head = [(":method", "POST"), (":scheme", "http"), (":path", "/body"), (":authority", "h")]
     return headers_frame(1, encode_block(head), END_HEADERS) + data_frame(1, bytes(16_000), 0) * 9
 
