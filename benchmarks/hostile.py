@@ -131,6 +131,27 @@ async def sends_many_contexts(port: int) -> None:
             await answers(reader, 50)
 
 
+async def asks_to_explain(port: int) -> None:
+    """With a context of 9,000 values, as fast as it is answered."""
+    text = b'{"flagKey":"targeting","context":{"l":[' + b"[]," * 9_000 + b"1]}}"
+    await _again(port, b"POST /explain HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(text) + text)
+
+
+async def scrapes(port: int) -> None:
+    """Asks for the metrics as fast as it gets them."""
+    await _again(port, b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n")
+
+
+async def _again(port: int, request: bytes) -> None:
+    async with line(port) as (reader, writer):
+        while not writer.transport.is_closing():
+            writer.write(request)
+            head = await reader.readuntil(b"\r\n\r\n")
+            if b"chunked" not in head:
+                raise ConnectionError(f"refused: {head!r}")
+            await reader.readuntil(b"\r\n0\r\n\r\n")
+
+
 @dataclass(frozen=True, slots=True)
 class Attack:
     """What a peer does on each of its connections, again and again."""
@@ -164,6 +185,8 @@ ATTACKS = {
     "sends heads of 15 kB without an end": Attack(without_end(heads), 25),
     "sends nearly all of 450 bodies": Attack(without_end(uploads), 450),
     "sends bodies without an end to an unknown path": Attack(without_end(bodies, "/nowhere"), 100),
+    "asks to explain without a pause": Attack(asks_to_explain, 4, management=True),
+    "scrapes without a pause": Attack(scrapes, 4, management=True),
     "sends bodies without an end to the management port": Attack(
         without_end(bodies, "/healthz"), 100, management=True
     ),
