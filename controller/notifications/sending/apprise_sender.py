@@ -14,6 +14,7 @@ import json
 import logging
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -83,12 +84,12 @@ class _Line:
     """In the loop's time."""
     answers: list[Answer] = field(default_factory=list)
     sending: Future[Answer] | None = None
-    over: bool = False
+    over: Event = field(default_factory=Event)
     """Whether nobody waits for it any more."""
 
     def hang_up(self) -> None:
         """Send nothing more, and leave what is under way."""
-        self.over = True
+        self.over.set()
         if self.sending is not None:
             self.sending.cancel()
 
@@ -101,7 +102,7 @@ class _Line:
         parts = urlsplit(asked.url or "")
         if parts.scheme != "https" or parts.netloc != known(self.post.url).host:
             raise requests.exceptions.InvalidURL("it is not the service's host")
-        if self.over:
+        if self.over.is_set():
             raise requests.exceptions.Timeout
         body = asked.body.encode() if isinstance(asked.body, str) else asked.body or b""
         headers = {name: text for name, text in asked.headers.items() if name.lower() != "content-length"}
@@ -109,7 +110,7 @@ class _Line:
         own = Post(asked.url or "", body, headers, asked.method or method)
         sending = self.sender.send(own, max(0.001, self.end - self.loop.time()), self.way)
         self.sending = asyncio.run_coroutine_threadsafe(sending, self.loop)
-        if self.over:
+        if self.over.is_set():
             # Since we looked.
             self.sending.cancel()
         answer = self.sending.result()
