@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
+
+from cachetools import TTLCache
 
 from controller.api.meta import ObjectKey
 from controller.runtime.events import Event, Severity
@@ -17,29 +20,40 @@ if TYPE_CHECKING:
 REASON: Final = "InjectionRefused"
 MOST: Final = 100
 """Events a minute: whoever reaches the port may ask in the API server's name."""
+MOST_OF_ONE: Final = 20
+"""Of these, those of one namespace."""
 _MINUTE: Final = 60.0
+_HOUR: Final = 3_600.0
 
 
 class Refusals:
-    """Hands them to `events`, which waits for nobody; those beyond MOST are left out."""
+    """Hands each to `events` once, which waits for nobody; those beyond MOST and MOST_OF_ONE are left out
+    until the pod is tried again.
+    """
 
     def __init__(self, events: EventSink, now: Callable[[], datetime]) -> None:
         """`now`: aware."""
         self._events = events
         self._now = now
         self._since = now()
-        self._told = 0
+        self._counts: Counter[str] = Counter()
+        """By namespace, of this minute."""
+        self._told: TTLCache[str, bool] = TTLCache(60 * MOST, _HOUR, lambda: now().timestamp())
+        """Keys: a pod that is refused is tried again and again."""
 
     def tell(self, request: Mapping[str, Any], message: str) -> None:
         """A review of this request was refused with this message."""
         now = self._now()
         event = refusal(request, message, now)
-        if event is None:
+        if event is None or event.key in self._told:
             return
         if not 0 <= (now - self._since).total_seconds() < _MINUTE:
-            self._since, self._told = now, 0
-        self._told += 1
-        if self._told <= MOST:
+            self._since = now
+            self._counts.clear()
+        namespace = event.object.namespace
+        if self._counts[namespace] < MOST_OF_ONE and self._counts.total() < MOST:
+            self._counts[namespace] += 1
+            self._told[event.key] = True
             self._events.accept(event)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import configuration
@@ -31,7 +32,7 @@ from controller.flagsets.provenance import ProvenanceDetail, without_author
 from controller.runtime.events import Occurrence
 from controller.runtime.quotas import UNLIMITED, Quota
 from controller.runtime.result import Done, Result
-from controller.runtime.setbacks import Setback, Stalled
+from controller.runtime.setbacks import Failed, Passing, Setback, Stalled, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
 
 JITTER: Final = 0.05
 """Of the interval, to both sides: flag sets that were made together are looked at apart."""
+_PATIENCE: Final = timedelta(minutes=1)
+_AGAIN: Final = 2.0
+"""Seconds."""
 _DETAILS: Final = (DRIFT_CONTESTED, DRIFT_KEPT, NAME_CONFLICT, SOURCE_READY)
 """What is there only while it holds."""
 
@@ -115,6 +119,8 @@ class FlagSetReconciler:
     """Of FlagSets."""
     flags: Quota = UNLIMITED
     _memory: dict[ObjectKey, _Memory] = field(default_factory=dict)
+    _unread: dict[ObjectKey, datetime] = field(default_factory=dict)
+    """Until when an artifact that cannot be read is nothing that fails."""
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
         """Build, apply, remove what is outdated, and say how it went."""
@@ -156,6 +162,7 @@ class FlagSetReconciler:
     def forget(self, key: ObjectKey) -> None:
         """The FlagSet is gone; what it made goes by its owner reference, or stays."""
         self._memory.pop(key, None)
+        self._unread.pop(key, None)
         self.count.forget(key)
         self.flags.forget(key)
 
@@ -169,7 +176,7 @@ class FlagSetReconciler:
                 artifact = artifact.without_author()
             require_dependencies(resource, spec, self.objects, artifact)
             so_far.status["lastAttemptedRevision"] = artifact.revision
-            memory = await self._built(resource, spec, artifact)
+            memory = await self._built(resource, spec, artifact, now)
         except Setback:
             # What was delivered stays in force, and nobody else's hand gets at it meanwhile.
             await self._keep(resource, spec, so_far, now)
@@ -211,7 +218,9 @@ class FlagSetReconciler:
             next_look=so_far.soonest,
         )
 
-    async def _built(self, resource: Resource, spec: FlagSetSpec, artifact: ArtifactStatus) -> _Memory:
+    async def _built(
+        self, resource: Resource, spec: FlagSetSpec, artifact: ArtifactStatus, now: datetime
+    ) -> _Memory:
         generation = (resource.uid, resource.generation)
         accepted = accepted_by_hand(resource, artifact.revision)
         inputs = await self.inputs.read(spec, resource.namespace)
@@ -223,7 +232,7 @@ class FlagSetReconciler:
         if memory is not None and memory.built_from == built_from:
             self.flags.require(resource, len(memory.built.composition.flag_set.flags))
             return memory
-        archive = await self.artifacts.read(spec.source_ref.namespace or resource.namespace, artifact)
+        archive = await self._read(resource, spec, artifact, now)
         if memory is not None and memory.state.settled:
             last: LastGood | None = LastGood(memory.built.composition.flag_set)
         else:
@@ -244,6 +253,22 @@ class FlagSetReconciler:
             self.flags.require(resource, len(built.composition.flag_set.flags))
             self._memory[resource.key] = memory
         return memory
+
+    async def _read(
+        self, resource: Resource, spec: FlagSetSpec, artifact: ArtifactStatus, now: datetime
+    ) -> bytes:
+        """The archive. A revision that was read before is waited for: where another controller leads now, its
+        source stores the artifact again. Raises Setback.
+        """
+        try:
+            archive = await self.artifacts.read(spec.source_ref.namespace or resource.namespace, artifact)
+        except (Waiting, Failed) as setback:
+            known = resource.status.get("lastAttemptedRevision") == artifact.revision
+            if now < self._unread.setdefault(resource.key, now + _PATIENCE if known else now):
+                raise Passing(setback.reason, setback.message, delay=_AGAIN) from setback
+            raise
+        self._unread.pop(resource.key, None)
+        return archive
 
     def _remembered(self, resource: Resource) -> _Memory | None:
         """What was built last, unless another replica has led since: then the cluster knows better. Another

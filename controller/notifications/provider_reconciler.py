@@ -186,7 +186,7 @@ class FlagProviderReconciler:
             if not any(tls):
                 raise texts.invalid("has neither 'ca.crt' nor 'tls.crt' with 'tls.key'")
             await asyncio.to_thread(context_of, tls)
-        return Way(tls, proxy)
+        return Way(tls, proxy, namespace)
 
     async def _texts(self, namespace: str, reference: LocalReference | None) -> SecretTexts | None:
         if reference is None:

@@ -3,6 +3,7 @@
 Setback
 ├── Stalled    a human must change something first
 ├── Waiting    something is expected to happen; nothing is wrong yet
+│   └── Passing    within moments: until then Ready stays what it was
 └── Failed     worth another try, with backoff
 """
 
@@ -34,6 +35,10 @@ class Stalled(Setback):
 
 class Waiting(Setback):
     """What is missing is expected to come by itself."""
+
+
+class Passing(Waiting):
+    """What is missing is expected within moments. Nothing new is known of the object until then."""
 
 
 class Failed(Setback):

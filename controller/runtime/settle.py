@@ -26,7 +26,7 @@ from controller.api.meta import REQUESTED_AT
 from controller.runtime.events import Occurrence, event_of
 from controller.runtime.plain_text import cleaned
 from controller.runtime.result import Done
-from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.setbacks import Failed, Passing, Setback, Stalled, Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,7 +65,11 @@ def settle(resource: Resource, result: Result, now: datetime) -> Settled:
         found = {*result.ended, *(each.type for each in result.details)}
         kept = tuple(each for each in _details(resource) if each.type not in found)
         own = {**_own(resource), **result.status}
-        status = _status(resource, own, (*_summary_of(outcome), *result.details, *kept), now)
+        passing = isinstance(outcome, Passing)
+        summary = _under_way(resource, outcome.message) if passing else _summary_of(outcome)
+        status = _status(resource, own, (*summary, *result.details, *kept), now)
+        if passing:
+            status = _not_done(status, resource)
         occurrences = _failure(resource, outcome)
     events = tuple(event_of(resource, each, status, now) for each in (*occurrences, *result.events))
     return Settled(status, events, result.next_look, retry=isinstance(outcome, Failed))
@@ -75,6 +79,12 @@ def progressing(resource: Resource, message: str, now: datetime) -> dict[str, An
     """The status while a reconcile takes its time. Ready stays what it was, unless it was said of an older
     generation.
     """
+    conditions = (*_under_way(resource, message), *_details(resource))
+    return _not_done(_status(resource, _own(resource), conditions, now), resource)
+
+
+def _under_way(resource: Resource, message: str) -> tuple[Condition, ...]:
+    """Ready as it was, and that somebody is at it."""
     before = find(resource.status.get("conditions", ()), READY)
     current = resource.status.get("observedGeneration") == resource.generation
     if before is not None and current:
@@ -83,15 +93,14 @@ def progressing(resource: Resource, message: str, now: datetime) -> dict[str, An
         ready = Condition(READY, UNKNOWN, "Progressing", message)
     # That it failed before must not be lost: what works again is news.
     again = failure(resource.status) and current
-    going = "ProgressingWithRetry" if again else "Progressing"
-    working = Condition(RECONCILING, TRUE, going, message)
-    status = _status(resource, _own(resource), (ready, working, *_details(resource)), now)
-    # Neither this generation nor this request is done yet.
-    for name in ("observedGeneration", "lastHandledReconcileAt"):
-        status.pop(name, None)
-        if name in resource.status:
-            status[name] = resource.status[name]
-    return status
+    return ready, Condition(RECONCILING, TRUE, "ProgressingWithRetry" if again else "Progressing", message)
+
+
+def _not_done(status: dict[str, Any], resource: Resource) -> dict[str, Any]:
+    """Neither this generation nor this request is done yet."""
+    asked = ("observedGeneration", "lastHandledReconcileAt")
+    status = {name: value for name, value in status.items() if name not in asked}
+    return status | {name: resource.status[name] for name in asked if name in resource.status}
 
 
 def _summary_of(setback: Setback) -> tuple[Condition, ...]:

@@ -72,12 +72,14 @@ class FlagdReconciler:
         events: list[Occurrence] = []
         try:
             wanted, made = self._made(resource)
-            for each in made:
-                events += await self._apply(resource, each)
+            routeless = await self._apply_all(resource, made, events)
             events += await self._prune(resource, {_key(each) for each in made})
-            return self._judged(made, wanted, tuple(events))
+            result = self._judged(made, wanted, tuple(events))
         except Setback as setback:
             return Result.of(setback, events=tuple(events))
+        if routeless is not None:
+            return Result.of(routeless, status=result.status, events=result.events)
+        return result
 
     def forget(self, key: ObjectKey) -> None:
         """It is gone; Kubernetes removes what it owned."""
@@ -98,6 +100,19 @@ class FlagdReconciler:
         except Refused as refusal:
             raise Stalled("InvalidSource", str(refusal)) from refusal
         return wanted, [*manifests(resource, spec, wanted, self.options)]
+
+    async def _apply_all(
+        self, owner: Resource, made: list[dict[str, Any]], events: list[Occurrence]
+    ) -> Setback | None:
+        """Raises Setback. That of the HTTPRoute is returned: all else does without it."""
+        for each in made:
+            try:
+                events += await self._apply(owner, each)
+            except Setback as setback:
+                if each["kind"] != HTTP_ROUTE.kind:
+                    raise
+                return setback
+        return None
 
     async def _apply(self, owner: Resource, manifest: dict[str, Any]) -> tuple[Occurrence, ...]:
         key = _key(manifest)

@@ -383,10 +383,7 @@ def test_an_outage_over_a_hand_over_of_the_lead_is_one_alert_and_one_recovery(
         spine_in(spare, spare_namespace, tmp_path) as spine,
     ):
         spine.wait_ready("flagset")
-        provider, everything = example(listener)
-        # Here each replica has a port of its own: the next leader first asks one that is gone for the artifact.
-        everything["spec"]["exclusionList"] = ["^http://flagstaff-artifacts"]
-        spine.apply(provider, everything)
+        spine.apply(*example(listener))
         spine.wait_ready("flagalert", "everything")
         with controller(spare, tmp_path / "b", *options, name="b") as standby:
             listener.status = 503

@@ -24,11 +24,13 @@ _NO_CERTIFICATES: Final = Tls()
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a server is reached."""
+    """How a server is reached, and for whom."""
 
     tls: Tls = _NO_CERTIFICATES
     proxy: str = ""
     """A URL, with user and password; empty: directly."""
+    namespace: str = ""
+    """The provider's: what senders have few of is shared out among namespaces."""
 
 
 DIRECT: Final = Way()

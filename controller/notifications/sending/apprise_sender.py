@@ -12,8 +12,9 @@ import contextvars
 import importlib
 import json
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ from controller.notifications.addresses import AddressRefused
 from controller.notifications.forms.posts import DIRECT, Post
 from controller.notifications.forms.services import known
 from controller.notifications.sending.posting import Answer
+from controller.notifications.sending.threads import Threads
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from controller.notifications.forms.posts import Way
     from controller.notifications.sending.senders import Sender
 
-THREADS: Final = 64
-"""Messages at a time: each holds one until it is answered, and other work has threads of its own."""
 _REFUSED: Final = 400
 """The status of what is not tried again."""
 _NOT_TAKEN: Final = 502
@@ -47,11 +47,11 @@ class AppriseSender:
     def __init__(self, sender: Sender) -> None:
         """`sender` takes the requests that apprise makes."""
         self._sender = sender
-        self._threads = ThreadPoolExecutor(THREADS, "apprise")
+        self._threads = Threads("apprise")
 
     def close(self) -> None:
         """Begin nothing more."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     async def send(
         self,
@@ -59,12 +59,10 @@ class AppriseSender:
         timeout: float,  # noqa: ASYNC109 - of all requests together
         way: Way = DIRECT,
     ) -> Answer:
-        """Tell the service that the URL names, within `timeout` seconds."""
-        loop = asyncio.get_running_loop()
-        line = _Line(self._sender, loop, post, loop.time() + timeout, way)
+        """Tell the service that the URL names, within `timeout` seconds and what it waits for others."""
+        line = _Line(self._sender, asyncio.get_running_loop(), post, way)
         try:
-            async with asyncio.timeout(timeout):
-                return await loop.run_in_executor(self._threads, _tell, line)
+            return await self._threads.run(way.namespace, timeout, partial(_tell, line), line.hang_up)
         except TimeoutError:
             return Answer(0, f"no answer within {timeout:g} s")
         except AddressRefused as error:
@@ -72,8 +70,6 @@ class AppriseSender:
         except Exception as error:  # noqa: BLE001 - the library's, or of its reading of strange answers
             # Its text may hold the address.
             return line.outcome(taken=False, otherwise=f"apprise failed: {type(error).__name__}")
-        finally:
-            line.hang_up()
 
 
 @dataclass(slots=True)
@@ -83,17 +79,17 @@ class _Line:
     sender: Sender
     loop: asyncio.AbstractEventLoop
     post: Post
-    end: float
-    """In the loop's time."""
     way: Way
+    end: float = 0.0
+    """In the loop's time."""
     answers: list[Answer] = field(default_factory=list)
     sending: Future[Answer] | None = None
-    over: bool = False
+    over: Event = field(default_factory=Event)
     """Whether nobody waits for it any more."""
 
     def hang_up(self) -> None:
         """Send nothing more, and leave what is under way."""
-        self.over = True
+        self.over.set()
         if self.sending is not None:
             self.sending.cancel()
 
@@ -106,7 +102,7 @@ class _Line:
         parts = urlsplit(asked.url or "")
         if parts.scheme != "https" or parts.netloc != known(self.post.url).host:
             raise requests.exceptions.InvalidURL("it is not the service's host")
-        if self.over:
+        if self.over.is_set():
             raise requests.exceptions.Timeout
         body = asked.body.encode() if isinstance(asked.body, str) else asked.body or b""
         headers = {name: text for name, text in asked.headers.items() if name.lower() != "content-length"}
@@ -114,6 +110,9 @@ class _Line:
         own = Post(asked.url or "", body, headers, asked.method or method)
         sending = self.sender.send(own, max(0.001, self.end - self.loop.time()), self.way)
         self.sending = asyncio.run_coroutine_threadsafe(sending, self.loop)
+        if self.over.is_set():
+            # Since we looked.
+            self.sending.cancel()
         answer = self.sending.result()
         self.answers.append(answer)
         if not answer.status or answer.status == _TOO_MANY or answer.status >= _FAILED:
@@ -187,8 +186,9 @@ def built(address: str) -> Any:
     return apprise.Apprise([found], asset=asset)
 
 
-def _tell(line: _Line) -> Answer:
+def _tell(line: _Line, seconds: float) -> Answer:
     """Blocks until the service answered."""
+    line.end = line.loop.time() + seconds
     token = _CURRENT.set(line)
     try:
         said = json.loads(line.post.body)

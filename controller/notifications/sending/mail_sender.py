@@ -8,7 +8,8 @@ import asyncio
 import contextlib
 import smtplib
 import socket
-from concurrent.futures import ThreadPoolExecutor
+import time
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -16,6 +17,7 @@ from controller.delivery.problems import one_line
 from controller.notifications.forms.mails import PORTS
 from controller.notifications.forms.posts import DIRECT
 from controller.notifications.sending.posting import ANY, Answer, PublicResolver
+from controller.notifications.sending.threads import Threads
 from controller.runtime.client_tls import context_of
 from controller.runtime.setbacks import Stalled
 
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
     from controller.notifications.forms.posts import Post, Way
     from controller.runtime.hosts import Hosts
 
-THREADS: Final = 64
-"""Messages at a time: each holds one until the server took it, and other work has threads of its own."""
+_MOST_ADDRESSES: Final = 4
+"""Of one name that are tried."""
 _MOST: Final = 64 * 1024
 """Bytes that are read of one server's answers."""
 _SHOWN: Final = 200
@@ -59,6 +61,7 @@ class Client(smtplib.SMTP):
         self._numbers, self._tls, self._implicit = numbers, tls, implicit
         self._answers: _Answers | None = None
         self._over = False
+        self._end = 0.0
         super().__init__(local_hostname="flagstaff")
 
     @property
@@ -72,17 +75,25 @@ class Client(smtplib.SMTP):
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         problem: OSError = OSError("the name has no address")
-        for number in self._numbers:
+        for number in self._numbers[:_MOST_ADDRESSES]:
+            self._require_wanted()
             try:
-                found = socket.create_connection((number, port), timeout)
+                self.sock = socket.create_connection((number, port), self._left())
             except OSError as error:
                 problem = error
                 continue
-            self.sock = found
-            if self._over:
-                raise OSError("nobody waits for it any more")
-            return self.wrap_socket(found, host) if self._implicit else found
+            self.sock.settimeout(timeout)
+            self._require_wanted()
+            return self.wrap_socket(self.sock, host) if self._implicit else self.sock
         raise problem
+
+    def _left(self) -> float:
+        """Seconds until the try ends."""
+        return max(0.001, self._end - time.monotonic())
+
+    def _require_wanted(self) -> None:
+        if self._over:
+            raise OSError("nobody waits for it any more")
 
     def wrap_socket(self, plain: socket.socket, server_hostname: str) -> socket.socket:
         """By TLS; as that of a context, but a handshake can be hung up, too."""
@@ -93,8 +104,9 @@ class Client(smtplib.SMTP):
         return self.sock
 
     def deliver(self, host: str, port: int, post: Post, seconds: float) -> None:
-        """Blocks. Raises what smtplib does; `seconds`: of each step."""
+        """Blocks. Raises what smtplib does; `seconds`: of each step, and until it is connected."""
         self.timeout, self._host = seconds, host
+        self._end = time.monotonic() + seconds
         try:
             self._deliver(host, port, post)
         finally:
@@ -130,11 +142,11 @@ class MailSender:
         asked.
         """
         self._resolver = PublicResolver(allow_local=allow_local, hosts=hosts)
-        self._threads = ThreadPoolExecutor(THREADS, "mail")
+        self._threads = Threads("mail")
 
     def close(self) -> None:
         """Begin nothing more."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
     async def send(
         self,
@@ -142,26 +154,24 @@ class MailSender:
         timeout: float,  # noqa: ASYNC109 - of all of it
         way: Way = DIRECT,
     ) -> Answer:
-        """Hand it to the server that the URL names, within `timeout` seconds."""
+        """Hand it to the server that the URL names, within `timeout` seconds and what it waits for others."""
         parts = urlsplit(post.url)
         host, port = parts.hostname or "", parts.port or PORTS[parts.scheme]
-        client: Client | None = None
+        clock = asyncio.get_running_loop().time
+        end = clock() + timeout
         try:
             async with asyncio.timeout(timeout):
                 found = await self._resolver.resolve(host, port, socket.AF_UNSPEC)
                 tls = await asyncio.to_thread(context_of, way.tls)
-                client = Client([each["host"] for each in found], tls, implicit=parts.scheme == "smtps")
-                loop = asyncio.get_running_loop()
-                await loop.run_in_executor(self._threads, client.deliver, host, port, post, timeout)
+            client = Client([each["host"] for each in found], tls, implicit=parts.scheme == "smtps")
+            deliver = partial(client.deliver, host, port, post)
+            await self._threads.run(way.namespace, end - clock(), deliver, client.hang_up)
         except TimeoutError:
             return Answer(0, f"no answer within {timeout:g} s")
         except Stalled as error:
             return Answer(0, error.message)
         except (smtplib.SMTPException, OSError, ValueError) as error:
             return _answer(host, error)
-        finally:
-            if client is not None:
-                client.hang_up()
         return Answer(250, "status 250")
 
 

@@ -24,6 +24,8 @@ from controller.runtime.client_tls import context_of
 from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
+    import ssl
+
     from controller.notifications.forms.posts import Post, Target
     from controller.runtime.hosts import Hosts
 
@@ -76,6 +78,16 @@ class _Connection:
                 self.writer.write(b"PONG\r\n")
         raise _Refused("it says too much")
 
+    async def encrypted(self, context: ssl.SSLContext, host: str) -> _Connection:
+        """The connection by TLS. Its reader is new: what the old one has came in clear, from anybody."""
+        loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(_LONGEST)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        transport = await loop.start_tls(self.writer.transport, protocol, context, server_hostname=host)
+        if transport is None:
+            raise EOFError
+        protocol.connection_made(transport)
+        return _Connection(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+
 
 async def publish(post: Post, target: Target, *, allow_local: bool, hosts: Hosts = ANY) -> Answer:
     """What came of it, within the provider's timeout; never raises. A server that answers has the message."""
@@ -111,13 +123,13 @@ def _why(error: Exception, seconds: float) -> Answer:
 async def _publish(post: Post, target: Target, *, allow_local: bool, hosts: Hosts) -> None:
     parts = urlsplit(target.address)
     host, port = parts.hostname or "", parts.port or _PORT
-    connection = await _connected(host, port, allow_local=allow_local, hosts=hosts)
+    connection = plain = await _connected(host, port, allow_local=allow_local, hosts=hosts)
     try:
         described = await connection.describes()
         encrypted = parts.scheme == NATS[0] or described.get("tls_required") is True
         if encrypted:
             context = await asyncio.to_thread(context_of, target.way.tls)
-            await connection.writer.start_tls(context, server_hostname=host)
+            connection = await plain.encrypted(context, host)
         login = (target.login or Login()).shown(str(described.get("nonce") or ""))
         us = {
             "verbose": False,
@@ -134,6 +146,7 @@ async def _publish(post: Post, target: Target, *, allow_local: bool, hosts: Host
         await connection.send(f"HPUB {target.spec.channel} {sizes}\r\n".encode(), head, post.body, b"\r\n")
     finally:
         connection.writer.transport.abort()
+        plain.writer.transport.abort()
 
 
 async def _connected(host: str, port: int, *, allow_local: bool, hosts: Hosts) -> _Connection:

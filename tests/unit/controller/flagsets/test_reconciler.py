@@ -930,8 +930,28 @@ async def test_after_a_restart_what_is_served_stays_while_the_artifact_cannot_be
     world.restart()
     world.archives.clear()
     seen = await world.look()
+    assert (seen.writes, seen.reason, seen.said) == ([], "Succeeded", [])
+    assert find(seen.status["conditions"], "Reconciling") is not None
+    assert seen.settled.next_look == 2
+    assert (await world.look(after=59)).reason == "Succeeded"
+    seen = await world.look(after=1)
     assert (seen.writes, seen.result, seen.reason) == ([], "Failed", "ArtifactFailed")
+    assert seen.said == ["ArtifactFailed: the artifact server is down"]
     assert world.defaults() == {"a": "off", "b": "off"}
+
+
+async def test_after_a_restart_a_failure_is_told_again_by_nobody(world: World) -> None:
+    world.commit("r2", "{")
+    await world.look()
+    world.restart()
+    archives, world.archives = world.archives, {}
+    seen = await world.look()
+    assert (seen.reason, seen.said) == ("BuildFailed", [])
+    world.archives = archives
+    seen = await world.look()
+    assert (seen.reason, seen.said) == ("BuildFailed", [])
+    world.commit("r3", document(a=flag("on")))
+    assert (await world.look()).said[0].startswith("Recovered")
 
 
 async def test_after_a_restart_a_refused_revision_leaves_the_last_good_one(world: World) -> None:

@@ -65,12 +65,14 @@ class Service:
     posts: list[Post] = field(default_factory=list)
     ways: list[Way] = field(default_factory=list)
     hold: asyncio.Event | None = None
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
     left: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def send(self, post: Post, timeout: float, way: Way = DIRECT) -> Answer:  # noqa: ASYNC109
         assert 0 < timeout <= 60
         self.posts.append(post)
         self.ways.append(way)
+        self.asked.set()
         try:
             if self.hold is not None:
                 await self.hold.wait()
@@ -152,6 +154,22 @@ async def test_a_service_that_hangs_is_waited_for_as_long_as_the_provider_says_a
     async with asyncio.timeout(60):
         await service.left.wait()
     assert len(service.posts) == 1
+
+
+async def test_services_that_hang_delay_no_message_of_another_namespace() -> None:
+    service = Service(hold=asyncio.Event())
+    sender = AppriseSender(service)
+    post = post_of(SAID, Target(FlagProviderSpec(type="apprise"), BOT, namespace="shop"))
+    ways = [*[Way(namespace="greedy")] * 100, Way(namespace="shop")]
+    tasks = [asyncio.create_task(sender.send(post, 60.0, way)) for way in ways]
+    async with asyncio.timeout(60):
+        while Way(namespace="shop") not in service.ways:
+            await service.asked.wait()
+            service.asked.clear()
+    for each in tasks:
+        each.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    sender.close()
 
 
 async def test_no_other_host_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email import message_from_bytes, policy
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,14 +19,13 @@ from controller.notifications.forms.mails import require_usable
 from controller.notifications.forms.payloads import post_of
 from controller.notifications.forms.posts import Target, Way
 from controller.notifications.sending.mail_sender import Client, MailSender
+from controller.notifications.sending.posting import Answer
 from controller.runtime.client_tls import context_of
 from controller.runtime.secret_texts import Tls
 from tests.unit.controller.notifications.things import message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-    from controller.notifications.sending.posting import Answer
 
 OURS: Final = trustme.CA()
 SERVER: Final = OURS.issue_cert("localhost")
@@ -35,6 +34,7 @@ SPEC: Final = FlagProviderSpec(type="email", channel="team@example.com", usernam
 SAID: Final = message(
     "k" * 64, metadata={"flagstaff.dev/changes": "~ banner: plain → christmas\n.\n+ new: on"}
 )
+MAIL: Final = post_of(SAID, Target(SPEC, "smtp://localhost", "", "shop"))
 
 
 @dataclass
@@ -180,10 +180,55 @@ async def test_a_connection_that_comes_too_late_is_not_used() -> None:
         port = int(address.rpartition(":")[2])
         client = Client(["127.0.0.1"], context_of(WAY.tls), implicit=False)
         client.hang_up()
-        post = post_of(SAID, Target(SPEC, address, "", "shop"))
         with pytest.raises(OSError, match="nobody waits"):
-            await asyncio.to_thread(client.deliver, "localhost", port, post, 60.0)
+            await asyncio.to_thread(client.deliver, "localhost", port, MAIL, 60.0)
     assert mailbox.taken == []
+
+
+async def test_what_nobody_waits_for_tries_no_further_address() -> None:
+    async with server(Mailbox()) as address:
+        port = int(address.rpartition(":")[2])
+    client = Client(["127.0.0.1", "127.0.0.2"], context_of(WAY.tls), implicit=False)
+    client.hang_up()
+    with pytest.raises(OSError, match="nobody waits"):
+        await asyncio.to_thread(client.deliver, "localhost", port, MAIL, 60.0)
+
+
+@pytest.mark.parametrize(("before", "reached"), [(3, True), (4, False)])
+async def test_at_most_four_addresses_of_a_name_are_tried(before: int, reached: bool) -> None:
+    mailbox = Mailbox()
+    async with server(mailbox) as address:
+        port = int(address.rpartition(":")[2])
+        numbers = [*(f"127.0.0.{number + 2}" for number in range(before)), "127.0.0.1"]
+        client = Client(numbers, context_of(WAY.tls), implicit=False)
+        refused = contextlib.nullcontext() if reached else pytest.raises(ConnectionRefusedError)
+        with refused:
+            await asyncio.to_thread(client.deliver, "localhost", port, MAIL, 60.0)
+    assert bool(mailbox.taken) is reached
+
+
+async def test_servers_that_hang_delay_no_message_of_another_namespace() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            await reader.read()
+        writer.close()
+
+    hanging = await asyncio.start_server(talk, "127.0.0.1", 0)
+    port = hanging.sockets[0].getsockname()[1]
+    lost = post_of(SAID, Target(SPEC, f"smtp://localhost:{port}", "", "shop"))
+    sender = MailSender(allow_local=True)
+    greedy = [
+        asyncio.create_task(sender.send(lost, 60.0, replace(WAY, namespace="greedy"))) for _ in range(100)
+    ]
+    async with server(Mailbox()) as address:
+        mail = post_of(SAID, Target(SPEC, address, "", "shop"))
+        for _ in range(3):
+            assert await sender.send(mail, 30.0, replace(WAY, namespace="shop")) == Answer(250, "status 250")
+    for each in greedy:
+        each.cancel()
+    await asyncio.gather(*greedy, return_exceptions=True)
+    sender.close()
+    hanging.close()
 
 
 async def test_where_nobody_listens_it_is_said() -> None:

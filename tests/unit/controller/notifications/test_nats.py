@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import ssl
 from binascii import crc_hqx
 from typing import TYPE_CHECKING, Any, Final
 
@@ -210,6 +211,30 @@ async def test_a_server_that_does_not_encrypt_is_shown_nothing() -> None:
             await asyncio.sleep(0.001)
     assert sent[0].startswith(b"\x16\x03")
     assert b"CONNECT" not in b"".join(sent)
+
+
+async def test_answers_that_came_in_clear_are_none_of_the_encrypted_server() -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    OURS.issue_cert("localhost").configure_cert(context)
+    left = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            writer.write(b"INFO {}\r\nPONG\r\nPONG\r\n")
+            await writer.start_tls(context)
+            while await reader.read(65_536):
+                pass
+        left.set()
+        writer.transport.abort()
+
+    listening = await asyncio.start_server(talk, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    answer = await tell(
+        target(f"tls://localhost:{port}", seconds=1.0, tls=Tls(OURS.cert_pem.bytes().decode()))
+    )
+    assert (answer.status, answer.text) == (0, "no answer within 1 s")
+    await left.wait()
+    listening.close()
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,7 @@ async def test_a_provider_is_reached_as_its_secrets_say() -> None:
     assert target is not None
     assert target.way.proxy == "http://ada:p%40ss@proxy.example.com:3128"
     assert target.way.tls == Tls(*(each.decode().strip() for each in (AUTHORITY, CERTIFICATE, KEY)))
+    assert target.way.namespace == CHAT.namespace
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from controller.api.conditions import MESSAGE_CHARACTERS, Condition, find
 from controller.api.meta import REQUESTED_AT, ObjectKey, Resource
 from controller.runtime.events import Occurrence
 from controller.runtime.result import Done, Result
-from controller.runtime.setbacks import Failed, Stalled, Waiting
+from controller.runtime.setbacks import Failed, Passing, Stalled, Waiting
 from controller.runtime.settle import Settled, progressing, settle
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -213,6 +213,24 @@ def test_what_is_under_way_acknowledges_nothing() -> None:
 def test_what_was_ready_stays_so_while_the_same_generation_is_worked_on() -> None:
     ready = after(GOOD)
     assert summary(progressing(ready, "working", NOW))["Ready"] == ("True", "Succeeded")
+
+
+def test_what_passes_within_moments_changes_nothing_but_that_somebody_is_at_it() -> None:
+    wide = Condition("Wide", "True", "Wider", "-")
+    passing = Result.of(Passing("ArtifactFailed", "gone"), status={"size": 2}, details=(wide,), next_look=2.0)
+    for before, ready, going in (
+        (GOOD, ("True", "Succeeded"), "Progressing"),
+        (INVALID, ("False", "URLInvalid"), "ProgressingWithRetry"),
+    ):
+        asked = replace(after(before), annotations={REQUESTED_AT: "t1"})
+        settled = settle(asked, passing, NOW)
+        assert (told(settled), settled.next_look, settled.retry) == ((), 2.0, False)
+        assert summary(settled.status) == {
+            "Ready": ready, "Reconciling": ("True", going), "Wide": ("True", "Wider"),
+        }  # fmt: skip
+        assert settled.status["size"] == 2
+        assert "lastHandledReconcileAt" not in settled.status
+        assert told(settle(replace(asked, status=settled.status), before, NOW)) == ()
 
 
 def test_a_message_is_cut_where_nobody_reads_on() -> None:

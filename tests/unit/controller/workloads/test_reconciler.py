@@ -165,6 +165,19 @@ async def test_without_gateway_api_all_else_is_made() -> None:
     assert world.taken() == ["apply HTTPRoute"]
 
 
+async def test_without_gateway_api_an_ingress_is_removed_and_replicas_are_counted() -> None:
+    world = World(gateways=False)
+    await world.look(ingress={"enabled": True, "hosts": ["flags.example.com"]})
+    world.rolled_out()
+    world.taken()
+    settled = await world.look(gatewayApiRoutes=ROUTES)
+    assert world.taken() == ["delete Ingress"]
+    assert ("Pruned", "Ingress flags removed") in told(settled)
+    assert ready(settled)[1] == "GatewayApiMissing"
+    assert settled.status["readyReplicas"] == 1
+    assert settled.next_look == 60
+
+
 async def test_a_failed_write_is_tried_again_and_what_was_done_is_told() -> None:
     world = World(failing={"Service": Failed("AccessDenied", "forbidden")})
     settled = await world.look()
