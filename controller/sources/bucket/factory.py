@@ -244,7 +244,9 @@ def _google(secret: SecretTexts | None) -> _Access:
 
 
 def _azure(endpoint: str, secret: SecretTexts | None) -> _Access:
-    account = (urlsplit(endpoint).hostname or "").partition(".")[0]
+    asked = urlsplit(endpoint)
+    # Stand-ins for Azure are reached by an address, and have the account in the path.
+    account = asked.path.strip("/").partition("/")[0] or (asked.hostname or "").partition(".")[0]
     config: dict[str, Any] = {"account_name": account}
     if secret is None:
         return _Access(config)
