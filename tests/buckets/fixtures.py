@@ -15,6 +15,7 @@ from tests.buckets import azure, google
 from tests.s3 import manifest, s3
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -37,15 +38,17 @@ def azure_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def made(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Relay]:
+def made(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, tls: ssl.SSLContext | None = None
+) -> Iterator[Relay]:
     """An empty bucket of one of `KINDS`."""
     with contextlib.ExitStack() as stack:
         if kind == "google":
-            yield stack.enter_context(google.google(request.getfixturevalue("google_port")))
+            yield stack.enter_context(google.google(request.getfixturevalue("google_port"), tls))
         elif kind == "azure":
-            yield stack.enter_context(azure.azure(request.getfixturevalue("azure_port")))
+            yield stack.enter_context(azure.azure(request.getfixturevalue("azure_port"), tls))
         else:
-            yield stack.enter_context(s3(tmp_path))
+            yield stack.enter_context(s3(tmp_path, tls))
 
 
 def bucket(store: Relay, **spec: str) -> Bucket:

@@ -18,6 +18,7 @@ from tests.foreign.languages import fetch_packages, node
 from tests.programs import listening
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator
 
 ACCOUNT: Final = "flagstaff"
@@ -68,8 +69,8 @@ def token(permissions: str) -> str:
 class Azure(Relay):
     scheme, provider = "az", "azure"
 
-    def __init__(self, port: int) -> None:
-        super().__init__(f"flags{next(_numbers)}", port)
+    def __init__(self, port: int, tls: ssl.SSLContext | None) -> None:
+        super().__init__(f"flags{next(_numbers)}", port, tls)
         self.login = {"sasKey": token("rl")}
         self._written: dict[str, str] = {}
         self._ask("PUT", "restype=container")
@@ -114,7 +115,7 @@ class Azure(Relay):
 
 
 @contextlib.contextmanager
-def azure(port: int) -> Iterator[Azure]:
+def azure(port: int, tls: ssl.SSLContext | None = None) -> Iterator[Azure]:
     """An empty container."""
-    with serving(Azure(port)) as found:
+    with serving(Azure(port, tls)) as found:
         yield found

@@ -17,6 +17,7 @@ from tests.go import Module, build, find
 from tests.programs import listening
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Iterator
 
 SERVER: Final = Module(
@@ -57,8 +58,8 @@ class Google(Relay):
 
     scheme, provider = "gs", "gcp"
 
-    def __init__(self, port: int) -> None:
-        super().__init__(f"flags{next(_numbers)}", port)
+    def __init__(self, port: int, tls: ssl.SSLContext | None) -> None:
+        super().__init__(f"flags{next(_numbers)}", port, tls)
         self.login = LOGIN
         self._written: dict[str, str] = {}
         self._ask("POST", "/storage/v1/b", json.dumps({"name": self.bucket}).encode())
@@ -106,7 +107,7 @@ class Google(Relay):
 
 
 @contextlib.contextmanager
-def google(port: int) -> Iterator[Google]:
+def google(port: int, tls: ssl.SSLContext | None = None) -> Iterator[Google]:
     """An empty bucket."""
-    with serving(Google(port)) as found:
+    with serving(Google(port, tls)) as found:
         yield found
