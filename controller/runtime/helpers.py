@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from controller.runtime import helper
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Sequence
 
     from controller.runtime.helper import TaskLimits
@@ -87,10 +88,15 @@ def _read_reply(content: bytes) -> tuple[Any, ...]:
 class Helpers:
     """At most `most` processes, started as they are needed and kept. Belongs to one event loop."""
 
-    def __init__(self, most: int, modules: Sequence[str] = ()) -> None:
-        """`modules` are imported by each process at its start."""
+    def __init__(
+        self, most: int, modules: Sequence[str] = (), *, without: re.Pattern[str] | None = None
+    ) -> None:
+        """`modules` are imported by each process at its start; a variable of the environment whose name is
+        `without` is not given to it.
+        """
         self._places = asyncio.Semaphore(most)
         self._modules = tuple(modules)
+        self._without = without
         self._idle: list[_Process] = []
         self._all: set[_Process] = set()
 
@@ -134,11 +140,13 @@ class Helpers:
         return kind, value
 
     async def _start(self) -> _Process:
+        without = self._without
+        given = {name: text for name, text in os.environ.items() if not (without and without.fullmatch(name))}
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", _COMMAND.format(self._modules)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env={**os.environ, "MALLOC_ARENA_MAX": "1"},
+            env={**given, "MALLOC_ARENA_MAX": "1"},
         )
         if child.stdin is None or child.stdout is None:
             raise RuntimeError("a helper was started without pipes")

@@ -24,24 +24,23 @@ from controller.sources.oci.credentials import Access
 from controller.sources.oci.provider import OciProvider
 from controller.sources.oci.registry import Registry
 from controller.sources.provider import NOTHING_ACCEPTED
+from tests.buckets.fixtures import KINDS, azure_port, bucket, google_port, made
 from tests.fakes import FakeRepository, FakeSource
 from tests.git_http import git_server
 from tests.registry.artifacts import flux
 from tests.registry.fixtures import Shelf, registry, shelf
 from tests.registry.front import Answer
 from tests.repositories import Repository
-from tests.s3 import s3
-from tests.sync_sources import S3_KEY, S3_SECRET
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
     from controller.sources.provider import Accepted, Fetched, Provider, Revision
-    from tests.s3 import S3
+    from tests.buckets.relay import Relay
 
 
-__all__ = ["registry", "shelf"]
+__all__ = ["azure_port", "google_port", "registry", "shelf"]
 
 
 class Source(Protocol):
@@ -190,24 +189,17 @@ class BucketPlace:
 
     algorithm, empty, gone = "sha256", "EmptyBucket", "BucketNotFound"
 
-    def __init__(self, store: S3) -> None:
+    def __init__(self, store: Relay) -> None:
         self.store = store
+        self.present = store.present
 
     def commit(self, subject: str, branch: str = "main", **files: str) -> str:
         self.store.put(**files)
-        etags = sorted(
-            f"{path.name} {hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()}\n"
-            for path in self.store.folder.iterdir()
-        )
-        return hashlib.sha256("".join(etags).encode()).hexdigest()
-
-    def present(self, there: bool) -> None:
-        here, away = self.store.folder, self.store.folder.with_name("away")
-        (away if there else here).rename(here if there else away)
+        return hashlib.sha256(self.store.index.encode()).hexdigest()
 
     def source(self, reference: str | None = None) -> Source:
-        found = open_bucket("s3://flags", {}, endpoint=self.store.url, interval=0.2)
-        return replace(found, bucket=replace(found.bucket, access=(S3_KEY, S3_SECRET)))
+        found = open_bucket(self.store.shown, {}, endpoint=self.store.endpoint, interval=0.2)
+        return replace(found, bucket=bucket(self.store))
 
 
 PLACES = ["fake", "in place", "mirrored", "http", "registry"]
@@ -219,13 +211,13 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield found
 
 
-@pytest.fixture(params=[*PLACES, "bucket"])
+@pytest.fixture(params=[*PLACES, *KINDS])
 async def any_place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[AnyPlace]:
-    if request.param != "bucket":
+    if request.param not in KINDS:
         async with opened(request, tmp_path) as found:
             yield found
         return
-    with s3(tmp_path) as store:
+    with made(request.param, request, tmp_path) as store:
         yield BucketPlace(store)
 
 

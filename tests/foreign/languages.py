@@ -50,7 +50,7 @@ def command(language: str, provider: str, port: int) -> list[str]:
 
 def fetch() -> None:
     """Everything that is not there yet; says what it does. Raises subprocess.SubprocessError or OSError."""
-    _fetch_node()
+    fetch_packages(NODE, "the Node and browser providers")
     reason = java()
     if reason is None:
         _fetch_java()
@@ -58,17 +58,20 @@ def fetch() -> None:
         _say(f"SKIPPED: the Java provider is not tested, as there is {reason}")
 
 
-def _fetch_node() -> None:
+def fetch_packages(folder: Path, announcement: str) -> None:
+    """What the lock in `folder` names, into its `node_modules`, and Node before that, if need be. Raises
+    subprocess.SubprocessError or OSError.
+    """
     if not (node() / "node").exists():
         _say("==> fetching Node as a Python package")
         uv, locked = Path(sys.executable).parent / "uv", ROOT / "requirements" / "node.txt"
         into: list[str | Path] = ["--python", sys.executable, "--target", _NODE_PACKAGE]
         _run([uv, "pip", "install", "-q", *into, "--require-hashes", "-r", locked])
-    wanted = (NODE / "package-lock.json").read_bytes()
-    done = NODE / "node_modules" / ".fetched"
+    wanted = (folder / "package-lock.json").read_bytes()
+    done = folder / "node_modules" / ".fetched"
     if not done.exists() or done.read_bytes() != wanted:
-        _say("==> fetching the Node and browser providers")
-        _run([*_npm(), "ci", "--silent"], NODE)
+        _say(f"==> fetching {announcement}")
+        _run([*_npm(), "ci", "--silent"], folder)
         done.write_bytes(wanted)
 
 

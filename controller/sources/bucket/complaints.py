@@ -23,6 +23,8 @@ _STATUS: Final = re.compile(r"status code: (\d{3})|\bstatus: (\d{3})\b")
 _CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
 _CAUSE: Final = re.compile(r'(?:message|error): "([^"\n]{1,200})"|InvalidCertificate\(\s*(\w{1,50})')
 _PATH: Final = re.compile(r'Path "(.{1,1024}?)"[ :]', re.DOTALL)
+_KEY: Final = re.compile(r"Unable to decode service account|Invalid Access Key|ReadPem|MissingSasComponent")
+"""Words for credentials that obstore cannot use."""
 
 _BY_CODE: Final = {
     "NoSuchBucket": "BucketNotFound",
@@ -56,6 +58,8 @@ def explained(complaint: str, secrets: Iterable[str]) -> tuple[str, str]:
     text = complaint[:_READ]
     if status := _STATUS.search(text):
         return _answered(status[1] or status[2], text)
+    if _KEY.search(text):
+        return "AuthenticationFailed", "the key or token has not the form that the store's have"
     if _METADATA in text:
         return "AuthenticationFailed", "there are no credentials"
     cause = _CAUSE.search(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import replace
 from functools import partial
@@ -36,8 +37,10 @@ if TYPE_CHECKING:
 
 HELPERS: Final = 4
 """Processes that ask stores, of some 40 MB each; one is started when it is needed. As many again are for
-namespaces that have none.
+namespaces that have none, and as many for buckets that are read with the controller's own identity.
 """
+IDENTITY: Final = re.compile(r"(AWS|AZURE|GOOGLE|IDENTITY|MSI)_.*|SERVICE_ACCOUNT")
+"""Variables that hold the controller's own identity; obstore prefers some of them to what a Secret holds."""
 ADVICE: Final = {
     "AuthenticationFailed": "check the Secret that spec.bucket.secretRef names, and what it may read",
     "CertificateRefused": "if the store is the right one, put its CA's certificate as ca.crt into "
@@ -77,7 +80,8 @@ class BucketFactory:
         self._proxy = None if hosts is None else JudgingProxy(hosts)
         self._authors = authors
         self._secrets = Secrets(secret)
-        self._helpers = Helpers(2 * HELPERS, (CLIENT,))
+        self._own = Helpers(2 * HELPERS, (CLIENT,))
+        self._others = Helpers(2 * HELPERS, (CLIENT,), without=IDENTITY)
         self._places = Places(HELPERS, HELPERS)
 
     async def open(self, spec: BucketSpec, look: Look) -> BucketProvider:
@@ -106,7 +110,8 @@ class BucketFactory:
             own = await self._proxy.url()
             hidden = (urlsplit(own).password or "", *bucket.secrets)
             bucket = replace(bucket, client={**client, "proxy_url": own}, secrets=hidden)
-        limited = LimitedReader(self._helpers, self._places, namespace, deadline)
+        helpers = self._own if secret is None and spec.provider != "generic" else self._others
+        limited = LimitedReader(helpers, self._places, namespace, deadline)
         trust = await self._trust(look)
         return BucketProvider(bucket, limited, advice=ADVICE, authors=self._authors, trust=trust)
 
@@ -118,7 +123,7 @@ class BucketFactory:
 
     async def close(self) -> None:
         """End the helpers."""
-        await self._helpers.close()
+        await asyncio.gather(self._own.close(), self._others.close())
         if self._proxy is not None:
             await self._proxy.close()
 
@@ -151,10 +156,11 @@ def _asks_its_endpoint_alone(bucket: Bucket, spec: BucketSpec) -> bool:
     """Whether obstore connects to no other host: for our own identity, tokens of other clouds, or by the
     environment's proxy.
     """
-    given = bucket.access is not None or bucket.config.get("skip_signature") is True
+    by_secret = spec.secret_ref is not None and "client_secret" not in bucket.config
+    given = by_secret or bucket.config.get("skip_signature") is True
     asked = urlsplit(bucket.endpoint or _own_host(bucket))
     direct = asked.scheme not in getproxies() or bool(proxy_bypass(asked.hostname or ""))
-    return bucket.store is Store.S3 and given and spec.sts is None and direct
+    return given and direct
 
 
 def _own_host(bucket: Bucket) -> str:
@@ -238,13 +244,17 @@ def _s3(spec: BucketSpec, secret: SecretTexts | None) -> _Access:
 
 
 def _google(secret: SecretTexts | None) -> _Access:
+    # A key may name a host, which nobody would have judged.
+    config = {"base_url": _KNOWN["gcp"]}
     if secret is None:
-        return _Access({})
-    return _Access({"service_account_key": secret.required("serviceaccount", "for gcp")})
+        return _Access(config)
+    return _Access(config | {"service_account_key": secret.required("serviceaccount", "for gcp")})
 
 
 def _azure(endpoint: str, secret: SecretTexts | None) -> _Access:
-    account = (urlsplit(endpoint).hostname or "").partition(".")[0]
+    asked = urlsplit(endpoint)
+    # Stand-ins for Azure are reached by an address, and have the account in the path.
+    account = asked.path.strip("/").partition("/")[0] or (asked.hostname or "").partition(".")[0]
     config: dict[str, Any] = {"account_name": account}
     if secret is None:
         return _Access(config)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import trustme
 from pydantic import ValidationError
 
 from controller.api.flagsource import BucketSpec
-from controller.api.meta import ObjectKey
 from controller.runtime.helper import TaskLimits
 from controller.runtime.hosts import Hosts
 from controller.runtime.secret_hosts import Binding, SecretContent
@@ -21,42 +17,21 @@ from controller.runtime.setbacks import Failed, Setback, Stalled
 from controller.sources.bucket.factory import BucketFactory, bucket_of, endpoint_of
 from controller.sources.bucket.place import Store
 from controller.sources.bucket.reading import LimitedReader
-from controller.sources.freshness import Freshness
 from controller.sources.provider import Look
-from tests.git_http import http_proxy
-from tests.s3 import LOGIN, manifest, s3
+from tests.s3 import LOGIN, manifest
+from tests.unit.controller.sources.bucket.opening import LOOK, Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator
     from http.server import BaseHTTPRequestHandler
     from pathlib import Path
 
-    from controller.sources.bucket.provider import BucketProvider
     from tests.s3 import S3
-
-NOW = datetime(2026, 1, 2, tzinfo=UTC)
-LOOK = Look(ObjectKey("FlagSource", "apps", "flags"), 30.0, Freshness(NOW, NOW))
-
-
-class Cluster:
-    """Secrets by their names, and the factory that reads them."""
-
-    def __init__(self) -> None:
-        self.secrets: dict[str, dict[str, str]] = {"bucket": LOGIN}
-        self.factory = BucketFactory(self.read)
-
-    async def read(self, namespace: str, name: str, account: str | None) -> Mapping[str, bytes] | None:
-        assert namespace == "apps"
-        found = self.secrets.get(name)
-        return None if found is None else {key: text.encode() for key, text in found.items()}
-
-    async def open(self, spec: dict[str, Any]) -> BucketProvider:
-        return await self.factory.open(BucketSpec.model_validate(spec), LOOK)
 
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
-    made = Cluster()
+    made = Cluster(LOGIN)
     yield made
     await made.factory.close()
 
@@ -115,42 +90,6 @@ async def test_without_a_secret_a_store_of_somebody_is_read_as_nobody(
     await (await cluster.open(manifest(store))).resolve()
     assert "the-controllers-own" not in str(seen)
     assert seen[3] is None
-
-
-async def test_a_private_authority_is_believed_when_a_secret_says_so(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    authority = trustme.CA()
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(tls)
-    cluster.secrets["trusted"] = {"ca.crt": authority.cert_pem.bytes().decode()}
-    cluster.secrets["strange"] = {"ca.crt": trustme.CA().cert_pem.bytes().decode()}
-    with s3(tmp_path, tls) as store:
-        store.put(a="1")
-        await (await cluster.open(manifest(store, certSecretRef={"name": "trusted"}))).resolve()
-        # By a tunnel of the proxy that judges.
-        judging = BucketFactory(cluster.read, Hosts((), ()))
-        trusted = BucketSpec.model_validate(manifest(store, certSecretRef={"name": "trusted"}))
-        await (await judging.open(trusted, LOOK)).resolve()
-        await judging.close()
-        for spec in (manifest(store), manifest(store, certSecretRef={"name": "strange"})):
-            with pytest.raises(Failed, match=r"UnknownIssuer.*spec\.bucket\.certSecretRef") as setback:
-                await (await cluster.open(spec)).resolve()
-            assert setback.value.reason == "CertificateRefused"
-
-
-async def test_a_proxy_of_a_secret_is_passed(cluster: Cluster, store: S3) -> None:
-    store.put(a="1")
-    with http_proxy("me:p@ss/word") as proxy:
-        cluster.secrets["proxy"] = {"address": proxy.address, "username": "me", "password": "p@ss/word"}
-        source = await cluster.open(manifest(store, proxySecretRef={"name": "proxy"}))
-        await source.resolve()
-        assert len(proxy.targets) == 1
-        cluster.secrets["proxy"] |= {"password": "wr@ng/word"}
-        with pytest.raises(Failed, match="407") as setback:
-            await (await cluster.open(manifest(store, proxySecretRef={"name": "proxy"}))).resolve()
-    assert setback.value.reason == "AuthenticationFailed"
-    assert "wr@ng" not in str(setback.value) + repr(source)
 
 
 async def test_an_answer_without_an_end_costs_a_helper_and_nothing_else(cluster: Cluster, store: S3) -> None:
@@ -233,9 +172,10 @@ def test_a_spec_that_cannot_be_meant_names_its_field(spec: dict[str, Any], says:
     [
         ({"provider": "aws", "endpoint": "s3.amazonaws.com", "region": "eu-west-1"}, None, Store.S3, "", {"region": "eu-west-1", "skip_signature": False}),
         ({"provider": "gcp", "endpoint": "storage.googleapis.com"}, None, Store.GOOGLE, "", {}),
-        ({"provider": "gcp"}, {"serviceaccount": "{}"}, Store.GOOGLE, "", {"service_account_key": "{}"}),
+        ({"provider": "gcp"}, {"serviceaccount": "{}"}, Store.GOOGLE, "", {"service_account_key": "{}", "base_url": "https://storage.googleapis.com"}),
         ({"provider": "azure", "endpoint": "https://me.blob.core.windows.net"}, {"accountKey": "a\n"}, Store.AZURE, "https://me.blob.core.windows.net", {"account_name": "me", "account_key": "a"}),
         ({"provider": "azure", "endpoint": "https://me.example.com"}, {"sasKey": "a"}, Store.AZURE, "https://me.example.com", {"account_name": "me", "sas_key": "a"}),
+        ({"provider": "azure", "endpoint": "https://10.0.0.1/me"}, {"sasKey": "a"}, Store.AZURE, "https://10.0.0.1/me", {"account_name": "me"}),
         ({"endpoint": "minio"}, None, Store.S3, "https://minio", {"skip_signature": True}),
     ],
 )  # fmt: skip
@@ -276,29 +216,6 @@ async def test_a_secret_of_certificates_holds_an_authority_alone(
     with pytest.raises(Setback, match=says) as setback:
         await cluster.open(spec)
     assert setback.value.reason == "InvalidSecret"
-
-
-async def test_a_redirect_leads_to_no_host_that_is_denied(
-    cluster: Cluster, store: S3, tmp_path: Path
-) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    with s3(tmp_path / "elsewhere") as other:
-        leads_to = other.url.replace("127.0.0.1", "localhost")
-
-        def away(exchange: Any) -> bool:
-            exchange.send_response(307)
-            exchange.send_header("Location", f"{leads_to}/flags")
-            exchange.send_header("Content-Length", "0")
-            exchange.end_headers()
-            return True
-
-        store.instead = away
-        factory = BucketFactory(cluster.read, Hosts((), ("localhost",)))
-        with pytest.raises(Failed):
-            await (await factory.open(BucketSpec.model_validate(manifest(store)), LOOK)).resolve()
-        assert store.asked
-        assert not other.asked
-        await factory.close()
 
 
 async def test_a_store_is_where_sources_may_be(cluster: Cluster, store: S3) -> None:

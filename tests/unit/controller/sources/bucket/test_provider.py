@@ -10,74 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.runtime.setbacks import Failed, Setback, Stalled, Waiting
+from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.bucket.command_line import open_bucket
 from controller.sources.bucket.place import Bucket, Store
 from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.reading import OwnReader
-from controller.sources.limits import TreeLimits
-from tests.s3 import BUCKET, listed, refuse
+from tests.s3 import BUCKET, listed
 from tests.sync_sources import S3_KEY, S3_SECRET
+from tests.unit.controller.sources.bucket.fetching import fetched, refused
 
 if TYPE_CHECKING:
     from http.server import BaseHTTPRequestHandler
     from pathlib import Path
 
-    from controller.sources.provider import Fetched
     from tests.s3 import S3
 
 
 def provider(store: S3, prefix: str = "", **more: Any) -> BucketProvider:
     bucket = Bucket(Store.S3, BUCKET, prefix, store.url, {"region": "us-east-1"}, access=(S3_KEY, S3_SECRET))
     return BucketProvider(bucket, **more)
-
-
-async def fetched(source: BucketProvider, into: Path) -> tuple[Fetched, dict[str, str]]:
-    await asyncio.to_thread(into.mkdir, exist_ok=True)
-    found = await source.fetch(await source.resolve(), into)
-    return found, await asyncio.to_thread(files, into)
-
-
-def files(folder: Path) -> dict[str, str]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()
-    }
-
-
-async def refused(source: BucketProvider, into: Path) -> Setback:
-    with pytest.raises(Setback) as setback:
-        await fetched(source, into)
-    return setback.value
-
-
-async def test_keys_stay_whole_and_their_signs_too(store: S3, tmp_path: Path) -> None:
-    content = {"flags/a b.json": "1", "flags/deep/ä%20#?.json": "2", "top.json": "", "x+y&z.json": "4"}
-    for key, text in content.items():
-        store.write(key, text)
-    assert (await fetched(provider(store), tmp_path / "into"))[1] == content
-
-
-async def test_a_prefix_is_the_beginning_of_keys_as_with_flux(store: S3, tmp_path: Path) -> None:
-    store.put(flags___a="1", flags___deep___b="2", flagship___c="3", other="4")
-    for prefix, keys in (
-        ("flags/", {"flags/a", "flags/deep/b"}),
-        ("flag", {"flags/a", "flags/deep/b", "flagship/c"}),
-        ("flags/de", {"flags/deep/b"}),
-        ("other", {"other"}),
-    ):
-        assert (await fetched(provider(store, prefix), tmp_path / prefix.replace("/", "-")))[1].keys() == keys
-
-
-async def test_nothing_new_costs_one_listing_and_no_download(store: S3, tmp_path: Path) -> None:
-    store.put(a="1", b="2")
-    source = provider(store)
-    before = await source.resolve()
-    await source.fetch(before, tmp_path)
-    assert (store.listings, store.downloads) == (1, 2)
-    assert await source.resolve() == before
-    assert (store.listings, store.downloads) == (2, 2)
-    store.put(a="3")
-    assert await source.resolve() != before
 
 
 async def test_ten_thousand_objects_are_listed_by_pages_and_more_are_refused(
@@ -97,37 +48,7 @@ async def test_ten_thousand_objects_are_listed_by_pages_and_more_are_refused(
     assert (await refused(source, tmp_path / "again")).reason == "LimitExceeded"
 
 
-async def test_an_object_that_changes_while_it_is_fetched_fails_and_the_next_look_has_it(
-    store: S3, tmp_path: Path
-) -> None:
-    store.put(a="1", b="2")
-    source = provider(store)
-
-    def change(request: BaseHTTPRequestHandler) -> bool:
-        if request.path.endswith("/b"):
-            store.put(b="3")
-        return False
-
-    store.instead = change
-    setback = await refused(source, tmp_path / "first")
-    assert isinstance(setback, Failed)
-    assert setback.reason == "RevisionGone"
-    assert setback.message == "s3://flags: b changed while it was fetched"
-    assert (await fetched(source, tmp_path / "second"))[1] == {"a": "1", "b": "3"}
-
-
-async def test_an_object_that_goes_or_is_cut_short_while_it_is_fetched_fails(
-    store: S3, tmp_path: Path
-) -> None:
-    store.put(a="1", b="22")
-
-    def gone(request: BaseHTTPRequestHandler) -> bool:
-        if request.path.endswith("/b"):
-            (store.folder / "b").unlink(missing_ok=True)
-        return False
-
-    store.instead = gone
-    assert (await refused(provider(store), tmp_path / "gone")).reason == "RevisionGone"
+async def test_an_object_that_is_cut_short_fails(store: S3, tmp_path: Path) -> None:
     store.put(b="22")
 
     def cut(request: BaseHTTPRequestHandler) -> bool:
@@ -146,23 +67,6 @@ async def test_an_object_that_goes_or_is_cut_short_while_it_is_fetched_fails(
     assert (await refused(provider(store), tmp_path / "cut")).reason == "BucketOperationFailed"
 
 
-async def test_a_revision_that_is_not_there_any_more_is_not_fetched(store: S3, tmp_path: Path) -> None:
-    store.put(a="1")
-    before = await provider(store).resolve()
-    store.put(a="2")
-    with pytest.raises(Failed) as setback:
-        await provider(store).fetch(before, tmp_path)
-    assert setback.value.reason == "RevisionGone"
-    assert not store.downloads
-
-
-async def test_an_empty_prefix_is_waited_for(store: S3) -> None:
-    store.put(a="1")
-    with pytest.raises(Waiting) as setback:
-        await provider(store, "nothing/").resolve()
-    assert setback.value.reason == "EmptyBucket"
-
-
 @pytest.mark.parametrize(
     ("access", "code"), [((S3_KEY, "wrong-secret"), "SignatureDoesNotMatch"), (("nobody", "wrong-secret"), "InvalidAccessKeyId")]
 )  # fmt: skip
@@ -176,32 +80,6 @@ async def test_keys_that_are_refused_are_told_apart_and_not_shown(
     assert setback.value.reason == "AuthenticationFailed"
     assert setback.value.message.endswith("; look there")
     assert "wrong-secret" not in setback.value.message + repr(source)
-
-
-async def test_a_bucket_that_is_not_there_is_named(store: S3) -> None:
-    bucket = Bucket(Store.S3, "another", "", store.url, access=(S3_KEY, S3_SECRET))
-    with pytest.raises(Failed, match=r"^s3://another: the store answered 404 NoSuchBucket") as setback:
-        await BucketProvider(bucket).resolve()
-    assert setback.value.reason == "BucketNotFound"
-
-
-async def test_a_store_that_fails_is_told_by_status_and_code_and_asked_once(store: S3) -> None:
-    store.instead = refuse(503, "SlowDown", "Please reduce\nyour \x1b[31mrate")
-    with pytest.raises(Failed) as setback:
-        await provider(store).resolve()
-    assert setback.value.message == "s3://flags: the store answered 503 SlowDown"
-    assert len(store.asked) == 1
-
-
-async def test_a_failure_in_the_middle_of_fetching_stops_it(store: S3, tmp_path: Path) -> None:
-    for number in range(100):
-        store.put(**{f"{number}": "1"})
-    source = provider(store)
-    revision = await source.resolve()
-    store.instead = refuse(500, "InternalError")
-    with pytest.raises(Failed, match="500 InternalError"):
-        await source.fetch(revision, tmp_path)
-    assert store.downloads <= 20
 
 
 async def test_a_store_that_does_not_answer_is_given_up() -> None:
@@ -253,15 +131,6 @@ asyncio.run(main())
     grown = int((await process.communicate())[0])
     assert sum(path.stat().st_size for path in (tmp_path / "into").iterdir()) == 30 * 4 * 1024**2
     assert grown < 40_000
-
-
-async def test_limits_hold_before_anything_is_fetched(store: S3, tmp_path: Path) -> None:
-    store.put(a="11", b="1")
-    found, content = await fetched(provider(store, limits=TreeLimits(file_bytes=1)), tmp_path / "1")
-    assert content == {"b": "1"}
-    assert found.skipped == ("a: too large, 2 bytes of 1 that one file may have",)
-    tight = provider(store, limits=TreeLimits(total_bytes=2))
-    assert (await refused(tight, tmp_path / "2")).reason == "LimitExceeded"
 
 
 def test_no_other_source_costs_the_time_and_memory_of_the_library() -> None:
