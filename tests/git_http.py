@@ -187,6 +187,8 @@ class Proxy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Tunnel)
         self.login = login
         self.targets: list[str] = []
+        self.admitted = 0
+        """Requests that were passed on."""
 
     @property
     def address(self) -> str:
@@ -237,6 +239,7 @@ class _Tunnel(BaseHTTPRequestHandler):
     def _admitted(self) -> bool:
         self.server.targets.append(self.path)
         if self.headers.get("Proxy-Authorization") == _basic(self.server.login):
+            self.server.admitted += 1
             return True
         self.send_response(407)
         self.send_header("Proxy-Authenticate", 'Basic realm="tests"')

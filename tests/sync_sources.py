@@ -284,11 +284,11 @@ class S3Peer:
 
 
 @contextlib.contextmanager
-def s3_server(folder: Path) -> Iterator[int]:
+def s3_server(folder: Path, key: str = S3_KEY, secret: str = S3_SECRET) -> Iterator[int]:
     """The port of a server over `folder`, whose folders are buckets."""
     program = Path(sys.executable).with_name("rclone")
     command: list[str | Path] = [
-        program, "serve", "s3", "--addr", "127.0.0.1:0", "--auth-key", f"{S3_KEY},{S3_SECRET}",
+        program, "serve", "s3", "--addr", "127.0.0.1:0", "--auth-key", f"{key},{secret}",
         "--dir-cache-time", "0", "--config", "", folder,
     ]  # fmt: skip
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:

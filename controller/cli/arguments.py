@@ -11,7 +11,7 @@ from typing import Final
 from controller.flagsets.compose import FailurePolicy
 from controller.flagsets.patches import Patch
 from controller.flagsets.provenance import ProvenanceDetail
-from controller.flagsets.substitution import NAME
+from controller.flagsets.variable_text import NAME
 from controller.runtime.setbacks import Stalled
 from controller.sources.bucket.place import is_bucket, parse_url
 from controller.wiring.options import LocalOptions

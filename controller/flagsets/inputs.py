@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from controller.flagsets.manifests import unwrapped
 from controller.flagsets.sops import Decryption
 from controller.flagsets.sops_keys import KeysError, decryption_with
-from controller.flagsets.substitution import NAME, Variables
+from controller.flagsets.substitution import Variables
+from controller.flagsets.variable_text import NAME
 from controller.runtime.secret_hosts import binding_of
 from controller.runtime.setbacks import Stalled, Waiting
 

@@ -1,4 +1,4 @@
-"""Variables in definitions, in Flux's grammar: `${NAME}`, `${NAME:=default}`; `$${` is the text `${`. Pure.
+"""Variables in definitions, in Flux's grammar: `${NAME}`, `${NAME:=default}` and more; `$$` is `$`. Pure.
 
 They are replaced in values once a document is parsed, never in keys, so that no value changes a document's
 shape.
@@ -11,6 +11,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from controller.flagsets.preparation import Prepared
+from controller.flagsets.variable_text import (
+    PLAIN,
+    BrokenError,
+    Expression,
+    TooLongError,
+    has_marks,
+    read_template,
+    transformed,
+)
 from evaluator.flags.model import EMPTY
 from evaluator.flags.numbers import read_number
 from evaluator.flags.problems import Finding, Severity
@@ -20,17 +29,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from controller.flagsets.preparation import Allowance
+    from controller.flagsets.variable_text import Template
     from evaluator.flags.document import Document
     from evaluator.flags.model import Json
     from evaluator.flags.operators import Path
 
-NAME: Final = r"[_A-Za-z][_A-Za-z0-9]*"
 UNKNOWN: Final = "unknown-variable"
 BROKEN: Final = "broken-variable"
 TOO_LARGE: Final = "variables-too-large"
 PLACE: Final = "variable-place"
-_TOKEN: Final = re.compile(r"\$(?P<escaped>\$\{)|\$\{(?P<inner>[^{}]*)\}|\$\{")
-_EXPRESSION: Final = re.compile(rf"({NAME})(?:(:?)[-=](.*))?", re.DOTALL)
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
 _WORDS: Final = {"true": True, "false": False}
 
@@ -70,7 +77,7 @@ class _Walk:
     def value(self, value: Json, path: Path) -> Json:
         """The value with its variables replaced; the very same where it has none."""
         if isinstance(value, str):
-            return self._text(value, path) if "${" in value else value
+            return self._text(value, path) if has_marks(value) else value
         if isinstance(value, dict):
             members = {key: self.value(each, (*path, key)) for key, each in value.items()}
             return members if any(members[key] is not value[key] for key in members) else value
@@ -84,32 +91,29 @@ class _Walk:
         if _is_flag_key(path):
             self._find(PLACE, "a flag's key takes no variable; write the key", path)
             return text
-        parts: list[str] = []
-        end = 0
-        for match in _TOKEN.finditer(text):
-            parts += (text[end : match.start()], self._token(match, path))
-            end = match.end()
-        made = "".join((*parts, text[end:]))
-        if len(self.findings) > before:
-            return text
-        whole = _TOKEN.fullmatch(text)
-        return _typed(made) if whole is not None and whole["inner"] is not None else made
-
-    def _token(self, match: re.Match[str], path: Path) -> str:
-        if match["escaped"]:
-            return "${"
-        expression = _EXPRESSION.fullmatch(match["inner"] or "")
-        if expression is None:
+        try:
+            template = read_template(text)
+        except BrokenError as error:
             message = (
-                f"{quoted(match[0])} is not ${{NAME}} or ${{NAME:=default}}; correct it, or write $${{ for "
-                "the text ${"
+                f"{quoted(str(error))} is not ${{NAME}}, ${{NAME:=default}} or another form of Flux's; "
+                "correct it, or write $${ for the text ${"
             )
             self._find(BROKEN, message, path)
-            return ""
-        name, colon, default = expression.groups()
+            return text
+        made = self._made(template, path)
+        if len(self.findings) > before:
+            return text
+        return _typed(made) if len(template) == 1 and isinstance(template[0], Expression) else made
+
+    def _made(self, template: Template, path: Path) -> str:
+        return "".join(part if isinstance(part, str) else self._value_of(part, path) for part in template)
+
+    def _value_of(self, expression: Expression, path: Path) -> str:
+        name = expression.name
         found = self._variables.values.get(name)
-        if (found is None or (colon and not found)) and default is not None:
-            return str(default)
+        default = expression.default(found)
+        if default is not None:
+            return self._made(default, path)
         if found is None:
             message = (
                 f"the variable {name} has no value; add it to `substitute`, or write ${{{name}:=default}}, "
@@ -119,12 +123,24 @@ class _Walk:
             return ""
         if name in self._variables.secret:
             self.secrets.append(path)
-        self._allowance.characters -= len(found)
+        self._pay(len(found))
+        if expression.operator in PLAIN:
+            return found
+        arguments = [self._made(each, path) for each in expression.arguments]
+        try:
+            made = transformed(found, expression.operator, arguments, len(found) + self._allowance.characters)
+        except TooLongError:
+            raise _exceeded() from None
+        except BrokenError as error:
+            self._find(BROKEN, f"{quoted(expression.text)}: {error}", path)
+            return ""
+        self._pay(max(0, len(made) - len(found)))
+        return made
+
+    def _pay(self, characters: int) -> None:
+        self._allowance.characters -= characters
         if self._allowance.characters < 0:
-            raise _ExceededError(
-                f"the variables' values take more than {DEFAULT.document_bytes} characters in all files"
-            )
-        return found
+            raise _exceeded()
 
     def _find(self, code: str, message: str, path: Path) -> None:
         self._allowance.findings -= 1
@@ -133,6 +149,12 @@ class _Walk:
                 f"{DEFAULT.problems} or more variables cannot be replaced; correct the first ones"
             )
         self.findings.append(Finding(path, Severity.ERROR, code, message))
+
+
+def _exceeded() -> _ExceededError:
+    return _ExceededError(
+        f"the variables' values take more than {DEFAULT.document_bytes} characters in all files"
+    )
 
 
 def _differ(one: Json, other: Json) -> bool:

@@ -45,7 +45,8 @@ TARGETS: Final = {
     "built": Target(
         built,
         words=(
-            "${T}", "${A:=b}", "$${", "\0", "apiVersion: core.openfeature.dev/v1\n", "kind: FeatureFlag\n", "spec:\n",
+            "${T}", "${A:=b}", "$${", "${#A}", "${A^^}", "${C:1:", "${A##*", "${A%[^", "${A//", "${A/#", "${A:=${T}}",
+            "\0", "apiVersion: core.openfeature.dev/v1\n", "kind: FeatureFlag\n", "spec:\n",
             " flagSpec: ", " featureFlagSpec: |\n", "sops: {mac: ", "ENC[AES256_GCM,data:,iv:AA==,tag:AA==,type:int]",
             "- {op: add, path: /flags/a", "- {op: copy, from: /flags/a", "{op: test, path: ", "/$evaluators/", "/metadata/",
             "value: ", "flags:\n", "variants: ",

@@ -1,4 +1,4 @@
-"""What stands before a registry: it counts, and does what networks and bad registries do."""
+"""What stands before a registry, or another server: it counts, and does what networks and bad servers do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Answer:
 
 
 class Front(ThreadingHTTPServer):
-    """Passes on to the registry at `port`, unless `instead` has an answer."""
+    """Passes on to the server at `port`, unless `instead` has an answer."""
 
     daemon_threads = True
 
@@ -32,9 +32,11 @@ class Front(ThreadingHTTPServer):
         self.target = port
         self.asked: list[str] = []
         """`GET /v2/…`, each request."""
+        self.sent = 0
+        """Bytes of the bodies of all answers."""
         self.authorizations: list[str | None] = []
         self.instead: Callable[[str, Answer], Answer | None] = lambda asked, answer: None
-        """(`GET /v2/…`, the registry's answer) -> another one."""
+        """(`GET /v2/…`, the server's answer) -> another one."""
 
     @property
     def host(self) -> str:
@@ -75,6 +77,7 @@ class _Exchange(BaseHTTPRequestHandler):
         self.send_header("Content-Length", told)
         self.end_headers()
         if self.command != "HEAD":
+            self.server.sent += len(answer.body)
             self.wfile.write(answer.body[: len(answer.body) // 2] if answer.cut else answer.body)
         if answer.cut:
             self.close_connection = True

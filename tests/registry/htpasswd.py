@@ -14,12 +14,17 @@ if TYPE_CHECKING:
 
 LOGIN = Login("ada", "correct horse")
 # Made by bcrypt of that password; cheap, since it protects nothing.
-_FILE = f"{LOGIN.username}:$2b$04$abcdefghijklmnopqrstuujydOTSfIH/d5oUHpsygqV5X9xJLQc6e\n"
+_PROOF = "$2b$04$abcdefghijklmnopqrstuujydOTSfIH/d5oUHpsygqV5X9xJLQc6e"
+
+
+def admit(folder: Path, username: str) -> None:
+    """Let in who has this name, with the password of `LOGIN`, and nobody else."""
+    (folder / "htpasswd").write_text(f"{username}:{_PROOF}\n")
 
 
 @contextlib.contextmanager
 def guarded_registry(folder: Path) -> Iterator[int]:
     """Its port."""
-    (folder / "htpasswd").write_text(_FILE)
+    admit(folder, LOGIN.username)
     with running(folder, auth={"htpasswd": {"realm": "tests", "path": str(folder / "htpasswd")}}) as port:
         yield port

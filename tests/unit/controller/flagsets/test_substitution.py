@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.flagsets.compose import Composition, Provenance, compose
 from controller.flagsets.preparation import Allowance
@@ -17,8 +19,10 @@ from tests.unit.controller.flagsets.world import document, flag
 VALUES = {
     "WORD": "blue", "YES": "true", "NUMBER": "12", "FRACTION": "1.50", "ZEROS": "007", "QUOTED": '"1.10"',
     "EMPTY": "", "OBJECT": '{"a": 1}', "NULL": "null", "TOKEN": "s3cr3t",
+    "PATH_": "team/alpha.tar.gz", "LOUD": "GRÖßE", "MINUS": "-2", "STARS": "*b*",
 }  # fmt: skip
 VARIABLES = Variables(VALUES, frozenset({"TOKEN"}))
+CODES = {"unknown-variable", "broken-variable"}
 PROVENANCE = Provenance("main@sha1:1", "", "")
 
 
@@ -49,7 +53,30 @@ def replaced(value: Any, file: str = "a.json") -> tuple[Any, list[str]]:
         ("${NONE:-a b}", "a b"),
         ("${NONE-}", ""),
         ("$${WORD}", "${WORD}"),
-        ("$$${WORD}", "$${WORD}"),
+        ("$$${WORD}", "$blue"),
+        ("a $$ b", "a $ b"),
+        ("$${NONE:=${WORD}}", "${NONE:=blue}"),
+        ("${NONE:=${WORD}}", "blue"),
+        ("${NONE:=a-${NONE-${NUMBER}}-$$}", "a-12-$$"),
+        ("${WORD:=${NONE}}", "blue"),
+        ("${#WORD}", 4),
+        ("${PATH_^} ${PATH_^^}", "Team/alpha.tar.gz TEAM/ALPHA.TAR.GZ"),
+        ("${LOUD,} ${LOUD,,}", "gRÖßE größe"),
+        ("${LOUD^^}", "GRÖßE"),
+        ("${WORD:1} ${WORD:1:2} ${WORD:0:-1} ${WORD:9}|${WORD:3:-3}|${WORD:${MINUS}}", "lue lu blu ||ue"),
+        ("${NUMBER:0:1}", 1),
+        ("${PATH_#*.} ${PATH_##*.} ${PATH_%.*} ${PATH_%%.*}", "tar.gz gz team/alpha.tar team/alpha"),
+        ("${PATH_#?e[a-c]m/} ${PATH_%[^.]z} ${PATH_#x}", "alpha.tar.gz team/alpha.tar. team/alpha.tar.gz"),
+        ("${WORD#*}${WORD##*}", "lue"),
+        ("${WORD#[z-a]}${WORD#[^z-a]}", "bluelue"),
+        ("${STARS#\\*}", "b*"),
+        ("${PATH_/a/A} ${PATH_//a/A} ${PATH_//a/}", "teAm/alpha.tar.gz teAm/AlphA.tAr.gz tem/lph.tr.gz"),
+        (
+            "${PATH_/#team/x} ${PATH_/%gz/x} ${PATH_/#a/x}",
+            "x/alpha.tar.gz team/alpha.tar.x team/alpha.tar.gz",
+        ),
+        ("${PATH_//\\//-} ${WORD//${WORD:0:1}/${NUMBER}}", "team-alpha.tar.gz 12lue"),
+        ("${WORD//${EMPTY}/x}", "blue"),
         ("$WORD $ {WORD} $", "$WORD $ {WORD} $"),
         (["${WORD}", {"var": "${WORD}"}, 1, None], ["blue", {"var": "blue"}, 1, None]),
         ({"${WORD}": 1}, {"${WORD}": 1}),
@@ -69,8 +96,21 @@ def test_variables_are_replaced_in_values_and_nowhere_else(text: Any, made: Any)
         ("${}", "broken-variable"),
         ("${1A}", "broken-variable"),
         ("${WORD:?why}", "broken-variable"),
-        ("${WORD/b/c}", "broken-variable"),
-        ("${NONE:=${WORD}}", "broken-variable"),
+        ("${WORD:+x}", "broken-variable"),
+        ("${WORD/b}", "broken-variable"),
+        ("${WORD:one}", "broken-variable"),
+        ("${WORD:1:}", "broken-variable"),
+        ("${WORD^b}", "broken-variable"),
+        ("${WORD#[a}", "broken-variable"),
+        ("${WORD#[]}", "broken-variable"),
+        ("${WORD#a\\}", "broken-variable"),
+        (f"${{WORD#{'a' * 257}}}", "broken-variable"),
+        ("${NONE:={1}", "broken-variable"),
+        ("${#WORD:1}", "broken-variable"),
+        ("${NONE:=" * 11 + "}" * 11, "broken-variable"),
+        ("${NONE^^}", "unknown-variable"),
+        ("${NONE//a/b}", "unknown-variable"),
+        ("${NONE:=${NONE}}", "unknown-variable"),
     ],
 )
 def test_what_cannot_be_replaced_is_an_error_and_stays_as_it_is(text: str, code: str) -> None:
@@ -92,6 +132,26 @@ def test_values_take_no_more_of_all_files_than_a_document_may(files: int) -> Non
     made = of_files(named, variables)
     assert {each.code for each in made.problems} == {"variables-too-large"}
     assert (made.accepted, made.flag_set.flags) == (False, EMPTY)
+
+
+def test_a_replacement_takes_no_more_than_a_document_may_before_it_is_made() -> None:
+    variables = Variables({"BIG": "a" * 1_000_000})
+    made = of_files({"a.json": document(f=flag("0", variants={"0": "${BIG//a/${BIG}}"}))}, variables)
+    assert {each.code for each in made.problems} == {"variables-too-large"}
+
+
+def test_a_pattern_takes_time_in_proportion_to_the_value() -> None:
+    variables = Variables({"BIG": "a" * 1_000_000})
+    made = of_files({"a.json": document(f=flag("0", variants={"0": f"${{BIG%%{'*a' * 100}b}}"}))}, variables)
+    assert not made.problems
+
+
+@given(st.text("${}AB:=-^,#%/*?[]\\0 ", max_size=24))
+def test_whatever_a_text_is_it_is_replaced_or_an_error(text: str) -> None:
+    read = read_document(json.dumps({"v": text}).encode(), file="a.json")
+    made = Variables({"A": "aA/.b", "B": ""})(read, Allowance()).document
+    assert isinstance(made.value, dict)
+    assert not made.findings or (made.value["v"] == text and {each.code for each in made.findings} <= CODES)
 
 
 def test_no_more_variables_without_value_are_told_than_problems_are() -> None:
@@ -138,6 +198,15 @@ def test_a_flag_with_a_value_of_a_secret_is_marked_and_others_are_not() -> None:
     assert marks == {"a": {"flagstaff.dev/secret": True}, "b": EMPTY, "c": EMPTY}
 
 
+def test_what_is_made_of_a_secret_is_marked_too() -> None:
+    texts = ["${TOKEN:0:1}", "${#TOKEN}", "${NONE:=${TOKEN}}", "${WORD/b/${TOKEN}}"]
+    for text in texts:
+        made = composed(document(a=flag(variants={"on": f"is {text}", "off": "x"})))
+        assert dict(made.flag_set.flags["a"].metadata) == {"flagstaff.dev/secret": True}
+    made = composed(document(a=flag(variants={"on": "${WORD:=${TOKEN}}", "off": "x"})))
+    assert made.flag_set.flags["a"].metadata == EMPTY
+
+
 def test_a_secret_in_a_shared_rule_marks_every_flag() -> None:
     text = json.dumps({"flags": {"a": flag(), "b": flag()}, "$evaluators": {"x": {"==": ["${TOKEN}", 1]}}})
     made = composed(text)
@@ -157,6 +226,8 @@ def test_a_secret_in_metadata_of_the_set_is_refused() -> None:
         flag(targeting={"if": [True, "${TOKEN}"]}),
         flag(targeting={"if": [True, "x-${TOKEN}"]}),
         flag(variants="${TOKEN}"),
+        flag(targeting={"if": [True, "${WORD:${TOKEN}}"]}),
+        flag(targeting={"if": [True, "${WORD#[${TOKEN}}"]}),
     ],
 )
 def test_no_message_repeats_a_value_of_a_secret(bad: dict[str, Any]) -> None:
