@@ -7,7 +7,7 @@ UV := $(BIN)/uv pip install -q --python $(BIN)/python
 AGAIN := $(if $(CI),--reruns 1 --reruns-delay 1 --rerun-show-tracebacks -rR)
 COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --universal
 
-.PHONY: setup dev demo test test-fast coverage test-clients test-faults test-cluster-slow chaos check unit oracles engine registry stores nats plane kwok dev-cluster fuzz bench messages sbom lock clean
+.PHONY: setup dev demo test test-fast coverage test-clients test-faults test-cluster-slow chaos check unit oracles engine registry stores nats sigstore plane kwok dev-cluster fuzz bench messages sbom lock clean
 
 setup: .venv/.ready ## what running needs, in .venv
 
@@ -41,13 +41,13 @@ check: dev
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
-unit: dev oracles engine registry stores nats plane
+unit: dev oracles engine registry stores nats sigstore plane
 	$(BIN)/python -m pytest -n 2 $(AGAIN)
 
 test-fast: dev ## the unit tests alone: no control plane, no clients, nothing to build
 	$(BIN)/python -m pytest -n 2 -m "not faults and not slow and not oracle" tests/unit
 
-coverage: dev oracles engine registry stores nats plane ## the tests of `make test`, and which lines no test reaches, in coverage.xml; twice as slow
+coverage: dev oracles engine registry stores nats sigstore plane ## the tests of `make test`, and which lines no test reaches, in coverage.xml; twice as slow
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term --cov-report=xml
 
 test-clients: dev ## the published providers of other languages, fetched once
@@ -76,6 +76,9 @@ stores: dev ## stand-ins for the stores of Google and Azure, a Go module and an 
 
 nats: dev ## the NATS server for the tests, a Go module, built once (a minute)
 	@$(BIN)/python -m tests.nats.program >/dev/null
+
+sigstore: dev ## Sigstore's client for the tests, a Go module, built once (minutes)
+	@$(BIN)/python -m tests.sigstore.program >/dev/null
 
 plane: dev ## etcd, kube-apiserver and kubectl for the tests, built once (minutes)
 	@$(BIN)/python -m tests.cluster.assets >/dev/null

@@ -155,12 +155,28 @@ class VerifyRule(Model):
     merges_count: bool = False
 
 
+_Pattern = Annotated[str, Field(min_length=1, max_length=1024)]
+
+
+class OidcIdentity(Model):
+    """Who may sign without a key: expressions (RE2) that find something in what a certificate tells."""
+
+    issuer: _Pattern
+    """Who let the signer log in, such as `^https://token\\.actions\\.githubusercontent\\.com$`."""
+    subject: _Pattern
+    """The signer: a mail address, or the URL of a workflow."""
+
+
 class VerifySpec(Model):
-    """What must be signed, and by whom."""
+    """What must be signed, and by whom: with a key of a Secret, or by somebody with an identity."""
 
     mode: Literal["HEAD", "Tag", "TagAndHEAD", "EveryCommit"] | None = None
     """Of Git; None: HEAD."""
-    secret_ref: LocalReference
+    secret_ref: LocalReference | None = None
+    match_oidc_identity: Annotated[
+        tuple[OidcIdentity, ...], Field(alias="matchOIDCIdentity", max_length=20)
+    ] = ()
+    trusted_root_secret_ref: LocalReference | None = None
     rules: Annotated[tuple[VerifyRule, ...], Field(max_length=50)] = ()
 
     @model_validator(mode="after")
@@ -168,6 +184,21 @@ class VerifySpec(Model):
         if self.rules and self.mode != "EveryCommit":
             raise ValueError("rules need mode EveryCommit: they ask who signed each change")
         return self
+
+    @model_validator(mode="after")
+    def _has_somebody_to_believe(self) -> Self:
+        if (self.secret_ref is None) == (not self.match_oidc_identity):
+            raise ValueError("set exactly one of secretRef, matchOIDCIdentity")
+        if self.trusted_root_secret_ref is not None and not self.match_oidc_identity:
+            raise ValueError("trustedRootSecretRef needs matchOIDCIdentity")
+        return self
+
+    @property
+    def keys(self) -> LocalReference:
+        """The Secret with the keys; there is one where `match_oidc_identity` is empty."""
+        if self.secret_ref is None:
+            raise ValueError("there are identities in place of keys")
+        return self.secret_ref
 
 
 class Include(Model):
@@ -216,6 +247,8 @@ class FlagSourceSpec(Model):
             raise ValueError("verify needs a bucket.prefix that ends in /: a folder is signed")
         if self.verify is not None and self.verify.mode is not None and self.git is None:
             raise ValueError("verify.mode is there for git only")
+        if self.verify is not None and self.verify.match_oidc_identity and self.oci is None:
+            raise ValueError("verify.matchOIDCIdentity is there for oci only")
         if self.verify is not None and self.verify.rules and self.git and self.git.recurse_submodules:
             raise ValueError(
                 "verify.rules and git.recurseSubmodules exclude each other: "

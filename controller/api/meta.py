@@ -117,7 +117,7 @@ def version_of(resource: Resource | None) -> object:
 def secret_names(holder: object) -> set[str]:
     """The names of the Secrets that a part of a spec refers to, as far as it can be read."""
     names = set()
-    for field_name in ("secretRef", "certSecretRef", "proxySecretRef"):
+    for field_name in ("secretRef", "certSecretRef", "proxySecretRef", "trustedRootSecretRef"):
         reference = holder.get(field_name) if isinstance(holder, dict) else None
         if isinstance(reference, dict):
             names.add(str(reference.get("name")))

@@ -90,9 +90,13 @@ def bundle(digest: str, key: Key, predicate: str = SIGN) -> Artifact:
 def bundled(envelope: dict[str, Any]) -> Artifact:
     """A bundle with this DSSE envelope."""
     material = {"publicKey": {"hint": "x"}}
-    content = json.dumps(
-        {"mediaType": BUNDLE, "verificationMaterial": material, "dsseEnvelope": envelope}
-    ).encode()
+    return attached(
+        json.dumps({"mediaType": BUNDLE, "verificationMaterial": material, "dsseEnvelope": envelope}).encode()
+    )
+
+
+def attached(content: bytes) -> Artifact:
+    """What cosign 3 pushes with this bundle."""
     layer = {"mediaType": BUNDLE, "size": len(content), "digest": sha256(content)}
     return _artifact("application/vnd.oci.empty.v1+json", b"{}", [layer], content, artifactType=BUNDLE)
 

@@ -142,7 +142,7 @@ class BucketFactory:
     async def _trust(self, look: Look) -> ManifestTrust | None:
         if look.verify is None:
             return None
-        name, content = await self._secrets.content(look.verify.secret_ref, look, "spec.verify.secretRef")
+        name, content = await self._secrets.content(look.verify.keys, look, "spec.verify.secretRef")
         keys = read_cosign_keys(name, content)
         return ManifestTrust(look.key, keys, name, epoch({"provider": "bucket"}, content))
 

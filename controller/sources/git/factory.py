@@ -188,7 +188,7 @@ class GitFactory:
                 f"spec.verify.mode {mode} needs a tag: set spec.git.ref.tag or semver, or take mode HEAD"
             )
             raise Stalled("InvalidVerificationMode", message)
-        found = look.verify.secret_ref
+        found = look.verify.keys
         name, content = await self._secrets.content(found, look, "spec.verify.secretRef")
         keys = read_keys(name, content)
         policy = {"mode": mode, "rules": [each.model_dump() for each in look.verify.rules]}

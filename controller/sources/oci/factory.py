@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from importlib.resources import files
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
+from controller.runtime.helpers import Helpers
 from controller.runtime.places import Places
 from controller.runtime.secret_hosts import binding_of
 from controller.runtime.secret_texts import SecretTexts, Tls, proxy_url
@@ -14,17 +17,19 @@ from controller.sources.deadline import Deadline
 from controller.sources.oci.address import parse_address
 from controller.sources.oci.connections import Connections
 from controller.sources.oci.credentials import Access, login_from
+from controller.sources.oci.judges import TRUSTED_ROOT, IdentityJudge, KeyJudge
 from controller.sources.oci.provider import OciProvider
 from controller.sources.oci.registry import Registry
 from controller.sources.oci.signatures import CosignTrust
 from controller.sources.secrets import Secrets
 from controller.sources.verification.cosign import read_cosign_keys
+from controller.sources.verification.keyless import MODULE, identities_of
 from controller.sources.verification.keys import epoch
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from controller.api.flagsource import OciSpec
+    from controller.api.flagsource import OciSpec, VerifySpec
     from controller.api.meta import ObjectKey
     from controller.runtime.hosts import Hosts
     from controller.sources.oci.address import Address
@@ -35,6 +40,10 @@ if TYPE_CHECKING:
 FETCHES_AT_ONCE: Final = 8
 """Each takes some 17 MB at most: the largest file that is read, and buffers."""
 _DOCKER_CONFIG: Final = ".dockerconfigjson"
+_JUDGES: Final = 1
+"""Processes that verify keyless signatures, and as many for namespaces that wait; of 60 MB each."""
+_PUBLIC: Final = "https://tuf-repo-cdn.sigstore.dev"
+"""Where the public instance of Sigstore publishes its root; the library has a copy."""
 
 
 class OciFactory:
@@ -53,6 +62,8 @@ class OciFactory:
         self.connections = Connections(hosts)
         self._secrets = Secrets(secret)
         self._places = Places(FETCHES_AT_ONCE, FETCHES_AT_ONCE)
+        self._helpers = Helpers(2 * _JUDGES, (MODULE,))
+        self._judges = Places(_JUDGES, _JUDGES)
         self._authors = authors
 
     async def open(self, spec: OciSpec, look: Look) -> OciProvider:
@@ -94,15 +105,30 @@ class OciFactory:
         """Nothing is kept."""
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, and end the helpers."""
         await self.connections.close()
+        await self._helpers.close()
 
     async def _trust(self, look: Look) -> CosignTrust | None:
         if look.verify is None:
             return None
-        found = look.verify.secret_ref
-        name, content = await self._secrets.content(found, look, "spec.verify.secretRef")
-        return CosignTrust(read_cosign_keys(name, content), name, epoch({"provider": "cosign"}, content))
+        if look.verify.match_oidc_identity:
+            return await self._keyless(look.verify, look)
+        name, content = await self._secrets.content(look.verify.keys, look, "spec.verify.secretRef")
+        judge = KeyJudge(read_cosign_keys(name, content), name)
+        return CosignTrust(judge, epoch({"provider": "cosign"}, content))
+
+    async def _keyless(self, verify: VerifySpec, look: Look) -> CosignTrust:
+        identities = identities_of(verify.match_oidc_identity)
+        if verify.trusted_root_secret_ref is None:
+            name, root = "", await asyncio.to_thread(_public_root)
+        else:
+            field = "spec.verify.trustedRootSecretRef"
+            name, content = await self._secrets.content(verify.trusted_root_secret_ref, look, field)
+            root = SecretTexts(name, content).required(TRUSTED_ROOT, "for keyless signatures")
+        judge = IdentityJudge(identities, root, name, self._helpers, self._judges, look.key.namespace)
+        policy = {"provider": "keyless", "identities": [(each.issuer, each.subject) for each in identities]}
+        return CosignTrust(judge, epoch(policy, {TRUSTED_ROOT: root.encode()}))
 
     async def _login(self, spec: OciSpec, address: Address, look: Look) -> Login | None:
         if spec.secret_ref is None:
@@ -116,3 +142,10 @@ class OciFactory:
         if login is None:
             raise secret.invalid(f"{_DOCKER_CONFIG!r} has no login for {address.host}")
         return replace(login, binding=binding)
+
+
+@cache
+def _public_root() -> str:
+    """The copy in Sigstore's library: no network is needed, and its releases bring what changed."""
+    copy = files("sigstore").joinpath("_store", quote(_PUBLIC, safe=""), TRUSTED_ROOT)
+    return copy.read_text(encoding="utf-8")

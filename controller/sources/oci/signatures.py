@@ -4,65 +4,70 @@ fallback tag, cosign 2's signatures at the tag `sha256-<hex>.sig`.
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.runtime.setbacks import Failed
 from controller.sources.oci.address import DIGEST
 from controller.sources.oci.registry import Gone
 from controller.sources.provider import Unverified
-from controller.sources.verification.cosign import (
-    BUNDLE,
-    PAYLOAD,
-    SIGNATURE,
-    CosignKey,
-    verify_bundle,
-    verify_payload,
-)
-from controller.sources.verification.signer import NotBelievedError, Signer
+from controller.sources.verification.cosign import BUNDLE, PAYLOAD, SIGNATURE
+from controller.sources.verification.signer import NotBelievedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from controller.sources.oci.registry import Registry
+    from controller.sources.verification.signer import Signer
 
 REFUSED: Final = "InvalidArtifactSignature"
 _MOST: Final = 20
 """Signatures that are looked at of either kind."""
 _BYTES: Final = 256 * 1024
 """Of one signature."""
+_TOLD: Final = 3
+"""Reasons for which signatures are not believed."""
+
+
+class Judge(Protocol):
+    """Whom to believe."""
+
+    async def of_bundle(self, content: bytes, digest: str) -> Signer:
+        """Who signed the manifest `digest` by a Sigstore bundle. Raises NotBelievedError, or a Setback."""
+
+    async def of_payload(self, content: bytes, signature: str, digest: str) -> Signer:
+        """Who signed a payload that names the manifest `digest`. Raises NotBelievedError."""
+
+    def advice(self, artifact: str) -> str:
+        """What to do about an artifact that nobody signed who is believed."""
 
 
 @dataclass(frozen=True, slots=True)
 class CosignTrust:
     """Of one look at one source."""
 
-    keys: tuple[CosignKey, ...]
-    secret: str
-    """`namespace/name` of the Secret with the keys."""
+    judge: Judge
     epoch: str
 
     async def signer(self, registry: Registry, digest: str) -> Signer:
         """Who signed the manifest. Raises Unverified, or another Setback where the registry does not
         answer.
         """
-        why = "it is not signed: no signature by cosign is attached to it"
+        whys: list[str] = []
         async for kind, content, signature in _attached(registry, digest):
             try:
                 if kind == BUNDLE:
-                    return await asyncio.to_thread(verify_bundle, content, digest, self.keys)
-                return await asyncio.to_thread(verify_payload, content, signature, digest, self.keys)
+                    return await self.judge.of_bundle(content, digest)
+                return await self.judge.of_payload(content, signature, digest)
             except (NotBelievedError, ValueError) as error:
                 why = str(error) if isinstance(error, NotBelievedError) else "its signature cannot be read"
+                if why not in whys:
+                    whys.append(why)
+        told = "; ".join(whys[:_TOLD]) or "it is not signed: no signature by cosign is attached to it"
         named = f"{registry.address}@{digest}"
-        keys = ", ".join(key.name for key in self.keys)
-        advice = f"sign it with a trusted key (cosign sign --key KEY {str(named).removeprefix('oci://')})"
-        raise Unverified(
-            REFUSED, f"{named}: {why}; {advice}, or add the key to Secret {self.secret} (it has {keys})"
-        )
+        raise Unverified(REFUSED, f"{named}: {told}; {self.judge.advice(named.removeprefix('oci://'))}")
 
 
 async def _attached(registry: Registry, digest: str) -> AsyncIterator[tuple[str, bytes, str]]:

@@ -119,6 +119,12 @@ def verify_bundle(bundle: bytes, digest: str, keys: Sequence[CosignKey]) -> Sign
     if not isinstance(signatures, list) or len(signatures) != 1 or not isinstance(signatures[0], dict):
         raise NotBelievedError("its bundle does not hold one signature")
     signer = _signer(authenticated(kind, payload), _decoded(signatures[0].get("sig")), keys)
+    require_statement(kind, payload, digest)
+    return signer
+
+
+def require_statement(kind: str, payload: bytes, digest: str) -> None:
+    """Raises NotBelievedError where what was signed is not that the manifest `digest` is."""
     statement = _parsed(payload)
     subjects = statement.get("subject")
     named = [
@@ -128,7 +134,6 @@ def verify_bundle(bundle: bytes, digest: str, keys: Sequence[CosignKey]) -> Sign
     ]
     if kind != _STATEMENT or statement.get("predicateType") != _PREDICATE or digest not in named:
         raise NotBelievedError("its signature is of another artifact, or says something else of it")
-    return signer
 
 
 def authenticated(kind: str, payload: bytes) -> bytes:

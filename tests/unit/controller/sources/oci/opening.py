@@ -34,12 +34,15 @@ class Opener:
         return self.secrets.get(name)
 
     async def open(self, url: str, **oci: Any) -> OciProvider:
-        """`seconds` is how long a look may take, `signers` the Secret with keys; the rest is `spec.oci`."""
+        """`seconds` is how long a look may take, `signers` the Secret with keys, `verify` is `spec.verify`; the rest
+        `spec.oci`.
+        """
         seconds = oci.pop("seconds", 60.0)
         signers = oci.pop("signers", None)
-        verify = {"verify": {"secretRef": {"name": signers}}} if signers else {}
+        verify = {"secretRef": {"name": signers}} if signers else oci.pop("verify", None)
         spec = read(
-            FlagSourceSpec, {"interval": "1m", "oci": {"url": url, "insecure": True, **oci}, **verify}
+            FlagSourceSpec,
+            {"interval": "1m", "oci": {"url": url, "insecure": True, **oci}, "verify": verify},
         )
         assert spec.oci is not None
         look = Look(

@@ -1,0 +1,69 @@
+"""Who signed without a key, as an instance of Sigstore vouches for it: an authority gave the signer's key a
+certificate for minutes, and a log recorded that it was used meanwhile. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+import re2
+
+from controller.runtime.setbacks import Stalled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from controller.api.flagsource import OidcIdentity
+    from controller.sources.verification.signer import Signer
+
+MODULE: Final = "controller.sources.verification.sigstore_bundle"
+"""What a helper loads at its start: Sigstore's library, which is slow to import."""
+_FIELD: Final = "spec.verify.matchOIDCIdentity"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who may sign: expressions that find something, anywhere unless they say ^ and $, as with Flux."""
+
+    issuer: str
+    subject: str
+
+    def covers(self, issuer: str, subject: str) -> bool:
+        """Whether a certificate for `subject`, who logged in with `issuer`, is of this identity."""
+        found = re2.search(self.issuer, issuer) and re2.search(self.subject, subject)
+        return found is not None
+
+    def __str__(self) -> str:
+        return f"{self.issuer} {self.subject}"
+
+
+def identities_of(given: Iterable[OidcIdentity]) -> tuple[Identity, ...]:
+    """Raises Stalled (InvalidIdentity) for an expression that cannot be read, or that finds something in
+    nothing and so would believe everybody.
+    """
+    identities = tuple(Identity(each.issuer, each.subject) for each in given)
+    for number, each in enumerate(identities):
+        for name, pattern in (("issuer", each.issuer), ("subject", each.subject)):
+            where = f"{_FIELD}[{number}].{name}: {pattern!r}"
+            try:
+                found = re2.search(pattern, "")
+            except re2.error:
+                raise Stalled("InvalidIdentity", f"{where} is not a regular expression of RE2") from None
+            if found is not None:
+                message = f"{where} matches everybody; write the {name} that must have signed"
+                raise Stalled("InvalidIdentity", message)
+    return identities
+
+
+def verify_keyless(bundle: bytes, digest: str, root: str, identities: Sequence[Identity]) -> Signer:
+    """Who of `identities` signed the statement in a Sigstore bundle, and that it names the manifest `digest`.
+    `root`: a trusted_root.json. Meant for a helper process. Raises NotBelievedError, InvalidRootError.
+    """
+    found: Signer = import_module(MODULE).verify(bundle, digest, root, identities)
+    return found
+
+
+class InvalidRootError(ValueError):
+    """A trusted_root.json that cannot be read, or lacks something; the text says what."""

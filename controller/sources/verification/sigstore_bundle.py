@@ -1,0 +1,134 @@
+"""Judges Sigstore's bundles by its own library, which is large: meant to be imported in a helper process."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from cryptography.hazmat import asn1
+from cryptography.x509 import (
+    ExtensionNotFound,
+    ObjectIdentifier,
+    OtherName,
+    RFC822Name,
+    SubjectAlternativeName,
+    UniformResourceIdentifier,
+    UnrecognizedExtension,
+)
+from pydantic import ValidationError
+from sigstore.errors import CertValidationError, MetadataError
+from sigstore.models import Bundle, ClientTrustConfig
+from sigstore.verify import Verifier
+
+from controller.runtime.plain_text import one_line
+from controller.sources.verification.cosign import require_statement
+from controller.sources.verification.keyless import InvalidRootError
+from controller.sources.verification.signer import NotBelievedError, Signer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cryptography.x509 import Certificate
+
+    from controller.sources.verification.keyless import Identity
+
+_ISSUER: Final = ObjectIdentifier("1.3.6.1.4.1.57264.1.8")
+_OLD_ISSUER: Final = ObjectIdentifier("1.3.6.1.4.1.57264.1.1")
+"""The same as bare text; certificates of older authorities have it alone."""
+_USER_NAME: Final = ObjectIdentifier("1.3.6.1.4.1.57264.1.7")
+_LONGEST: Final = 255
+_TOLD: Final = 200
+"""Characters of what the library says."""
+_CONFIGURATION: Final = "application/vnd.dev.sigstore.clienttrustconfig.v0.1+json"
+_SIGNING: Final = "application/vnd.dev.sigstore.signingconfig.v0.2+json"
+
+
+class IdentityPolicy:
+    """Lets certificates of some identities through; the library asks it once their authority is verified."""
+
+    def __init__(self, identities: Sequence[Identity]) -> None:
+        self._identities = identities
+        self.signer = Signer("")
+        """Who was let through."""
+
+    def verify(self, cert: Certificate) -> None:
+        """Raises NotBelievedError."""
+        issuer, subjects = _issuer(cert), _subjects(cert)
+        for subject in subjects:
+            if any(each.covers(issuer, subject) for each in self._identities):
+                self.signer = Signer(f"keyless {_shown(issuer)}", _shown(subject))
+                return
+        signer = ", ".join(map(_shown, subjects[:3])) or "nobody"
+        raise NotBelievedError(
+            f"its certificate is for {signer} (keyless {_shown(issuer)}), whom nobody said to believe"
+        )
+
+
+def verify(bundle: bytes, digest: str, root: str, identities: Sequence[Identity]) -> Signer:
+    """As `keyless.verify_keyless`."""
+    verifier = _verifier(root)
+    policy = IdentityPolicy(identities)
+    try:
+        kind, payload = verifier.verify_dsse(Bundle.from_json(bundle), policy)
+    except (NotBelievedError, MemoryError):
+        raise
+    except MetadataError as error:
+        raise InvalidRootError(_said(error)) from None
+    except CertValidationError as error:
+        why = "its certificate is not of the trusted root, or did not count when it signed"
+        raise NotBelievedError(f"{why}: {_said(error)}") from None
+    except Exception as error:  # noqa: BLE001 - a stranger's bytes are not believed, whatever they lead to
+        raise NotBelievedError(f"its bundle does not prove who signed: {_said(error)}") from None
+    require_statement(kind, payload, digest)
+    return policy.signer
+
+
+def _verifier(root: str) -> Verifier:
+    try:
+        configuration = {
+            "mediaType": _CONFIGURATION,
+            "trustedRoot": json.loads(root),
+            "signingConfig": {"mediaType": _SIGNING},
+        }
+        trusted = ClientTrustConfig.from_json(json.dumps(configuration)).trusted_root
+        return Verifier(trusted_root=trusted)
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - of whoever wrote the Secret
+        raise InvalidRootError(_said(error)) from None
+
+
+def _issuer(certificate: Certificate) -> str:
+    for oid in (_ISSUER, _OLD_ISSUER):
+        try:
+            extension = certificate.extensions.get_extension_for_oid(oid).value
+        except ExtensionNotFound:
+            continue
+        if isinstance(extension, UnrecognizedExtension):
+            content = extension.value
+            return asn1.decode_der(str, content) if oid == _ISSUER else content.decode()
+    raise NotBelievedError("its certificate does not say who let the signer log in")
+
+
+def _subjects(certificate: Certificate) -> list[str]:
+    names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
+    others = [each for each in names.get_values_for_type(OtherName) if each.type_id == _USER_NAME]
+    return [
+        *names.get_values_for_type(RFC822Name),
+        *names.get_values_for_type(UniformResourceIdentifier),
+        *(asn1.decode_der(str, each.value) for each in others),
+    ]
+
+
+def _shown(text: str) -> str:
+    return one_line(text, _LONGEST)
+
+
+def _said(error: Exception) -> str:
+    """What the library says, without the values that it quotes: they may be of a Secret."""
+    cause = error if isinstance(error, ValidationError) else error.__context__
+    text = str(error)
+    if isinstance(cause, ValidationError):
+        found = cause.errors(include_url=False, include_context=False, include_input=False)[0]
+        text = f"{'.'.join(map(str, found['loc']))}: {found['msg']}"
+    return one_line(text, _TOLD) or type(error).__name__

@@ -1,0 +1,154 @@
+"""Artifacts that Sigstore's own client signed without a key, in a real registry, by an instance of one's own."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from controller.api.provenance import VERIFIED_BY
+from controller.runtime.setbacks import Setback, Stalled
+from controller.sources.provider import Unverified
+from tests.registry.artifacts import flux
+from tests.registry.signing import Key, attached, bundle, referrers, signature_tag, simple
+from tests.sigstore.instance import ISSUER, SUBJECT, Instance, instance
+from tests.unit.controller.sources.oci.opening import opener
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from controller.sources.provider import Fetched
+    from tests.registry.artifacts import Artifact
+    from tests.registry.fixtures import Shelf
+
+TRUSTED = {"issuer": "^https://login\\.example$", "subject": "^https://git\\.example/shop/flags/"}
+
+
+@pytest.fixture
+def sigstore() -> Iterator[Instance]:
+    with instance() as made:
+        yield made
+
+
+@pytest.fixture
+def digest(shelf: Shelf) -> str:
+    return shelf.pusher.push(shelf.repository, "latest", flux({"flags.json": "{}"}))
+
+
+def keyless(*identities: dict[str, str], **more: Any) -> dict[str, Any]:
+    return {
+        "matchOIDCIdentity": list(identities or (TRUSTED,)),
+        "trustedRootSecretRef": {"name": "root"},
+        **more,
+    }
+
+
+def attach(shelf: Shelf, digest: str, *signed: bytes | Artifact) -> None:
+    """As cosign does where a registry keeps no list of referrers."""
+    made = [attached(each) if isinstance(each, bytes) else each for each in signed]
+    for number, each in enumerate(made):
+        shelf.pusher.push(shelf.repository, f"bundle-{number}", each)
+    shelf.pusher.push_index(shelf.repository, digest.replace(":", "-"), referrers(*made))
+
+
+async def pulled(shelf: Shelf, into: Path, root: bytes, *identities: dict[str, str]) -> Fetched:
+    async with opener(root={"trusted_root.json": root}) as sources:
+        source = await sources.open(shelf.url, verify=keyless(*identities))
+        return await source.fetch(await source.resolve(), into)
+
+
+async def refused(shelf: Shelf, into: Path, root: bytes, *identities: dict[str, str]) -> Setback:
+    with pytest.raises(Unverified) as raised:
+        await pulled(shelf, into, root, *identities)
+    assert not (into / "flags.json").exists()
+    assert raised.value.reason == "InvalidArtifactSignature"
+    return raised.value
+
+
+async def test_what_a_trusted_identity_signed_is_fetched_and_the_identity_is_told(
+    shelf: Shelf, tmp_path: Path, digest: str, sigstore: Instance
+) -> None:
+    # Sigstore's client believes it too, so it is no signature that we alone believe.
+    attach(shelf, digest, sigstore.sign(digest, verified=True))
+    found = await pulled(shelf, tmp_path, sigstore.root)
+    assert (tmp_path / "flags.json").is_file()
+    assert found.metadata[VERIFIED_BY] == f"{SUBJECT} (keyless {ISSUER})"
+    assert f"signed by {SUBJECT}" in found.summary
+
+
+async def test_whoever_else_signed_is_refused_and_told_how_to_be_believed(
+    shelf: Shelf, tmp_path: Path, digest: str, sigstore: Instance
+) -> None:
+    attach(shelf, digest, sigstore.sign(digest, subject="eve@evil.example"))
+    told = (await refused(shelf, tmp_path, sigstore.root)).message
+    assert f"@{digest}: its certificate is for eve@evil.example (keyless {ISSUER})" in told
+    assert "cosign sign 127.0.0.1" in told
+    assert f"spec.verify.matchOIDCIdentity (it has {TRUSTED['issuer']} {TRUSTED['subject']})" in told
+
+
+async def test_without_a_root_that_of_the_public_instance_counts(
+    shelf: Shelf, tmp_path: Path, digest: str, sigstore: Instance
+) -> None:
+    attach(shelf, digest, sigstore.sign(digest))
+    async with opener() as sources:
+        source = await sources.open(shelf.url, verify={"matchOIDCIdentity": [TRUSTED]})
+        with pytest.raises(Unverified, match="is not of the trusted root"):
+            await source.fetch(await source.resolve(), tmp_path)
+
+
+async def test_signatures_with_keys_are_no_proof_of_who_signed(
+    shelf: Shelf, tmp_path: Path, digest: str, sigstore: Instance
+) -> None:
+    assert "it is not signed" in (await refused(shelf, tmp_path, sigstore.root)).message
+    attach(shelf, digest, bundle(digest, Key()))
+    shelf.pusher.push(shelf.repository, signature_tag(digest), simple(digest, Key()))
+    told = (await refused(shelf, tmp_path, sigstore.root)).message
+    assert "does not prove who signed" in told
+    assert "has the form of cosign 2, which is read with keys alone" in told
+
+
+async def test_a_good_signature_counts_beside_what_cannot_be_read(
+    shelf: Shelf, tmp_path: Path, digest: str, sigstore: Instance
+) -> None:
+    good = sigstore.sign(digest)
+    half = json.dumps({**json.loads(good), "dsseEnvelope": {"payload": "\ud800"}}).encode()
+    attach(shelf, digest, b"{", b"[" * 100_000, half, good)
+    assert VERIFIED_BY in (await pulled(shelf, tmp_path, sigstore.root)).metadata
+
+
+@pytest.mark.parametrize(
+    ("expression", "told"), [(".*", "matches everybody"), ("a*", "everybody"), ("(", "not a regular expr")]
+)
+async def test_expressions_that_cannot_be_meant_are_refused(shelf: Shelf, expression: str, told: str) -> None:
+    async with opener(root={"trusted_root.json": b"{}"}) as sources:
+        for field in ("issuer", "subject"):
+            with pytest.raises(Stalled, match=told) as raised:
+                await sources.open(shelf.url, verify=keyless({**TRUSTED, field: expression}))
+            assert raised.value.reason == "InvalidIdentity"
+            assert f"spec.verify.matchOIDCIdentity[0].{field}" in raised.value.message
+
+
+async def test_a_root_that_cannot_be_used_is_refused(
+    shelf: Shelf, tmp_path: Path, digest: str, sigstore: Instance
+) -> None:
+    attach(shelf, digest, sigstore.sign(digest))
+    with pytest.raises(Stalled, match=r"Secret shop/root: 'trusted_root.json' cannot be used") as raised:
+        await pulled(shelf, tmp_path, b"{}")
+    assert raised.value.reason == "InvalidSecret"
+    async with opener(root={"root.json": b"{}"}) as sources:
+        with pytest.raises(Stalled, match=r"'trusted_root.json' is missing"):
+            await sources.open(shelf.url, verify=keyless())
+
+
+async def test_other_identities_or_another_root_are_another_epoch(shelf: Shelf) -> None:
+    epochs = set()
+    async with opener(root={"trusted_root.json": b"1"}) as sources:
+        for root in (b"1", b"2"):
+            sources.secrets["root"] = {"trusted_root.json": root}
+            for identity in (TRUSTED, {**TRUSTED, "subject": "@shop.example$"}):
+                epochs.add((await sources.open(shelf.url, verify=keyless(identity))).epoch)
+        epochs.add((await sources.open(shelf.url, verify={"matchOIDCIdentity": [TRUSTED]})).epoch)
+    assert len(epochs) == 5
+    assert all(each.startswith("sha256:") for each in epochs)
