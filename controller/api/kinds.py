@@ -18,6 +18,7 @@ from controller.api import (
     receipt,
     receiver,
     shard,
+    upgrade,
 )
 from controller.api.meta import API_VERSION
 
@@ -65,6 +66,7 @@ FEATURE_FLAG_SOURCE: Final = ResourceType(
 )
 IN_PROCESS_CONFIGURATION: Final = ResourceType(configuration.API_VERSION, inprocess.KIND, inprocess.PLURAL)
 FLAGD: Final = ResourceType(configuration.API_VERSION, flagd.KIND, flagd.PLURAL)
+EVALUATOR_UPGRADE: Final = ResourceType(API_VERSION, upgrade.KIND, upgrade.PLURAL)
 SECRET: Final = ResourceType("v1", "Secret", "secrets", content=False)
 CONFIG_MAP: Final = ResourceType("v1", "ConfigMap", "configmaps", content=False)
 POD: Final = ResourceType("v1", "Pod", "pods", content=False)
@@ -73,6 +75,11 @@ NAMESPACE: Final = ResourceType("v1", "Namespace", "namespaces")
 EVENT: Final = ResourceType("v1", "Event", "events")
 LEASE: Final = ResourceType("coordination.k8s.io/v1", "Lease", "leases")
 DEPLOYMENT: Final = ResourceType("apps/v1", "Deployment", "deployments")
+STATEFUL_SET: Final = ResourceType("apps/v1", "StatefulSet", "statefulsets")
+DAEMON_SET: Final = ResourceType("apps/v1", "DaemonSet", "daemonsets")
+RESTARTED: Final = (DEPLOYMENT, STATEFUL_SET, DAEMON_SET)
+"""What an EvaluatorUpgrade restarts."""
+DISRUPTION_BUDGET: Final = ResourceType("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 SERVICE: Final = ResourceType("v1", "Service", "services")
 INGRESS: Final = ResourceType("networking.k8s.io/v1", "Ingress", "ingresses")
 HTTP_ROUTE: Final = ResourceType("gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes")
@@ -99,11 +106,13 @@ WATCHED: Final = (
     FEATURE_FLAG_SOURCE,
     IN_PROCESS_CONFIGURATION,
     FLAGD,
+    EVALUATOR_UPGRADE,
     *FLUX_SOURCES,
 )
 """What the controller watches wherever it works; Secrets only where one is referred to."""
 DELIVERED: Final = (FEATURE_FLAG_CONFIGURATION, FEATURE_FLAG, FLAG_SHARD)
 """What holds flags, and what the proxy watches."""
 PLURALS: Final = {
-    each.kind: each.plural for each in (*WATCHED, SECRET, CONFIG_MAP, POD, EVENT, LEASE, *WORKLOADS)
+    each.kind: each.plural
+    for each in (*WATCHED, SECRET, CONFIG_MAP, POD, EVENT, LEASE, *WORKLOADS, *RESTARTED, DISRUPTION_BUDGET)
 }

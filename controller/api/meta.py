@@ -25,9 +25,11 @@ revision, or the commit or digest in it.
 """
 TEST_ALERT: Final = "flagstaff.dev/test-alert"
 """The annotation by which a person asks a FlagProvider for a test message: a new value asks for another."""
+RESUME: Final = "flagstaff.dev/resume"
+"""The annotation by which a person lets a halted EvaluatorUpgrade go on: a new value asks for it."""
 COMPARED_WITH: Final = "flagstaff.dev/compared-with"
 """The annotation of a FlagSet that names the one beside it with which a comment compares it."""
-REQUESTS: Final = (REQUESTED_AT, ACCEPT_REVISION, TEST_ALERT)
+REQUESTS: Final = (REQUESTED_AT, ACCEPT_REVISION, TEST_ALERT, RESUME)
 """Annotations whose change asks for a reconcile."""
 
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})

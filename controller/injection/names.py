@@ -24,11 +24,17 @@ SOCKET_PATH: Final = "flagstaff.dev/socket-path"
 STATE_CLAIM: Final = "flagstaff.dev/state-claim"
 INJECTED: Final = "flagstaff.dev/injected"
 """Written: what was injected, as JSON."""
-KNOWN: Final = (
+RESTARTED_AT: Final = "flagstaff.dev/restarted-at"
+"""Written into a workload's template, and so by its controller on pods: when it was restarted, RFC 3339."""
+RESTARTED_FOR: Final = "flagstaff.dev/restarted-for"
+"""Written beside it: a digest of what the pods were to get."""
+ASKED: Final = (
     FLAG_SET, CONTAINERS, IMAGE, RESOURCES, LOG_LEVEL, SIDECAR,
     PORT, MANAGEMENT_PORT, SYNC_PORT, OFREP_PORT,
-    ON_MISSING, START_DEADLINE, SOCKET_PATH, STATE_CLAIM, INJECTED,
+    ON_MISSING, START_DEADLINE, SOCKET_PATH, STATE_CLAIM,
 )  # fmt: skip
+"""What a pod may ask for."""
+KNOWN: Final = (*ASKED, INJECTED, RESTARTED_AT, RESTARTED_FOR)
 
 SOURCES: Final = "openfeature.dev/featureflagsource"
 """OpenFeature Operator's: FeatureFlagSources of the pod's namespace, separated by commas."""

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from controller.injection import in_process, names, operators, sidecar, source
 from controller.injection.changes import Changes
 from controller.injection.options import Refused
+from controller.injection.record import record_of
 from controller.injection.wanted import is_enabled, read, read_in_process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from controller.injection.options import Known, Options
     from controller.injection.wanted import Wanted
@@ -29,7 +30,7 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
     if not (isinstance(annotations, dict) and is_enabled(annotations)):
         return None
     _check_form(pod, annotations)
-    if names.IN_PROCESS in annotations and not annotations.keys() & {names.SOURCES, names.FLAG_SET}:
+    if _evaluates_itself(annotations):
         return _in_process(pod, namespace, options, known)
     wanted = read(annotations, namespace, known, compat=options.compat)
     changes = Changes(pod)
@@ -40,7 +41,7 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
     if not _is_injected(pod, annotations, wanted, options):
         _check_free(pod, wanted, options)
         _add_sidecar(changes, wanted, options)
-    variables = operators.variables(wanted) if options.compat else sidecar.variables(wanted)
+    variables = _variables(wanted, options)
     for path, each in _told(changes.after, wanted, options):
         # What the application sets itself stays.
         own = {variable.get("name") for variable in each.get("env") or () if isinstance(variable, dict)}
@@ -57,6 +58,7 @@ def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known:
     asked, specs, chosen, warnings = read_in_process(annotations, namespace, known, compat=options.compat)
     variables = in_process.variables(specs, namespace, options)
     folder = in_process.authority(specs, options)
+    record = record_of(_from_configurations(asked), None, variables, folder, chosen)
     changes = Changes(pod)
     changes.warnings = warnings
     present = {each["name"] for _, each in _containers(pod)}
@@ -71,9 +73,44 @@ def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known:
                 mount = {"name": names.CA, "mountPath": folder, "readOnly": True}
                 changes.extend((*path, "volumeMounts"), [mount])
     if changes.patch:
-        told = {"from": ",".join(f"InProcessConfiguration/{each}" for each in asked)}
-        changes.set(("metadata", "annotations", names.INJECTED), json.dumps(told, separators=(",", ":")))
+        changes.set(("metadata", "annotations", names.INJECTED), json.dumps(record, separators=(",", ":")))
     return changes
+
+
+def due(
+    annotations: Mapping[str, str], namespace: str, options: Options, known: Known
+) -> dict[str, str] | None:
+    """What `flagstaff.dev/injected` would say of a pod with these annotations were it created now; None where
+    it asks for nothing. Raises Refused.
+    """
+    if not is_enabled(annotations):
+        return None
+    if _evaluates_itself(annotations):
+        asked, specs, chosen, _ = read_in_process(annotations, namespace, known, compat=options.compat)
+        variables = in_process.variables(specs, namespace, options)
+        folder = in_process.authority(specs, options)
+        return record_of(_from_configurations(asked), None, variables, folder, chosen)
+    wanted = read(annotations, namespace, known, compat=options.compat)
+    return _record(evaluator(wanted, options), wanted, options)
+
+
+def _evaluates_itself(annotations: Mapping[str, Any]) -> bool:
+    """Whether the application does, so that it gets variables alone."""
+    return names.IN_PROCESS in annotations and not annotations.keys() & {names.SOURCES, names.FLAG_SET}
+
+
+def _from_configurations(asked: Iterable[str]) -> dict[str, str]:
+    return {"from": ",".join(f"InProcessConfiguration/{each}" for each in asked)}
+
+
+def _record(made: Mapping[str, Any], wanted: Wanted, options: Options) -> dict[str, str]:
+    beside = volumes(wanted, options), _variables(wanted, options)
+    return record_of(wanted.told, made, *beside, wanted.containers)
+
+
+def _variables(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
+    """What the application's containers are told."""
+    return operators.variables(wanted) if options.compat else sidecar.variables(wanted)
 
 
 def _name_of(body: Any) -> Any:
@@ -199,7 +236,7 @@ def _add_sidecar(changes: Changes, wanted: Wanted, options: Options) -> None:
     else:
         changes.extend(("spec", "containers"), [made])
     changes.extend(("spec", "volumes"), volumes(wanted, options))
-    text = json.dumps({**wanted.told, "image": made["image"]}, separators=(",", ":"))
+    text = json.dumps(_record(made, wanted, options), separators=(",", ":"))
     changes.set(("metadata", "annotations", names.INJECTED), text)
     if options.compat and any("provider" not in each for each in wanted.follows):
         changes.set(("metadata", "annotations", names.ALLOW_SYNC), "true")

@@ -230,9 +230,9 @@ def _check_names(annotations: Mapping[str, str], *, compat: bool) -> None:
                 "has no such setting; remove it"
             )
         if name.startswith(names.PREFIX) and name not in names.KNOWN:
-            known = [each.removeprefix(names.PREFIX) for each in names.KNOWN]
+            known = [each.removeprefix(names.PREFIX) for each in names.ASKED]
             near = difflib.get_close_matches(name.removeprefix(names.PREFIX), known, n=1)
-            guess = f"did you mean {names.PREFIX}{near[0]}?" if near else f"there are {', '.join(known[:-1])}"
+            guess = f"did you mean {names.PREFIX}{near[0]}?" if near else f"there are {', '.join(known)}"
             raise Refused(f"annotation {name}: unknown; {guess}")
 
 

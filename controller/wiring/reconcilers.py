@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from controller.api import alert, configuration, flagd, flagset, flagsource, provider, receiver
+from controller.api import alert, configuration, flagd, flagset, flagsource, provider, receiver, upgrade
 from controller.api.meta import Resource
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.flagsets.fetch import ArtifactReader
@@ -21,6 +21,7 @@ from controller.sources.freshness import LookSchedule
 from controller.sources.reconciler import SourceReconciler
 from controller.wiring.hosts import artifact_hosts_of
 from controller.wiring.quotas import flag_set_quotas, source_quotas
+from controller.wiring.upgrades import upgrade_reconciler
 from controller.wiring.workloads import flagd_reconciler
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ def reconcilers_of(
         provider.KIND: notifying.providers,
         alert.KIND: FlagAlertReconciler(objects, notifying.outbox.complaint),
         flagd.KIND: flagd_reconciler(settings, objects, accounts.cluster, _applied(objects)),
+        upgrade.KIND: upgrade_reconciler(settings, objects, accounts.cluster),
     }
 
 

@@ -12,6 +12,7 @@ from controller.notifications.stage import FLAG_ALERTS, FLAG_PROVIDERS
 from controller.receiver.stage import FLAG_RECEIVERS
 from controller.runtime.lasting import forever
 from controller.sources.stage import FLAG_SOURCES
+from controller.upgrades.stage import EVALUATOR_UPGRADES
 from controller.workloads.stage import FLAGDS
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ STAGES: Final = (
     FLAG_PROVIDERS,
     FLAG_ALERTS,
     FLAGDS,
+    EVALUATOR_UPGRADES,
 )
 LEADER_LABEL: Final = "flagstaff.dev/leader"
 

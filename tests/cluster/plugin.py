@@ -104,7 +104,8 @@ def install(plane: Plane) -> None:
     """Our kinds and our service accounts, as users install them."""
     plane.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
     plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(ROOT / "crds"))
-    for name in ("rbac.yaml", "secrets-everywhere.yaml", "flagd-everywhere.yaml", "network-policies.yaml"):
+    everywhere = [f"{what}-everywhere.yaml" for what in ("secrets", "flagd", "upgrades")]
+    for name in ("rbac.yaml", *everywhere, "network-policies.yaml"):
         plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / name))
 
 

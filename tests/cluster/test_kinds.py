@@ -216,6 +216,7 @@ def test_kinds_have_short_names_and_a_category(applying: Applying, cluster: Plan
         "flagproviders": "fprov", "flagalerts": "falert", "flaggrants": "fgrant",
         "featureflags": "ff", "featureflagconfigurations": "ffc",
         "featureflagsources": "ffs", "inprocessconfigurations": "ipc", "flagds": "fd",
+        "evaluatorupgrades": "eup",
     }  # fmt: skip
     applying.apply(body("FlagSource", SOURCE))
     applying.apply(configured({"flagSpec": FLAGS}))
@@ -235,6 +236,7 @@ def test_kinds_have_short_names_and_a_category(applying: Applying, cluster: Plan
         ("falert", "NAME READY PROVIDER STATUS AGE"),
         ("ffc", "NAME READY REVISION FLAGS SERVED AGE"),
         ("flagd", "NAME READY REPLICAS SOURCE AGE STATUS"),
+        ("eup", "NAME READY PODS CURRENT OUTDATED SUSPENDED AGE STATUS"),
     ],
 )
 def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
@@ -247,6 +249,7 @@ def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
     applying.apply(body("FlagAlert", ALERT))
     applying.apply(configured({"flagSpec": FLAGS}))
     applying.apply(configured({"featureFlagSource": "x"}, kind="Flagd"))
+    applying.apply(body("EvaluatorUpgrade", {}))
     told = cluster.kubectl("get", short, "-n", applying.namespace)
     assert told.splitlines()[0].split() == columns.split()
 
@@ -265,6 +268,7 @@ def test_a_line_says_whether_it_is_live_which_revision_and_since_when(
         "ffs",
         "flagd",
         "flagshard",
+        "evaluatorupgrade",
     ],
 )
 def test_kubectl_explains_every_kind(cluster: Plane, kind: str) -> None:

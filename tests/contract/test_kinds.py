@@ -25,6 +25,7 @@ from controller.api import (
     receipt,
     receiver,
     shard,
+    upgrade,
 )
 from controller.api.alert import FlagAlertSpec, FlagAlertStatus
 from controller.api.configuration import ConfigurationSpec, ConfigurationStatus
@@ -39,6 +40,7 @@ from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.api.receipt import FlagReceiptSpec, FlagReceiptStatus
 from controller.api.receiver import FlagReceiverSpec, FlagReceiverStatus
 from controller.api.shard import FlagShardSpec
+from controller.api.upgrade import EvaluatorUpgradeSpec, EvaluatorUpgradeStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,6 +60,7 @@ MODELS: Final[dict[str, tuple[type[Model], type[Model] | None]]] = {
     featureflagsource.KIND: (FeatureFlagSourceSpec, None),
     inprocess.KIND: (InProcessConfigurationSpec, None),
     flagd.KIND: (FlagdSpec, FlagdStatus),
+    upgrade.KIND: (EvaluatorUpgradeSpec, EvaluatorUpgradeStatus),
 }
 PLURALS: Final = {
     each.KIND: each.PLURAL
@@ -74,6 +77,7 @@ PLURALS: Final = {
         featureflagsource,
         inprocess,
         flagd,
+        upgrade,
     )
 } | {configuration.FLAG_KIND: configuration.FLAG_PLURAL}
 PASSED_THROUGH: Final = {"serviceProvider", "syncProvider", "flagDSpec", "resources"}

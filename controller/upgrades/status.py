@@ -1,0 +1,84 @@
+"""What an EvaluatorUpgrade's status keeps of its progress, and what it tells people. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ValidationError
+
+from controller.api.meta import RESUME
+from controller.api.upgrade import EvaluatorUpgradeStatus
+from controller.upgrades.observed import moment
+from controller.upgrades.plan import Halt, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from controller.api.meta import Resource
+
+_NAMED: Final = 5
+"""Workloads of each sort that a message names."""
+
+
+def progress_of(resource: Resource, now: datetime) -> Progress:
+    """How far it was. What was halted goes on with another spec, and with another value of the annotation
+    that asks for it.
+    """
+    try:
+        status = EvaluatorUpgradeStatus.model_validate(resource.status)
+    except ValidationError:
+        # Nobody else writes it: what cannot be read is begun anew, from the marks on the workloads.
+        status = EvaluatorUpgradeStatus()
+    canary, halted = status.canary, status.halted
+    resumed_at, halt = moment(status.resumed_at), None
+    if halted is not None:
+        asked = resource.annotations.get(RESUME, "")
+        if halted.generation != resource.generation or asked not in ("", halted.request):
+            resumed_at = now
+        else:
+            halt = Halt(halted.workload, halted.message)
+    return Progress(
+        frozenset(status.restarting),
+        canary.workload if canary is not None else "",
+        moment(canary.ready_at) if canary is not None else None,
+        moment(status.paused_since),
+        resumed_at,
+        halt,
+    )
+
+
+def fields_of(resource: Resource, progress: Progress) -> dict[str, Any]:
+    """Of the status; None: it is not there."""
+    canary: dict[str, Any] | None = None
+    if progress.canary:
+        ready = _written(progress.canary_ready_at)
+        canary = {"workload": progress.canary, **({"readyAt": ready} if ready else {})}
+    halted: dict[str, Any] | None = None
+    if progress.halt is not None:
+        halted = {
+            "workload": progress.halt.workload,
+            "message": progress.halt.message,
+            "generation": resource.generation,
+            "request": resource.annotations.get(RESUME, ""),
+        }
+    return {
+        "restarting": sorted(progress.restarting) or None,
+        "canary": canary,
+        "halted": halted,
+        "pausedSince": _written(progress.pause_since),
+        "resumedAt": _written(progress.resumed_at),
+    }
+
+
+def told(what: str, named: Mapping[str, str]) -> str:
+    """`what: Kind/name (why), …`, or nothing."""
+    if not named:
+        return ""
+    shown = [f"{name} ({why})" for name, why in sorted(named.items())]
+    more = f" and {len(shown) - _NAMED} more" if len(shown) > _NAMED else ""
+    return f"; {what}: {', '.join(shown[:_NAMED])}{more}"
+
+
+def _written(time: datetime | None) -> str | None:
+    return None if time is None else time.strftime("%Y-%m-%dT%H:%M:%SZ")

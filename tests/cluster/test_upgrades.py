@@ -1,0 +1,152 @@
+"""An EvaluatorUpgrade on a real API server, where the webhook injects and Kubernetes' controllers roll out."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cluster.admission import install_admission
+from tests.cluster.api import MERGE, Refused, path_of
+from tests.cluster.controllers import ControllerProcess, controller
+from tests.cluster.objects import Namespace, condition, configuration, flags, manifest
+from tests.cluster.patience import within
+from tests.cluster.plugin import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.cluster.plane import Plane
+
+ASKS = {"openfeature.dev/enabled": "true", "openfeature.dev/featureflagsource": "flags"}
+WORKLOADS = {"web": "deployment", "api": "deployment", "db": "statefulset"}
+READY = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+UPGRADE = "evaluatorupgrade"
+
+
+def source(port: int) -> dict[str, Any]:
+    given = manifest("FeatureFlagSource", "flags", {"sources": [{"source": "checkout"}], "port": port})
+    return {**given, "apiVersion": "core.openfeature.dev/v1beta1"}
+
+
+def template(name: str) -> dict[str, Any]:
+    return {
+        "metadata": {"labels": {"app": name}, "annotations": ASKS},
+        "spec": {"containers": [{"name": "app", "image": "app:1"}]},
+    }
+
+
+def workload(name: str, replicas: int) -> dict[str, Any]:
+    kind = {"deployment": "Deployment", "statefulset": "StatefulSet"}[WORKLOADS[name]]
+    selector = {"matchLabels": {"app": name}}
+    spec = {"replicas": replicas, "selector": selector, "template": template(name)}
+    if kind == "StatefulSet":
+        spec["serviceName"] = name
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def budget(name: str) -> dict[str, Any]:
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": name}}}
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def make_ready(space: Namespace) -> None:
+    """Say of each pod what a kubelet would."""
+    for each in space.all("pod"):
+        if condition(each, "Ready").get("status") != "True":
+            path = path_of("pod", space.name, each["metadata"]["name"])
+            # It may have gone meanwhile.
+            with contextlib.suppress(Refused):
+                space.api.ask("PATCH", f"{path}/status", READY, MERGE)
+
+
+def ports(space: Namespace) -> list[str]:
+    """Of the evaluator, in each pod."""
+    found = []
+    for each in space.all("pod"):
+        (sidecar,) = each["spec"]["initContainers"]
+        found += [word for word in sidecar["args"] if word.startswith("--port=")]
+    return sorted(found)
+
+
+def generations(space: Namespace) -> dict[str, int]:
+    return {name: space.get(kind, name)["metadata"]["generation"] for name, kind in WORKLOADS.items()}
+
+
+def told(space: Namespace) -> list[str]:
+    return [each["reason"] for each in space.events("all")]
+
+
+def counted(space: Namespace, pods: int, outdated: int) -> bool:
+    make_ready(space)
+    status = space.poke_and_wait(UPGRADE, "all")["status"]
+    return bool((status["pods"], status["outdated"]) == (pods, outdated))
+
+
+def disruptable(space: Namespace) -> bool:
+    status = space.get("poddisruptionbudget", "web").get("status", {})
+    return bool(status.get("disruptionsAllowed"))
+
+
+@pytest.fixture
+def upgrading(spare: Plane, tmp_path: Path) -> Iterator[ControllerProcess]:
+    with controller(spare, tmp_path / "controller", "--no-leader-election") as process:
+        install_admission(spare, ROOT / "deploy" / "admission.yaml", process.admission)
+        yield process
+
+
+@pytest.fixture
+def shop(spare: Plane, upgrading: ControllerProcess, spare_namespace: str) -> Namespace:
+    """Three workloads and a pod of nobody, all of them current."""
+    assert upgrading.admission
+    space = Namespace(spare, spare_namespace)
+    space.apply(configuration("checkout", flagSpec=json.loads(flags(banner="on"))), source(9013))
+    space.wait_ready("ffc", "checkout")
+    space.apply(manifest("EvaluatorUpgrade", "all", {"pause": "1ms"}))
+    space.wait_ready(UPGRADE, "all")
+    space.apply(*(workload(name, 2 if name == "web" else 1) for name in WORKLOADS), budget("web"))
+    tool = template("tool")
+    tool["metadata"]["name"] = "tool"
+    space.apply({"apiVersion": "v1", "kind": "Pod", **tool})
+    within(lambda: counted(space, 5, 0) and disruptable(space), lambda: str(space.get(UPGRADE, "all")))
+    return space
+
+
+def test_workloads_are_restarted_for_a_newer_evaluator_and_a_pod_that_does_not_get_ready_halts_it(
+    shop: Namespace, upgrading: ControllerProcess
+) -> None:
+    assert generations(shop) == dict.fromkeys(WORKLOADS, 1)
+    shop.apply(source(9014))
+    # The pod of nobody stays as it is, and is counted.
+    within(lambda: counted(shop, 5, 1), lambda: str(shop.get(UPGRADE, "all")), patience=120)
+    found = shop.wait_ready(UPGRADE, "all")
+    assert "Pod/tool" in condition(found, "Ready")["message"]
+    assert ports(shop) == ["--port=9013", *["--port=9014"] * 4]
+    assert generations(shop) == dict.fromkeys(WORKLOADS, 2)
+    within(lambda: told(shop).count("Upgraded") == len(WORKLOADS), lambda: str(told(shop)))
+    assert told(shop).count("Restarted") == len(WORKLOADS)
+    line = shop.kubectl("get", UPGRADE).splitlines()[1].split()
+    assert line[:5] == ["all", "True", "5", "4", "1"]
+
+    # That the controller starts anew restarts nothing.
+    upgrading.end(signal.SIGKILL)
+    upgrading.start()
+    shop.poke_and_wait(UPGRADE, "all")
+    assert generations(shop) == dict.fromkeys(WORKLOADS, 2)
+    install_admission(shop.plane, ROOT / "deploy" / "admission.yaml", upgrading.admission)
+
+    # Nobody makes pods ready from here on.
+    shop.apply(manifest("EvaluatorUpgrade", "all", {"pause": "1ms", "readyDeadline": "3s"}), source(9015))
+    halted = shop.wait(UPGRADE, lambda it: condition(it, "Stalled").get("reason") == "Halted", "all")
+    assert "Deployment/api was restarted and is not ready: Pod/api-" in condition(halted, "Ready")["message"]
+    assert generations(shop) == {"web": 2, "api": 3, "db": 2}
+    within(lambda: "Halted" in told(shop))

@@ -1,0 +1,276 @@
+"""Which workloads are restarted next, by tables and by whole upgrades of fleets that are made up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.upgrades.observed import Budget, Workload
+from controller.upgrades.plan import Halt, Policy, Progress, State, Step, plan
+
+NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+MINUTE: Final = timedelta(minutes=1)
+BEGUN: Final = Progress()
+
+
+def state(name: str = "a", *, outdated: int = 1, **more: Any) -> State:
+    """A Deployment of three pods, rolled out; `restarted`: when, for what it is to get."""
+    restarted, settled = more.pop("restarted", None), more.pop("settled", True)
+    workload = Workload(
+        f"Deployment/{name}",
+        "1",
+        {},
+        settled,
+        "",
+        more.pop("at_once", 1),
+        more.pop("restarted_for", "new" if restarted else ""),
+        restarted,
+    )
+    return State(workload, more.pop("pods", 3), outdated, "new", **more)
+
+
+def chosen(step: Step) -> list[str]:
+    return [each.name.removeprefix("Deployment/") for each in step.restart]
+
+
+def looked(*states: State, now: datetime = NOW, before: Progress = BEGUN, **policy: Any) -> Step:
+    return plan(states, Policy(**policy), before, now)
+
+
+def test_one_is_restarted_at_a_time_unless_more_are_asked_for() -> None:
+    fleet = (state("a"), state("b"), state("c", outdated=0), state("d"))
+    one = looked(*fleet)
+    assert chosen(one) == ["a"]
+    assert one.progress.restarting == {"Deployment/a"}
+    assert one.waiting == {"Deployment/b": "others roll out", "Deployment/d": "others roll out"}
+    assert chosen(looked(*fleet, max_concurrent=2)) == ["a", "b"]
+
+
+def test_the_next_waits_until_the_last_is_rolled_out_and_for_the_pause() -> None:
+    first = looked(state("a"), state("b"), pause=MINUTE)
+    rolling = state("a", restarted=NOW, settled=False)
+    second = looked(rolling, state("b"), before=first.progress, pause=MINUTE)
+    assert (chosen(second), second.finished) == ([], ())
+    done = state("a", restarted=NOW, outdated=0)
+    third = looked(done, state("b"), before=second.progress, pause=MINUTE, now=NOW + MINUTE)
+    assert (chosen(third), third.finished) == ([], ("Deployment/a",))
+    assert third.waiting == {"Deployment/b": "the pause between two restarts"}
+    later = NOW + 2 * MINUTE
+    assert chosen(looked(done, state("b"), before=third.progress, pause=MINUTE, now=later)) == ["b"]
+
+
+def test_one_that_is_not_rolled_out_by_itself_is_not_restarted() -> None:
+    step = looked(state("a", settled=False, trouble="Pod/a-1: not ready"), state("b"))
+    assert chosen(step) == ["b"]
+    assert step.waiting == {"Deployment/a": "it is not rolled out: Pod/a-1: not ready"}
+
+
+def test_a_budget_that_allows_nothing_holds_those_that_it_selects() -> None:
+    none, some = Budget("none", {}, 0), Budget("some", {}, 1)
+    step = looked(state("a", budgets=(some, none)), state("b", budgets=(some,)), max_concurrent=2)
+    assert chosen(step) == ["b"]
+    assert step.waiting == {"Deployment/a": "PodDisruptionBudget none allows 0 disruptions"}
+
+
+def test_two_do_not_share_the_one_disruption_that_a_budget_allows() -> None:
+    budget = (Budget("web", {}, 1),)
+    fleet = state("a", budgets=budget), state("b", budgets=budget)
+    assert chosen(looked(*fleet, max_concurrent=2)) == ["a"]
+    rolling = state("a", budgets=budget, restarted=NOW, settled=False)
+    assert chosen(looked(rolling, fleet[1], max_concurrent=2)) == []
+
+
+def test_one_whose_pods_go_all_at_once_needs_as_many_disruptions() -> None:
+    budget = (Budget("web", {}, 2),)
+    assert chosen(looked(state(at_once=3, budgets=budget))) == []
+    assert chosen(looked(state(at_once=2, budgets=budget))) == ["a"]
+
+
+def test_what_is_to_be_left_is_named_and_holds_nobody() -> None:
+    step = looked(state("a", left="its update strategy is OnDelete"), state("b"))
+    assert chosen(step) == ["b"]
+    assert step.left == {"Deployment/a": "its update strategy is OnDelete"}
+
+
+def test_one_that_is_not_ready_in_time_halts_all_until_it_goes_on() -> None:
+    late = state("a", restarted=NOW, settled=False, trouble="Pod/a-1: container app: CrashLoopBackOff")
+    before = Progress(frozenset({"Deployment/a"}))
+    then = NOW + 10 * MINUTE
+    early = looked(late, state("b"), before=before, now=then - MINUTE, max_concurrent=2)
+    assert (chosen(early), early.progress.halt) == (["b"], None)
+    step = looked(late, state("b"), before=before, now=then, max_concurrent=2)
+    assert chosen(step) == []
+    assert step.progress.halt == Halt("Deployment/a", "Pod/a-1: container app: CrashLoopBackOff")
+    # That it recovers by itself does not let others go on.
+    ready = state("a", restarted=NOW, outdated=0)
+    still = looked(ready, state("b"), before=step.progress, now=then)
+    assert (chosen(still), still.progress.halt) == ([], step.progress.halt)
+    on = replace(still.progress, halt=None, resumed_at=then)
+    assert chosen(looked(ready, state("b"), before=on, now=then)) == ["b"]
+    # It has its time again.
+    again = replace(step.progress, halt=None, resumed_at=then)
+    assert looked(late, before=again, now=then + 9 * MINUTE).progress.halt is None
+    assert looked(late, before=again, now=then + 10 * MINUTE).progress.halt is not None
+
+
+def test_one_that_fails_long_after_it_was_restarted_halts_nothing() -> None:
+    failing = state("a", restarted=NOW, outdated=0, settled=False)
+    assert chosen(looked(failing, state("b"), now=NOW + 20 * MINUTE)) == ["b"]
+
+
+def test_a_restart_whose_status_was_lost_is_known_by_its_mark() -> None:
+    rolling = state("a", restarted=NOW, settled=False)
+    step = looked(rolling, state("b"), now=NOW + MINUTE)
+    assert (chosen(step), list(step.progress.restarting)) == ([], ["Deployment/a"])
+
+
+def test_what_a_restart_does_not_change_is_not_restarted_again() -> None:
+    same = state("a", restarted=NOW)
+    before = Progress(frozenset({"Deployment/a"}))
+    assert chosen(looked(same, state("b"), before=before, now=NOW + MINUTE)) == []
+    step = looked(same, state("b"), before=before, now=NOW + 10 * MINUTE)
+    assert step.progress.halt == Halt("Deployment/a", "its pods are outdated")
+    # Its owner may take it out.
+    out = replace(same, left="paused by its annotation")
+    on = replace(step.progress, halt=None, resumed_at=NOW + 10 * MINUTE)
+    after = looked(out, state("b"), before=on, now=NOW + 10 * MINUTE)
+    assert (chosen(after), after.left) == (["b"], {"Deployment/a": "paused by its annotation"})
+
+
+def test_another_change_while_one_rolls_out_waits_for_it_and_restarts_it_again() -> None:
+    before = Progress(frozenset({"Deployment/a"}))
+    rolling = state("a", restarted=NOW, settled=False, restarted_for="old")
+    assert chosen(looked(rolling, before=before, now=NOW + MINUTE)) == []
+    settled = state("a", restarted=NOW, restarted_for="old")
+    assert chosen(looked(settled, before=before, now=NOW + MINUTE)) == ["a"]
+
+
+def test_the_canary_goes_first_and_the_others_once_it_stayed_ready() -> None:
+    fleet = (state("a", pods=3), state("b", pods=2), state("c", pods=2))
+    policy: dict[str, Any] = {"soak": 5 * MINUTE, "max_concurrent": 3}
+    step = looked(*fleet, **policy)
+    assert (chosen(step), step.progress.canary) == (["b"], "Deployment/b")
+    assert step.waiting["Deployment/a"] == "the canary Deployment/b"
+    done = (fleet[0], state("b", pods=2, outdated=0, restarted=NOW), fleet[2])
+    soaking = looked(*done, before=step.progress, now=NOW + MINUTE, **policy)
+    assert chosen(soaking) == []
+    assert soaking.waiting["Deployment/a"] == "the canary Deployment/b to stay ready"
+    # It begins anew where the canary is not ready meanwhile.
+    failing = (fleet[0], state("b", pods=2, outdated=0, restarted=NOW, settled=False), fleet[2])
+    reset = looked(*failing, before=soaking.progress, now=NOW + 2 * MINUTE, **policy)
+    assert (chosen(reset), reset.progress.canary_ready_at) == ([], None)
+    ready = looked(*done, before=reset.progress, now=NOW + 3 * MINUTE, **policy)
+    assert chosen(looked(*done, before=ready.progress, now=NOW + 7 * MINUTE, **policy)) == []
+    after = looked(*done, before=ready.progress, now=NOW + 8 * MINUTE, **policy)
+    assert chosen(after) == ["a", "c"]
+
+
+def test_a_canary_that_is_named_is_waited_for_even_where_it_is_left_alone() -> None:
+    policy: dict[str, Any] = {"soak": MINUTE, "canary": "Deployment/z"}
+    assert chosen(looked(state("a"), state("z"), **policy)) == ["z"]
+    missing = looked(state("a"), **policy)
+    assert (chosen(missing), missing.waiting) == (
+        [], {"Deployment/a": "the canary Deployment/z has no injected pod"},
+    )  # fmt: skip
+    assert chosen(looked(state("a"), state("z", left="paused"), **policy)) == []
+
+
+def test_the_next_upgrade_has_a_canary_of_its_own() -> None:
+    before = Progress(canary="Deployment/a", canary_ready_at=NOW)
+    step = looked(state("a", outdated=0), before=before, soak=MINUTE)
+    assert (step.progress.canary, step.progress.canary_ready_at) == ("", None)
+
+
+# -- whole upgrades ----------------------------------------------------------------------------------------------------
+
+NAMES: Final = "abcdef"
+FLEETS: Final = st.lists(st.sampled_from(["good", "bad", "slow"]), min_size=1, max_size=len(NAMES))
+POLICIES: Final = st.builds(
+    Policy,
+    max_concurrent=st.integers(1, 3),
+    pause=st.sampled_from([timedelta(), MINUTE]),
+    deadline=st.just(10 * MINUTE),
+    soak=st.sampled_from([None, 2 * MINUTE]),
+)
+LOSSES: Final = st.lists(st.booleans(), min_size=100, max_size=100)
+
+
+@dataclass
+class Fleet:
+    """Workloads that do as they are told; a bad one never gets ready. All share one budget."""
+
+    manners: list[str]
+    allowed: int
+    old_stay: bool = True
+    """Whether some old pods are there until all new ones are ready."""
+
+    def __post_init__(self) -> None:
+        self.restarts = {name: 0 for name, _ in zip(NAMES, self.manners, strict=False)}
+        self.at: dict[str, datetime] = {}
+
+    def rolling(self, now: datetime) -> set[str]:
+        took = {"good": MINUTE, "slow": 4 * MINUTE, "bad": timedelta(days=1)}
+        manners = dict(zip(NAMES, self.manners, strict=False))
+        return {name for name, at in self.at.items() if now - at < took[manners[name]]}
+
+    def states(self, now: datetime) -> list[State]:
+        rolling = self.rolling(now)
+        budget = (Budget("all", {}, self.allowed),)
+        return [
+            state(
+                name,
+                outdated=int(name not in self.at or (self.old_stay and name in rolling)),
+                settled=name not in rolling,
+                restarted=self.at.get(name),
+                budgets=budget,
+            )
+            for name in self.restarts
+        ]
+
+    def take(self, step: Step, now: datetime) -> None:
+        for each in step.restart:
+            name = each.name[-1]
+            self.restarts[name] += 1
+            self.at[name] = now
+
+
+@given(FLEETS, POLICIES, st.integers(0, 3), LOSSES)
+def test_no_more_than_allowed_nothing_past_a_halt_and_nothing_twice(
+    manners: list[str], policy: Policy, allowed: int, losses: list[bool]
+) -> None:
+    """`losses`: whether the status of a look is lost, as by a crash of the controller."""
+    fleet, progress, now = Fleet(manners, allowed), Progress(), NOW
+    for lost in losses:
+        step = plan(fleet.states(now), policy, progress, now)
+        if progress.halt is not None:
+            assert step.restart == ()
+            assert step.progress.halt == progress.halt
+        fleet.take(step, now)
+        assert len(fleet.rolling(now)) <= max(0, min(policy.max_concurrent, allowed))
+        if step.progress.halt is None and lost:
+            step = replace(step, progress=progress)
+        progress, now = step.progress, now + timedelta(seconds=30)
+    assert max(fleet.restarts.values()) <= 1
+    if allowed and "bad" not in manners and not any(losses):
+        assert set(fleet.restarts.values()) == {1}
+        assert progress.restarting == frozenset()
+
+
+@given(manners=FLEETS, policy=POLICIES, old_stay=st.booleans())
+def test_every_good_fleet_gets_there_and_every_bad_one_halts(
+    manners: list[str], policy: Policy, *, old_stay: bool
+) -> None:
+    fleet, progress, now = Fleet(manners, 3, old_stay), Progress(), NOW
+    for _ in range(100):
+        step = plan(fleet.states(now), policy, progress, now)
+        fleet.take(step, now)
+        progress, now = step.progress, now + timedelta(seconds=30)
+    if "bad" in manners:
+        assert progress.halt is not None
+    else:
+        assert set(fleet.restarts.values()) == {1}
+        assert (progress.restarting, progress.halt) == (frozenset(), None)
