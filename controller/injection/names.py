@@ -24,10 +24,16 @@ SOCKET_PATH: Final = "flagstaff.dev/socket-path"
 STATE_CLAIM: Final = "flagstaff.dev/state-claim"
 INJECTED: Final = "flagstaff.dev/injected"
 """Written: what was injected, as JSON."""
+FLAG_FILES: Final = "flagstaff.dev/flag-files"
+"""Written as a label, and as an annotation with the flag sets of the pod's namespace that its evaluator reads
+from ConfigMaps, separated by commas.
+"""
+FLAGS_CHANGED: Final = "flagstaff.dev/flags-changed"
+"""Written whenever such a ConfigMap changes: the kubelet then looks at the pod's volumes at once."""
 KNOWN: Final = (
     FLAG_SET, CONTAINERS, IMAGE, RESOURCES, LOG_LEVEL, SIDECAR,
     PORT, MANAGEMENT_PORT, SYNC_PORT, OFREP_PORT,
-    ON_MISSING, START_DEADLINE, SOCKET_PATH, STATE_CLAIM, INJECTED,
+    ON_MISSING, START_DEADLINE, SOCKET_PATH, STATE_CLAIM, INJECTED, FLAG_FILES, FLAGS_CHANGED,
 )  # fmt: skip
 
 SOURCES: Final = "openfeature.dev/featureflagsource"

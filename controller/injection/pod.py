@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.injection import in_process, names, operators, sidecar, source
+from controller.injection import files, in_process, names, operators, sidecar, source
 from controller.injection.changes import Changes
 from controller.injection.options import Refused
 from controller.injection.wanted import is_enabled, read, read_in_process
@@ -32,6 +32,7 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
     if names.IN_PROCESS in annotations and not annotations.keys() & {names.SOURCES, names.FLAG_SET}:
         return _in_process(pod, namespace, options, known)
     wanted = read(annotations, namespace, known, compat=options.compat)
+    check_files(wanted, options)
     changes = Changes(pod)
     if options.compat and names.INJECTED not in annotations and _has_container(pod, options):
         changes.warnings = (f"container {options.container}: the pod brings its own, which stays as it is",)
@@ -203,19 +204,35 @@ def _add_sidecar(changes: Changes, wanted: Wanted, options: Options) -> None:
     changes.set(("metadata", "annotations", names.INJECTED), text)
     if options.compat and any("provider" not in each for each in wanted.follows):
         changes.set(("metadata", "annotations", names.ALLOW_SYNC), "true")
+    for part, name, value in files.marks(wanted.files):
+        if changes.after["metadata"].get(part):
+            changes.set(("metadata", part, name), value)
+        else:
+            changes.set(("metadata", part), {name: value})
+
+
+def check_files(wanted: Wanted, options: Options) -> None:
+    """Raise Refused where nobody would write the files that the evaluator is to read."""
+    if wanted.files and not options.flag_files:
+        raise Refused(
+            "FeatureFlagSource: provider file: the controller runs without --flag-files, so no ConfigMap has "
+            "these flags; add the option, or write the provider kubernetes"
+        )
 
 
 def evaluator(wanted: Wanted, options: Options) -> dict[str, Any]:
     """The evaluator's container."""
     if not options.compat:
         return sidecar.container(wanted, options)
-    mounts = sidecar.socket_mounts(wanted)
+    mounts = [*sidecar.socket_mounts(wanted), *files.mounts(wanted.files)]
     return {**operators.container(wanted, options), **({"volumeMounts": mounts} if mounts else {})}
 
 
 def volumes(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
     """What that container mounts."""
-    return sidecar.sockets(wanted) if options.compat else sidecar.volumes(wanted, options)
+    if options.compat:
+        return [*sidecar.sockets(wanted), *files.volumes(wanted.files, optional=False)]
+    return sidecar.volumes(wanted, options)
 
 
 def _containers(pod: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:

@@ -21,6 +21,7 @@ from controller.injection.options import FLAG_SETS, Refused
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from controller.injection.files import FlagFile
     from controller.injection.options import Known
 
 _QUANTITY: Final = re.compile(r"\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
@@ -75,6 +76,8 @@ class Wanted:
     """For whoever creates the pod."""
     everywhere: bool = False
     """Whether other pods ask it, too."""
+    files: tuple[FlagFile, ...] = ()
+    """Those among what it follows."""
 
 
 def is_enabled(annotations: Mapping[str, Any]) -> bool:
@@ -118,6 +121,7 @@ def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat
         socket_path=_socket(annotations, settings.socket_path),
         claim=_claim(annotations.get(names.STATE_CLAIM)),
         warnings=tuple(referring.warnings),
+        files=source.flag_files(settings, namespace),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
+from controller.injection.files import PROVIDER
 from controller.injection.operators import KEPT
 from controller.injection.options import SERVED, Refused
 from controller.injection.source import CREDENTIALS, FIELDS, PROXIED
@@ -87,7 +88,13 @@ def _source(
             continue
         if name == "source":
             place, _, own = str(value).removeprefix("core.openfeature.dev/").rpartition("/")
-            if provider in PROXIED and place not in {"", namespace}:
+            if provider == PROVIDER and place not in {"", namespace}:
+                yield Finding(
+                    Fate.REFUSED, here,
+                    "a pod mounts ConfigMaps of its own namespace alone; write the provider kubernetes",
+                    "the ConfigMap is made in the other namespace, and the pod never starts",
+                )  # fmt: skip
+            elif provider in PROXIED and place not in {"", namespace}:
                 yield _elsewhere(place, own, namespace, known, here)
             else:
                 yield Finding(Fate.KEPT, here)
@@ -116,9 +123,10 @@ def _elsewhere(place: str, name: str, namespace: str, known: Known, path: Path) 
 
 
 def _provider(provider: str, path: Path) -> Finding:
-    if provider == "file":
+    if provider == PROVIDER:
         return Finding(
-            Fate.REFUSED, path, "there is no ConfigMap; write kubernetes, with the same source",
+            Fate.CHANGED, path,
+            "needs flagstaff controller --flag-files, which keeps the ConfigMap at the flags",
             "the ConfigMap is written once, when the first pod is created, and never follows the flags",
         )  # fmt: skip
     if provider in PROXIED:
@@ -126,7 +134,7 @@ def _provider(provider: str, path: Path) -> Finding:
     if provider in FIELDS:
         blob = "" if provider in {"http", "grpc"} else "needs an evaluator's image with the extra blob"
         return Finding(Fate.CHANGED if blob else Fate.KEPT, path, blob)
-    known = ", ".join((*sorted(PROXIED), *FIELDS))
+    known = ", ".join((*sorted(PROXIED), PROVIDER, *FIELDS))
     return Finding(Fate.REFUSED, path, f"provider {provider[:63]!r} is unknown; use one of {known}")
 
 

@@ -61,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _start_controller(plane: Plane) -> None:
     """One for the run: what it is to do in a namespace, it does for every test at once."""
-    arguments = ("--allow-local-providers", "--quotas", QUOTAS)
+    arguments = ("--allow-local-providers", "--flag-files", "--quotas", QUOTAS)
     process = ControllerProcess(plane, plane.folder / "controller", *arguments)
     _controllers.append(process)
     process.start()
@@ -104,7 +104,9 @@ def install(plane: Plane) -> None:
     """Our kinds and our service accounts, as users install them."""
     plane.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
     plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(ROOT / "crds"))
-    for name in ("rbac.yaml", "secrets-everywhere.yaml", "flagd-everywhere.yaml", "network-policies.yaml"):
+    for name in (
+        "rbac.yaml", "secrets-everywhere.yaml", "flagd-everywhere.yaml", "flag-files.yaml", "network-policies.yaml",
+    ):  # fmt: skip
         plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / name))
 
 

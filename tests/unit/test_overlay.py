@@ -19,6 +19,7 @@ LEFT_OUT: Final = {
     "secrets-namespace.yaml",
     "secrets-everywhere.yaml",
     "flagd-everywhere.yaml",
+    "flag-files.yaml",
 }
 """Of deploy/: the overlay has the first as a patch of its own, the second is for namespaces of tenants, and the
 others are what it is there to avoid.
