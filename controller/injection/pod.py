@@ -55,11 +55,11 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
 def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known: Known) -> Changes:
     """Variables alone, and where it is needed the proxy's authority; no container."""
     annotations = pod["metadata"]["annotations"]
-    asked, specs, chosen, warnings = read_in_process(annotations, namespace, known, compat=options.compat)
-    variables = in_process.variables(specs, namespace, options)
+    asked, specs, chosen, referring = read_in_process(annotations, namespace, known, compat=options.compat)
+    variables = in_process.variables(specs, namespace, options, referring.permitted)
     folder = in_process.authority(specs, options)
     changes = Changes(pod)
-    changes.warnings = warnings
+    changes.warnings = tuple(referring.warnings)
     present = {each["name"] for _, each in _containers(pod)}
     _check_named(chosen, present)
     if folder and not any(_name_of(each) == names.CA for each in pod["spec"].get("volumes") or ()):

@@ -118,12 +118,12 @@ def _provider(source: SourceSpec, spec: FeatureFlagSourceSpec) -> str:
 
 
 def _selector(given: str, namespace: str, permitted: Permitted, where: str) -> str:
-    place, name = _place(given, where)
+    place, name = flag_set_place(given, where)
     permitted(SERVED, place, name, where)
     return f"{place or namespace}/{name}"
 
 
-def _place(given: str, where: str) -> tuple[str, str]:
+def flag_set_place(given: str, where: str) -> tuple[str, str]:
     """The namespace, or nothing, and the name of a flag set."""
     place, slash, name = given.removeprefix("core.openfeature.dev/").rpartition("/")
     if not NAME.fullmatch(name) or (slash and not NAME.fullmatch(place)):
@@ -132,7 +132,7 @@ def _place(given: str, where: str) -> tuple[str, str]:
 
 
 def _file(source: SourceSpec, namespace: str, where: str) -> files.FlagFile:
-    place, name = _place(source.source, where)
+    place, name = flag_set_place(source.source, where)
     if place not in {"", namespace}:
         raise Refused(
             f"{where}: a pod mounts ConfigMaps of its own namespace alone; for flags of {place} write the "

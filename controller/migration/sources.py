@@ -27,6 +27,7 @@ _COLLECTOR: Final = (
     "is passed on: flagd, or an image of ours with the extra otel, sends there; ours without it warns, and "
     "serves flags all the same"
 )
+_LEAK: Final = "any namespace may read the flags and tokens of any other"
 _BROKEN: Final = {
     "syncProviderArgs": "becomes --sync-provider-args, which ends flagd since 0.8",
     "socketPath": "no folder is shared and the root file system is read-only, so there is no socket",
@@ -95,7 +96,7 @@ def _source(
                     "the ConfigMap is made in the other namespace, and the pod never starts",
                 )  # fmt: skip
             elif provider in PROXIED and place not in {"", namespace}:
-                yield _elsewhere(place, own, namespace, known, here)
+                yield elsewhere(place, own, namespace, known, here, _LEAK)
             else:
                 yield Finding(Fate.KEPT, here)
         elif name == "httpSyncBearerToken":
@@ -113,8 +114,8 @@ def _source(
     yield _provider(provider, (*path, "provider") if "provider" in each else path)
 
 
-def _elsewhere(place: str, name: str, namespace: str, known: Known, path: Path) -> Finding:
-    broken = "any namespace may read the flags and tokens of any other"
+def elsewhere(place: str, name: str, namespace: str, known: Known, path: Path, broken: str = "") -> Finding:
+    """Of a flag set of another namespace."""
     try:
         known.refer(namespace, SERVED, place, name)
     except Refused as refusal:
