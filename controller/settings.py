@@ -171,6 +171,11 @@ class ControllerSettings(BaseSettings):
         description="make and renew the proxy's certificate, in the Secret flagstaff-proxy-tls; its "
         "authority is written into each ConfigMap that --proxy-ca names",
     )
+    flag_files: bool = Field(
+        default=False,
+        description="write flag sets into ConfigMaps, for pods whose FeatureFlagSource has the provider "
+        "file; needs deploy/flag-files.yaml",
+    )
     leader_election: bool = Field(
         default=True, description="work without a Lease; only where there is one replica"
     )

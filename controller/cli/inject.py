@@ -54,6 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         proxy_audience=arguments.proxy_audience,
         proxy_ca=arguments.proxy_ca,
         compat=bool(arguments.compat),
+        flag_files=True,
     )
     given: dict[str, list[Any]] = {}
     for file in arguments.files:

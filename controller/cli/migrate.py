@@ -66,7 +66,7 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
 
 def _check(arguments: argparse.Namespace) -> int:
     """0: nothing must be changed; 1: something is refused; 2 wrong usage; 3 no cluster."""
-    known_options = Options(compat=bool(arguments.compat))
+    known_options = Options(compat=bool(arguments.compat), flag_files=True)
     manifests: Sequence[Manifest]
     if arguments.files:
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.inprocess import DEFAULTS
 from controller.injection import names, source
-from controller.injection.options import Refused
+from controller.injection.options import SERVED, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,12 +42,14 @@ def merged(specs: Sequence[InProcessConfigurationSpec]) -> dict[str, Any]:
 
 
 def variables(
-    specs: Sequence[InProcessConfigurationSpec], namespace: str, options: Options
+    specs: Sequence[InProcessConfigurationSpec], namespace: str, options: Options, permitted: source.Permitted
 ) -> list[dict[str, Any]]:
-    """What the application's containers get. Raises Refused."""
+    """What the application's containers get. `permitted` refuses a flag set of another namespace. Raises
+    Refused.
+    """
     given = merged(specs)
     elsewhere = any(name in given for name in ("host", "socket_path", "offline_flag_source_path"))
-    proxied = {} if elsewhere or options.compat else _proxied(given, namespace, options)
+    proxied = {} if elsewhere or options.compat else _proxied(given, namespace, options, permitted)
     settings = {**DEFAULTS, **given, **proxied}
     told = []
     for name, field in _TOLD.items():
@@ -70,22 +72,21 @@ def authority(specs: Sequence[InProcessConfigurationSpec], options: Options) -> 
     return "" if elsewhere or options.compat or not options.proxy_ca else names.CA_PATH
 
 
-def _proxied(given: Mapping[str, Any], namespace: str, options: Options) -> dict[str, Any]:
+def _proxied(
+    given: Mapping[str, Any], namespace: str, options: Options, permitted: source.Permitted
+) -> dict[str, Any]:
     selector = str(given.get("selector") or "")
     if not selector:
         raise Refused(
             "InProcessConfiguration: selector is missing; write the name of a flag set, or the host of "
             "a server of your own"
         )
-    place, _, name = selector.removeprefix("core.openfeature.dev/").rpartition("/")
-    if place not in {"", namespace} or not source.NAME.fullmatch(name):
-        raise Refused(
-            f"InProcessConfiguration: selector {selector[:253]!r} is no flag set of the pod's namespace, "
-            f"which is {namespace}; write the name of one"
-        )
+    where = "InProcessConfiguration: selector"
+    place, name = source.flag_set_place(selector, where)
+    permitted(SERVED, place, name, where)
     host, _, port = options.proxy_address.rpartition(":")
     secured = {"tls": True, "server_cert_path": f"{names.CA_PATH}/ca.crt"} if options.proxy_ca else {}
-    return {"host": host, "port": port, "tls": False, "selector": f"{namespace}/{name}", **secured}
+    return {"host": host, "port": port, "tls": False, "selector": f"{place or namespace}/{name}", **secured}
 
 
 def _prefixed(settings: Mapping[str, Any], name: str) -> str:

@@ -28,13 +28,19 @@ RESTARTED_AT: Final = "flagstaff.dev/restarted-at"
 """Written into a workload's template, and so by its controller on pods: when it was restarted, RFC 3339."""
 RESTARTED_FOR: Final = "flagstaff.dev/restarted-for"
 """Written beside it: a digest of what the pods were to get."""
+FLAG_FILES: Final = "flagstaff.dev/flag-files"
+"""Written as a label, and as an annotation with the flag sets of the pod's namespace that its evaluator reads
+from ConfigMaps, separated by commas.
+"""
+FLAGS_CHANGED: Final = "flagstaff.dev/flags-changed"
+"""Written whenever such a ConfigMap changes: the kubelet then looks at the pod's volumes at once."""
 ASKED: Final = (
     FLAG_SET, CONTAINERS, IMAGE, RESOURCES, LOG_LEVEL, SIDECAR,
     PORT, MANAGEMENT_PORT, SYNC_PORT, OFREP_PORT,
     ON_MISSING, START_DEADLINE, SOCKET_PATH, STATE_CLAIM,
 )  # fmt: skip
 """What a pod may ask for."""
-KNOWN: Final = (*ASKED, INJECTED, RESTARTED_AT, RESTARTED_FOR)
+KNOWN: Final = (*ASKED, INJECTED, RESTARTED_AT, RESTARTED_FOR, FLAG_FILES, FLAGS_CHANGED)
 
 SOURCES: Final = "openfeature.dev/featureflagsource"
 """OpenFeature Operator's: FeatureFlagSources of the pod's namespace, separated by commas."""

@@ -40,6 +40,8 @@ class Options:
     """
     compat: bool = False
     """Whether the container is OpenFeature Operator's, which stock flagd understands."""
+    flag_files: bool = False
+    """Whether flags are written into ConfigMaps, for sources of the provider `file`."""
 
     @property
     def container(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.injection import in_process, names, operators, sidecar, source
+from controller.injection import files, in_process, names, operators, sidecar, source
 from controller.injection.changes import Changes
 from controller.injection.options import Refused
 from controller.injection.record import record_of
@@ -33,6 +33,7 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
     if _evaluates_itself(annotations):
         return _in_process(pod, namespace, options, known)
     wanted = read(annotations, namespace, known, compat=options.compat)
+    check_files(wanted, options)
     changes = Changes(pod)
     if options.compat and names.INJECTED not in annotations and _has_container(pod, options):
         changes.warnings = (f"container {options.container}: the pod brings its own, which stays as it is",)
@@ -55,12 +56,12 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
 def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known: Known) -> Changes:
     """Variables alone, and where it is needed the proxy's authority; no container."""
     annotations = pod["metadata"]["annotations"]
-    asked, specs, chosen, warnings = read_in_process(annotations, namespace, known, compat=options.compat)
-    variables = in_process.variables(specs, namespace, options)
+    asked, specs, chosen, referring = read_in_process(annotations, namespace, known, compat=options.compat)
+    variables = in_process.variables(specs, namespace, options, referring.permitted)
     folder = in_process.authority(specs, options)
     record = record_of(_from_configurations(asked), None, variables, folder, chosen)
     changes = Changes(pod)
-    changes.warnings = warnings
+    changes.warnings = tuple(referring.warnings)
     present = {each["name"] for _, each in _containers(pod)}
     _check_named(chosen, present)
     if folder and not any(_name_of(each) == names.CA for each in pod["spec"].get("volumes") or ()):
@@ -240,19 +241,35 @@ def _add_sidecar(changes: Changes, wanted: Wanted, options: Options) -> None:
     changes.set(("metadata", "annotations", names.INJECTED), text)
     if options.compat and any("provider" not in each for each in wanted.follows):
         changes.set(("metadata", "annotations", names.ALLOW_SYNC), "true")
+    for part, name, value in files.marks(wanted.files):
+        if changes.after["metadata"].get(part):
+            changes.set(("metadata", part, name), value)
+        else:
+            changes.set(("metadata", part), {name: value})
+
+
+def check_files(wanted: Wanted, options: Options) -> None:
+    """Raise Refused where nobody would write the files that the evaluator is to read."""
+    if wanted.files and not options.flag_files:
+        raise Refused(
+            "FeatureFlagSource: provider file: the controller runs without --flag-files, so no ConfigMap has "
+            "these flags; add the option, or write the provider kubernetes"
+        )
 
 
 def evaluator(wanted: Wanted, options: Options) -> dict[str, Any]:
     """The evaluator's container."""
     if not options.compat:
         return sidecar.container(wanted, options)
-    mounts = sidecar.socket_mounts(wanted)
+    mounts = [*sidecar.socket_mounts(wanted), *files.mounts(wanted.files)]
     return {**operators.container(wanted, options), **({"volumeMounts": mounts} if mounts else {})}
 
 
 def volumes(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
     """What that container mounts."""
-    return sidecar.sockets(wanted) if options.compat else sidecar.volumes(wanted, options)
+    if options.compat:
+        return [*sidecar.sockets(wanted), *files.volumes(wanted.files, optional=False)]
+    return sidecar.volumes(wanted, options)
 
 
 def _containers(pod: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], dict[str, Any]]]:

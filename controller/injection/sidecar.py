@@ -6,10 +6,12 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.injection import names, source
+from controller.injection import files, names, source
 from controller.injection.wanted import FOREVER, START, WAIT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from controller.injection.options import Options
     from controller.injection.wanted import Wanted
 
@@ -112,6 +114,7 @@ def volumes(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
         {"name": names.TOKEN, "projected": {"sources": [{"serviceAccountToken": token}]}},
         {"name": names.STATE, **_state(wanted)},
         *sockets(wanted),
+        *files.volumes(wanted.files, optional=True),
     ]
     if options.proxy_ca:
         found.append(authority(options))
@@ -160,7 +163,8 @@ def _arguments(wanted: Wanted, options: Options) -> list[str]:
     ports = wanted.ports
     return [
         "start",
-        f"--sources={json.dumps(sources, separators=(',', ':'))}",
+        f"--sources={_json(sources)}",
+        *(f"--receipts-to={_json({**proxied, **told, **token, **secured})}" for told in _receipts(wanted)),
         f"--state-dir={names.STATE_PATH}",
         # Applications ask over loopback; the kubelet and Prometheus come from outside.
         f"--host={EVERYWHERE if wanted.everywhere else LOOPBACK}",
@@ -176,6 +180,17 @@ def _arguments(wanted: Wanted, options: Options) -> list[str]:
     ]
 
 
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _receipts(wanted: Wanted) -> Iterator[dict[str, str]]:
+    """What the proxy is told of files: of one alone, the evaluator knows which flags are whose."""
+    if sum(each.get("provider") == files.PROVIDER for each in wanted.follows) == 1:
+        (file,) = wanted.files
+        yield {"selector": f"{file.namespace}/{file.name}"}
+
+
 def _listening(wanted: Wanted) -> list[str]:
     if wanted.socket_path:
         # Only containers that mount the folder reach it, whatever their user.
@@ -188,6 +203,7 @@ def _mounts(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
         {"name": names.TOKEN, "mountPath": names.TOKEN_PATH, "readOnly": True},
         {"name": names.STATE, "mountPath": names.STATE_PATH},
         *socket_mounts(wanted),
+        *files.mounts(wanted.files),
     ]
     if options.proxy_ca:
         mounts.append({"name": names.CA, "mountPath": names.CA_PATH, "readOnly": True})

@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
+from controller.injection import files
 from controller.injection.options import SERVED, Refused
 
 if TYPE_CHECKING:
@@ -89,23 +90,60 @@ def followed(
     Refused.
     """
     for number, source in enumerate(spec.sources):
-        provider = source.provider or spec.default_sync_provider or "kubernetes"
+        provider = _provider(source, spec)
         where = f"FeatureFlagSource: sources[{number}]"
-        if provider in PROXIED:
+        if provider == files.PROVIDER:
+            yield _file(source, namespace, where).source
+        elif provider in PROXIED:
             yield {"selector": _selector(source.source, namespace, permitted, where)}
         elif provider in FIELDS:
             yield _passed_on(source, provider, where, compat=compat)
         else:
-            known = ", ".join((*sorted(PROXIED), *FIELDS))
+            known = ", ".join((*sorted(PROXIED), files.PROVIDER, *FIELDS))
             raise Refused(f"{where}: provider {provider[:63]!r} is not supported; use one of {known}")
 
 
+def flag_files(spec: FeatureFlagSourceSpec, namespace: str) -> tuple[files.FlagFile, ...]:
+    """The files among what is followed, each once. Raises Refused."""
+    found = (
+        _file(each, namespace, f"FeatureFlagSource: sources[{number}]")
+        for number, each in enumerate(spec.sources)
+        if _provider(each, spec) == files.PROVIDER
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def _provider(source: SourceSpec, spec: FeatureFlagSourceSpec) -> str:
+    return source.provider or spec.default_sync_provider or "kubernetes"
+
+
 def _selector(given: str, namespace: str, permitted: Permitted, where: str) -> str:
+    place, name = flag_set_place(given, where)
+    permitted(SERVED, place, name, where)
+    return f"{place or namespace}/{name}"
+
+
+def flag_set_place(given: str, where: str) -> tuple[str, str]:
+    """The namespace, or nothing, and the name of a flag set."""
     place, slash, name = given.removeprefix("core.openfeature.dev/").rpartition("/")
     if not NAME.fullmatch(name) or (slash and not NAME.fullmatch(place)):
         raise Refused(f"{where}: {given[:253]!r} is no object's name; write the name of a flag set")
-    permitted(SERVED, place, name, where)
-    return f"{place or namespace}/{name}"
+    return place, name
+
+
+def _file(source: SourceSpec, namespace: str, where: str) -> files.FlagFile:
+    place, name = flag_set_place(source.source, where)
+    if place not in {"", namespace}:
+        raise Refused(
+            f"{where}: a pod mounts ConfigMaps of its own namespace alone; for flags of {place} write the "
+            "provider kubernetes"
+        )
+    found = files.FlagFile(namespace, name)
+    if len(found.key) > files.MOST_KEY:
+        raise Refused(
+            f"{where}: {found.key!r} is too long for a key of a ConfigMap; shorten the flag set's name"
+        )
+    return found
 
 
 def _passed_on(source: SourceSpec, provider: str, where: str, *, compat: bool) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from controller.injection.options import FLAG_SETS, Refused
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from controller.injection.files import FlagFile
     from controller.injection.options import Known
 
 _QUANTITY: Final = re.compile(r"\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?")
@@ -75,6 +76,8 @@ class Wanted:
     """For whoever creates the pod."""
     everywhere: bool = False
     """Whether other pods ask it, too."""
+    files: tuple[FlagFile, ...] = ()
+    """Those among what it follows."""
 
 
 def is_enabled(annotations: Mapping[str, Any]) -> bool:
@@ -87,7 +90,7 @@ def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat
     Raises Refused.
     """
     _check_names(annotations, compat=compat)
-    referring = _Referring(namespace, known)
+    referring = Referring(namespace, known)
     settings, follows, told = _followed(annotations, referring, compat=compat)
     default = operators.RESOURCES if compat else _RESOURCES
     level = "debug" if settings.debug_logging else "info"
@@ -118,17 +121,18 @@ def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat
         socket_path=_socket(annotations, settings.socket_path),
         claim=_claim(annotations.get(names.STATE_CLAIM)),
         warnings=tuple(referring.warnings),
+        files=source.flag_files(settings, namespace),
     )
 
 
 def read_in_process(
     annotations: Mapping[str, str], namespace: str, known: Known, *, compat: bool
-) -> tuple[list[str], list[InProcessConfigurationSpec], frozenset[str] | None, tuple[str, ...]]:
-    """(names of the pod's InProcessConfigurations, their specs, containers and warnings as in Wanted). Raises
-    Refused.
+) -> tuple[list[str], list[InProcessConfigurationSpec], frozenset[str] | None, Referring]:
+    """(names of the pod's InProcessConfigurations, their specs, containers as in Wanted, what it refers to).
+    Raises Refused.
     """
     _check_names(annotations, compat=compat)
-    referring = _Referring(namespace, known)
+    referring = Referring(namespace, known)
     asked = [
         referring.named(each.strip(), names.IN_PROCESS, "an InProcessConfiguration", (inprocess.KIND,))
         for each in annotations[names.IN_PROCESS].split(",")
@@ -140,7 +144,7 @@ def read_in_process(
         except InvalidSpecError as error:
             raise Refused(f"InProcessConfiguration {each.told(namespace)}: {error}; correct it") from None
     told = [each.told(namespace) for each in asked]
-    return told, specs, _containers(annotations.get(names.CONTAINERS)), tuple(referring.warnings)
+    return told, specs, _containers(annotations.get(names.CONTAINERS)), referring
 
 
 class _Named(NamedTuple):
@@ -156,7 +160,7 @@ class _Named(NamedTuple):
         return self.name if self.namespace == reader else f"{self.namespace}/{self.name}"
 
 
-class _Referring:
+class Referring:
     """What a pod refers to, and the warnings that come of it."""
 
     def __init__(self, namespace: str, known: Known) -> None:
@@ -186,7 +190,7 @@ class _Referring:
 
 
 def _followed(
-    annotations: Mapping[str, str], referring: _Referring, *, compat: bool
+    annotations: Mapping[str, str], referring: Referring, *, compat: bool
 ) -> tuple[FeatureFlagSourceSpec, tuple[Mapping[str, Any], ...], Mapping[str, str]]:
     """(settings, what is followed, what the pod is told of that)."""
     namespace, known = referring.namespace, referring.known
@@ -236,7 +240,7 @@ def _check_names(annotations: Mapping[str, str], *, compat: bool) -> None:
             raise Refused(f"annotation {name}: unknown; {guess}")
 
 
-def _flag_set(annotations: Mapping[str, str], referring: _Referring) -> _Named:
+def _flag_set(annotations: Mapping[str, str], referring: Referring) -> _Named:
     given = annotations.get(names.FLAG_SET, "").strip()
     if not given:
         raise Refused(

@@ -65,7 +65,7 @@ def subject(body: Any, namespace: str, options: Options, known: Known) -> Subjec
     elif kind == featureflagsource.KIND:
         found = trial.judged(sources.featureflagsource(spec, where, known, compat=options.compat), spec)
     elif kind == inprocess.KIND:
-        found = trial.judged(_in_process(spec, compat=options.compat), spec)
+        found = trial.judged(_in_process(spec, where, known, compat=options.compat), spec)
     elif kind == flagd.KIND:
         found = [*_flagd(spec)]
     elif kind in _FLAGS:
@@ -94,13 +94,17 @@ def _flagd(spec: Mapping[str, Any]) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def _in_process(spec: Mapping[str, Any], *, compat: bool) -> Iterator[Finding]:
-    known = {field.alias for field in InProcessConfigurationSpec.model_fields.values()}
-    for name in spec:
-        fate = Fate.KEPT if name in known else Fate.IGNORED
-        yield Finding(fate, ("spec", name))
+def _in_process(spec: Mapping[str, Any], namespace: str, known: Known, *, compat: bool) -> Iterator[Finding]:
+    fields = {field.alias for field in InProcessConfigurationSpec.model_fields.values()}
     served = spec.get("offlineFlagSourcePath") or spec.get("socketPath")
-    if spec.get("host") in {None, "", DEFAULTS["host"]} and not served:
+    proxied = spec.get("host") in {None, "", DEFAULTS["host"]} and not served
+    for name, value in spec.items():
+        place, _, own = str(value).removeprefix("core.openfeature.dev/").rpartition("/")
+        if name == "selector" and proxied and not compat and place not in {"", namespace}:
+            yield sources.elsewhere(place, own, namespace, known, ("spec", name))
+        else:
+            yield Finding(Fate.KEPT if name in fields else Fate.IGNORED, ("spec", name))
+    if proxied:
         yield Finding(
             Fate.KEPT if compat else Fate.CHANGED, ("spec",),
             "write the host of a server" if compat else "our proxy is asked, for selector's flag set",

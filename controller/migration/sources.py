@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
+from controller.injection.files import PROVIDER
 from controller.injection.operators import KEPT
 from controller.injection.options import SERVED, Refused
 from controller.injection.source import CREDENTIALS, FIELDS, PROXIED
@@ -26,6 +27,7 @@ _COLLECTOR: Final = (
     "is passed on: flagd, or an image of ours with the extra otel, sends there; ours without it warns, and "
     "serves flags all the same"
 )
+_LEAK: Final = "any namespace may read the flags and tokens of any other"
 _BROKEN: Final = {
     "syncProviderArgs": "becomes --sync-provider-args, which ends flagd since 0.8",
     "socketPath": "no folder is shared and the root file system is read-only, so there is no socket",
@@ -87,8 +89,14 @@ def _source(
             continue
         if name == "source":
             place, _, own = str(value).removeprefix("core.openfeature.dev/").rpartition("/")
-            if provider in PROXIED and place not in {"", namespace}:
-                yield _elsewhere(place, own, namespace, known, here)
+            if provider == PROVIDER and place not in {"", namespace}:
+                yield Finding(
+                    Fate.REFUSED, here,
+                    "a pod mounts ConfigMaps of its own namespace alone; write the provider kubernetes",
+                    "the ConfigMap is made in the other namespace, and the pod never starts",
+                )  # fmt: skip
+            elif provider in PROXIED and place not in {"", namespace}:
+                yield elsewhere(place, own, namespace, known, here, _LEAK)
             else:
                 yield Finding(Fate.KEPT, here)
         elif name == "httpSyncBearerToken":
@@ -106,8 +114,8 @@ def _source(
     yield _provider(provider, (*path, "provider") if "provider" in each else path)
 
 
-def _elsewhere(place: str, name: str, namespace: str, known: Known, path: Path) -> Finding:
-    broken = "any namespace may read the flags and tokens of any other"
+def elsewhere(place: str, name: str, namespace: str, known: Known, path: Path, broken: str = "") -> Finding:
+    """Of a flag set of another namespace."""
     try:
         known.refer(namespace, SERVED, place, name)
     except Refused as refusal:
@@ -116,9 +124,10 @@ def _elsewhere(place: str, name: str, namespace: str, known: Known, path: Path) 
 
 
 def _provider(provider: str, path: Path) -> Finding:
-    if provider == "file":
+    if provider == PROVIDER:
         return Finding(
-            Fate.REFUSED, path, "there is no ConfigMap; write kubernetes, with the same source",
+            Fate.CHANGED, path,
+            "needs flagstaff controller --flag-files, which keeps the ConfigMap at the flags",
             "the ConfigMap is written once, when the first pod is created, and never follows the flags",
         )  # fmt: skip
     if provider in PROXIED:
@@ -126,7 +135,7 @@ def _provider(provider: str, path: Path) -> Finding:
     if provider in FIELDS:
         blob = "" if provider in {"http", "grpc"} else "needs an evaluator's image with the extra blob"
         return Finding(Fate.CHANGED if blob else Fate.KEPT, path, blob)
-    known = ", ".join((*sorted(PROXIED), *FIELDS))
+    known = ", ".join((*sorted(PROXIED), PROVIDER, *FIELDS))
     return Finding(Fate.REFUSED, path, f"provider {provider[:63]!r} is unknown; use one of {known}")
 
 

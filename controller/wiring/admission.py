@@ -83,6 +83,7 @@ def options_of(settings: ControllerSettings) -> Options:
         proxy_audience=settings.proxy_audience,
         proxy_ca=settings.proxy_ca,
         compat=bool(settings.compat),
+        flag_files=settings.flag_files,
     )
 
 

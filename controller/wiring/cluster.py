@@ -52,6 +52,7 @@ from controller.sources.pending import PendingPushes
 from controller.sources.stage import BY_SECRET as SOURCE_BY_SECRET
 from controller.sources.stage import OVER_QUOTA as SOURCES_OVER_QUOTA
 from controller.wiring.admission import injector, open_admission
+from controller.wiring.flag_files import flag_files_of
 from controller.wiring.leading import leadership_of
 from controller.wiring.notifying import open_notifying
 from controller.wiring.ports import artifact_address, bound_socket, listen
@@ -119,10 +120,15 @@ async def open_controller(
             kind: Loop(reconciler, objects, outputs, now=now, queue=queues[kind])
             for kind, reconciler in reconcilers.items()
         }
+        flag_files, proxy = (
+            flag_files_of(settings, cluster, objects, outputs.sinks, health),
+            keeper_of(settings, cluster, role),
+        )
         dispatcher = _dispatcher(
             objects,
             loops,
             limits,
+            *(() if flag_files is None else (flag_files.files.changed,)),
             proxies.changed,
             _rivals(shared.claims),
             *(each.changed for each in (*referred, *workloads)),
@@ -138,7 +144,6 @@ async def open_controller(
             leading=lambda: role.leading,
             received=metrics.received,
         )
-        proxy = keeper_of(settings, cluster, role)
         refusals = FlagSetRefusals(objects, outputs.sinks, now, clock)
         injecting = injector(settings, objects, lambda: collector.synced, metrics.reviewed, events, refusals)
         admission = await stack.enter_async_context(
@@ -164,6 +169,7 @@ async def open_controller(
             proxy,
             notifying.deliverer,
             workloads,
+            flag_files,
         )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagd
 from controller.api.kinds import DEPLOYMENT, FLAGD, HTTP_ROUTE, INGRESS, SERVICE
-from controller.injection import names
+from controller.injection import files, names
 from controller.injection.pod import evaluator, volumes
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _deployment(name: str, spec: FlagdSpec, wanted: Wanted, options: Options) ->
         **({} if spec.replicas is None else {"replicas": spec.replicas}),
         "selector": {"matchLabels": {APP: name}},
         "template": {
-            "metadata": {"labels": labels(name)},
+            "metadata": _marked(name, wanted),
             "spec": {
                 **account,
                 # What it shows to the proxy is a volume of its own; the API server is none of its business.
@@ -101,6 +101,14 @@ def _deployment(name: str, spec: FlagdSpec, wanted: Wanted, options: Options) ->
             },
         },
     }
+
+
+def _marked(name: str, wanted: Wanted) -> dict[str, Any]:
+    """The metadata of its pods."""
+    found: dict[str, Any] = {"labels": labels(name)}
+    for part, key, value in files.marks(wanted.files):
+        found.setdefault(part, {})[key] = value
+    return found
 
 
 def _service(name: str, spec: FlagdSpec, wanted: Wanted) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _start_controller(plane: Plane) -> None:
     """One for the run: what it is to do in a namespace, it does for every test at once."""
-    arguments = ("--allow-local-providers", "--quotas", QUOTAS)
+    arguments = ("--allow-local-providers", "--flag-files", "--quotas", QUOTAS)
     process = ControllerProcess(plane, plane.folder / "controller", *arguments)
     _controllers.append(process)
     process.start()
@@ -105,7 +105,7 @@ def install(plane: Plane) -> None:
     plane.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
     plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(ROOT / "crds"))
     everywhere = [f"{what}-everywhere.yaml" for what in ("secrets", "flagd", "upgrades")]
-    for name in ("rbac.yaml", *everywhere, "network-policies.yaml"):
+    for name in ("rbac.yaml", *everywhere, "flag-files.yaml", "network-policies.yaml"):
         plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / name))
 
 

@@ -34,11 +34,11 @@ unheardOf: 1
 
 
 def test_what_is_refused_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "source.yaml").write_text(SOURCE)
+    (tmp_path / "source.yaml").write_text(SOURCE.replace("file", "disk"))
     (tmp_path / "README.md").write_text("no: [yaml")
     assert main(["migrate", "check", "-f", str(tmp_path)]) == 1
     told = capsys.readouterr().out
-    assert f"{tmp_path}/source.yaml:10: refused: spec.sources[0].provider: there is no ConfigMap" in told
+    assert f"{tmp_path}/source.yaml:10: refused: spec.sources[0].provider: provider 'disk' is unknown" in told
     assert (
         told.index("Keep the definitions")
         < told.index("Install Flagstaff")

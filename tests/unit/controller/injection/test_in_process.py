@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +12,9 @@ from controller.injection import names
 from controller.injection.options import Options, Refused
 from controller.injection.pod import inject
 from tests.unit.controller.injection.pods import OPTIONS, Objects, changed, env, pod
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 COMPAT = replace(OPTIONS, compat=True)
 
@@ -45,6 +48,20 @@ def test_over_tls_the_authority_comes_along() -> None:
     )
     assert container["volumeMounts"] == [{"name": names.CA, "mountPath": names.CA_PATH, "readOnly": True}]
     assert [each["name"] for each in found["volumes"]] == [names.CA]
+
+
+def test_a_flag_set_of_another_namespace_is_followed_where_a_grant_lets_it() -> None:
+    class Granting(Objects):
+        def refer(
+            self, reader: str, kinds: Sequence[str], namespace: str, name: str
+        ) -> tuple[tuple[str, ...], str]:
+            assert (reader, namespace, name) == ("shop", "other", "checkout")
+            return tuple(kinds), "no grant is there"
+
+    changes = changed(asking("s"), OPTIONS, Granting(s={"selector": "other/checkout"}))
+    variables = env(changes.after["spec"]["containers"][0])
+    assert (variables["FLAGD_HOST"], variables["FLAGD_SOURCE_SELECTOR"]) == ("proxy", "other/checkout")
+    assert changes.warnings == ("InProcessConfiguration: selector: no grant is there",)
 
 
 def test_several_are_merged_as_openfeature_operator_merges_them() -> None:
@@ -86,7 +103,8 @@ def test_a_second_time_changes_nothing_and_feature_flag_sources_win() -> None:
     ("spec", "told"),
     [
         ({}, "InProcessConfiguration: selector is missing"),
-        ({"selector": "other/checkout"}, "InProcessConfiguration: selector 'other/checkout' is no flag set of the pod's"),
+        ({"selector": "other/checkout"}, "InProcessConfiguration: selector: no pod of shop may refer to FeatureFlagConfiguration other/checkout"),
+        ({"selector": "No name"}, "InProcessConfiguration: selector: 'No name' is no object's name"),
         ({"cache": "big"}, "InProcessConfiguration s: spec.cache: "),
     ],
 )  # fmt: skip

@@ -150,7 +150,10 @@ def test_an_injected_pod_keeps_what_it_has_when_the_source_changes() -> None:
     [
         (spec("other/flags"), "FeatureFlagSource: sources[0]: no pod of shop may refer to FeatureFlagConfiguration other/flags"),
         (spec("Not a name"), "FeatureFlagSource: sources[0]: 'Not a name' is no object's name"),
-        ({"sources": [{"source": "a", "provider": "file"}]}, "FeatureFlagSource: sources[0]: provider 'file' is not supported"),
+        ({"sources": [{"source": "a", "provider": "file"}]}, "FeatureFlagSource: provider file: the controller runs without --flag-files"),
+        ({"sources": [{"source": "other/a", "provider": "file"}]}, "FeatureFlagSource: sources[0]: a pod mounts ConfigMaps of its own namespace alone"),
+        ({"sources": [{"source": "a" * 250, "provider": "file"}]}, "FeatureFlagSource: sources[0]: 'shop_aaaa"),
+        ({"sources": [{"source": "a", "provider": "disk"}]}, "FeatureFlagSource: sources[0]: provider 'disk' is not supported"),
         ({"sources": [{"source": "a", "provider": "http", "httpSyncBearerToken": "x"}]}, "FeatureFlagSource: sources[0]: httpSyncBearerToken"),
         ({"sources": []}, "FeatureFlagSource s: spec.sources: "),
         (spec(port="many"), "FeatureFlagSource s: spec.port: "),

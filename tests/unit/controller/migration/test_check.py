@@ -50,7 +50,8 @@ def of_source(**each: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("given", "field", "fate", "broken"),
     [
-        (of_source(provider="file"), "spec.sources[0].provider", Fate.REFUSED, "never follows the flags"),
+        (of_source(provider="file"), "spec.sources[0].provider", Fate.CHANGED, "never follows the flags"),
+        (of_source(provider="file", source="other/flags"), "spec.sources[0].source", Fate.REFUSED, "never starts"),
         (of_source(provider="http", httpSyncBearerToken="t"), "spec.sources[0].httpSyncBearerToken", Fate.REFUSED, "flagd ignores"),
         (of_source(source="other/flags"), "spec.sources[0].source", Fate.REFUSED, "any namespace"),
         (of_source(source="../x"), "spec.sources[0].source", Fate.REFUSED, "any namespace"),

@@ -1,0 +1,254 @@
+"""Flag sets as ConfigMaps, for pods that read them as files: made when the first such pod is there, kept at
+what is delivered, and owned by what owns the pods, so that Kubernetes removes each with the last of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from controller.api import shard
+from controller.api.configuration import MissingShardsError
+from controller.api.fields import InvalidSpecError
+from controller.api.meta import ObjectKey, about
+from controller.delivery.delivered import delivered
+from controller.injection.files import FlagFile
+from controller.injection.names import FLAGS_CHANGED
+from controller.injection.options import SERVED
+from controller.runtime.events import Occurrence, event_of
+from controller.runtime.setbacks import Setback, Stalled, Waiting
+from controller.workloads.manifests import MANAGED_BY, OURS
+from evaluator.flags.canonical import canonical
+from evaluator.flags.model import DIGEST_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from datetime import datetime
+
+    from controller.api.meta import Resource
+    from controller.runtime.cache import Cache, Change, Index
+    from controller.runtime.events import EventSink
+    from controller.runtime.queue import KeyedQueue
+    from controller.workloads.file_pods import FilePod, FilePods
+
+log = logging.getLogger(__name__)
+
+MANAGER: Final = "flagstaff-flag-files"
+"""The field manager."""
+OPERATORS_MARK: Final = "openfeature.dev/featureflag"
+"""The annotation by which OpenFeature Operator marks its ConfigMaps, with the flag set's name."""
+LOOK: Final = 60.0
+"""Seconds from one comparison with the cluster to the next."""
+MOST_BYTES: Final = 1_000_000
+"""What a ConfigMap holds, 1 MiB, less the rest of it."""
+_MOST_OWNERS: Final = 200
+_HEARD: Final = 1.0
+"""Seconds in which a kubelet's own watch learns of the ConfigMap, before it is told to look."""
+_AT_ONCE: Final = 8
+"""Files, and pods of each, at a time."""
+
+
+class FileObjects(Protocol):
+    """ConfigMaps and pods. Every method raises a Setback."""
+
+    async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
+        """As Applier has it."""
+
+    async def config_map(self, file: FlagFile) -> dict[str, Any] | None:
+        """The ConfigMap's body, or None."""
+
+    async def adopt(self, file: FlagFile) -> None:
+        """Put our label on the ConfigMap, which is the operator's."""
+
+    async def touch(self, pod: FilePod, annotations: Mapping[str, str]) -> None:
+        """Set annotations of a pod, if that can be done."""
+
+
+@dataclass(slots=True)
+class FlagFiles:
+    """Follows pods and flag sets."""
+
+    objects: Cache
+    cluster: FileObjects
+    sinks: Iterable[EventSink]
+    now: Callable[[], datetime]
+    queue: KeyedQueue[FlagFile]
+    by_shard: Index
+    """FeatureFlagConfigurations by the FlagShards that they consist of."""
+    pods: FilePods
+    heard: float = _HEARD
+    """Seconds from a ConfigMap's change to that of the pods."""
+    _failed: dict[FlagFile, str] = field(default_factory=dict)
+    """What was told of each file last."""
+
+    def changed(self, change: Change) -> tuple[()]:
+        """Take note of a change of any object. Wakes nobody else."""
+        key = change.latest.key
+        if _content(change.before) == _content(change.after):
+            return ()
+        if key.kind in SERVED:
+            self._wake(FlagFile(key.namespace, key.name))
+        elif key.kind == shard.KIND:
+            for each in self.objects.find(self.by_shard, key.namespace, key.name):
+                self._wake(FlagFile(each.namespace, each.name))
+        return ()
+
+    def _wake(self, file: FlagFile) -> None:
+        if self.pods.readers(file):
+            self.queue.put(file)
+
+    async def run(self) -> None:
+        """Keep files until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_AT_ONCE):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            file = await self.queue.take()
+            try:
+                await self.keep(file)
+            finally:
+                self.queue.done(file)
+
+    async def keep(self, file: FlagFile) -> None:
+        """Bring one file to what is delivered, and say so; look again later. A file that nobody reads is left
+        as it is.
+        """
+        readers = self.pods.readers(file)
+        if not readers:
+            self.queue.forget(file)
+            self._failed.pop(file, None)
+            return
+        self.queue.put(file, LOOK)
+        found = self._served(file)
+        if found is None:
+            # What is there stays; the flag set wakes us.
+            return
+        try:
+            await self._keep(file, found, readers)
+        except Waiting as waiting:
+            log.info("the ConfigMap of the flags: %s", waiting.message, extra=about(found.key))
+        except Setback as setback:
+            log.warning("the ConfigMap of the flags: %s", setback.message, extra=about(found.key))
+            if self._failed.get(file) != setback.message:
+                self._failed[file] = setback.message
+                self._tell(found, Occurrence("FlagFileFailed", setback.message, warning=True))
+            self.queue.put_after_failure(file, LOOK)
+        except Exception:
+            log.exception("an unexpected error", extra=about(found.key))
+            self.queue.put_after_failure(file, LOOK)
+        else:
+            self._failed.pop(file, None)
+            self.queue.succeeded(file)
+
+    async def _keep(self, file: FlagFile, found: Resource, readers: list[FilePod]) -> None:
+        there = await self.cluster.config_map(file)
+        if there is not None:
+            await self._require_ours(there, file)
+        before = ((there or {}).get("data") or {}).get(file.key)
+        text = await asyncio.to_thread(_text, found, self._shard(file.namespace), before)
+        references = _owners(there, readers)
+        if text == before and references == _references(there):
+            return
+        await self.cluster.apply(_manifest(file, text, references), manager=MANAGER)
+        if text != before:
+            self._tell(found, Occurrence("FlagFileWritten", f"ConfigMap {file.name} has these flags"))
+            await self._touch(file, found)
+
+    def _served(self, file: FlagFile) -> Resource | None:
+        keys = (ObjectKey(kind, file.namespace, file.name) for kind in SERVED)
+        return next((each for key in keys if (each := self.objects.get(key)) is not None), None)
+
+    def _shard(self, namespace: str) -> Callable[[str], Resource | None]:
+        return lambda name: self.objects.get(ObjectKey(shard.KIND, namespace, name))
+
+    async def _require_ours(self, there: Mapping[str, Any], file: FlagFile) -> None:
+        """Raise Stalled for a ConfigMap that is somebody else's; the operator's becomes ours."""
+        meta = there["metadata"]
+        if (meta.get("labels") or {}).get(MANAGED_BY) == OURS:
+            return
+        if (meta.get("annotations") or {}).get(OPERATORS_MARK) != file.name:
+            raise Stalled(
+                "OwnershipConflict",
+                f"ConfigMap {file.name} is there, and not of Flagstaff; rename it, or use the provider "
+                "kubernetes",
+            )
+        await self.cluster.adopt(file)
+
+    async def _touch(self, file: FlagFile, found: Resource) -> None:
+        """Have each pod's kubelet look now, and not within its next minutes."""
+        await asyncio.sleep(self.heard)
+        # Also of those that came meanwhile: they may have been started without the ConfigMap.
+        readers = self.pods.readers(file)
+        places = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(pod: FilePod) -> None:
+            async with places:
+                await self.cluster.touch(pod, {FLAGS_CHANGED: f"{found.uid}/{found.resource_version}"})
+
+        outcomes = await asyncio.gather(*map(one, readers), return_exceptions=True)
+        for each in outcomes:
+            if isinstance(each, BaseException):
+                raise each
+
+    def _tell(self, found: Resource, occurrence: Occurrence) -> None:
+        event = event_of(found, occurrence, found.status, self.now())
+        for sink in self.sinks:
+            sink.accept(event)
+
+
+def _content(resource: Resource | None) -> object:
+    return None if resource is None else (resource.uid, resource.generation)
+
+
+def _text(found: Resource, part: Callable[[str], Resource | None], before: str | None) -> str:
+    """What the file is to hold; a bad flag stays as it is there. Raises a setback."""
+    previous = None if before is None else before.encode()
+    try:
+        made = delivered(found, part, previous=previous)
+    except MissingShardsError as missing:
+        raise Waiting("ShardsMissing", str(missing)) from missing
+    except InvalidSpecError as error:
+        raise Stalled("InvalidSpec", str(error)) from error
+    if not made.digest:
+        raise Stalled("InvalidFlags", made.cause)
+    metadata = MappingProxyType({**made.flag_set.metadata, DIGEST_KEY: made.digest})
+    content = canonical(replace(made.flag_set, metadata=metadata), provenance=True)
+    if len(content) > MOST_BYTES:
+        raise Stalled(
+            "TooLarge",
+            f"{len(content)} bytes of flags are more than a ConfigMap holds; use the provider kubernetes",
+        )
+    return content.decode()
+
+
+def _references(there: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    return list((there or {"metadata": {}})["metadata"].get("ownerReferences") or ())
+
+
+def _owners(there: Mapping[str, Any] | None, readers: list[FilePod]) -> list[dict[str, Any]]:
+    """Those that are there, which Kubernetes takes off as they go, and the readers'."""
+    found = {each["uid"]: each for each in _references(there)}
+    for pod in readers:
+        if len(found) < _MOST_OWNERS:
+            found.setdefault(pod.owner["uid"], dict(pod.owner))
+    return list(found.values())
+
+
+def _manifest(file: FlagFile, text: str, references: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": file.name,
+            "namespace": file.namespace,
+            "labels": {MANAGED_BY: OURS},
+            "annotations": {OPERATORS_MARK: file.name},
+            "ownerReferences": references,
+        },
+        "data": {file.key: text},
+    }

@@ -1,0 +1,89 @@
+"""Flags in files: what a pod gets where a FeatureFlagSource has the provider `file`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.injection.files import FlagFile, marked
+from evaluator.cli import parse
+from evaluator.settings import load
+from tests.unit.controller.injection.pods import OPTIONS, Objects, injected
+from tests.unit.controller.injection.test_source import asking
+
+FILES = replace(OPTIONS, flag_files=True)
+PATH = "/etc/flagd/shop_checkout/shop_checkout.flagd.json"
+
+
+def made(
+    *sources: dict[str, Any], compat: bool = False, labels: dict[str, str] | None = None
+) -> dict[str, Any]:
+    given = asking("s")
+    if labels is not None:
+        given["metadata"]["labels"] = labels
+    known = Objects(s={"sources": [*sources]})
+    return injected(given, replace(FILES, compat=compat), known)
+
+
+def file(name: str = "checkout") -> dict[str, Any]:
+    return {"source": name, "provider": "file"}
+
+
+def words(found: dict[str, Any]) -> list[str]:
+    given: list[str] = found["spec"]["initContainers"][0]["args"]
+    return given
+
+
+@pytest.mark.parametrize("compat", [False, True])
+def test_the_config_map_has_the_operators_names_and_is_mounted_whole(compat: bool) -> None:
+    found = made(file(), file("shop/base"), file(), compat=compat)
+    more = {} if compat else {"optional": True}
+    volumes = [each for each in found["spec"]["volumes"] if "configMap" in each]
+    assert volumes == [
+        {"name": "flagstaff-file-0", "configMap": {"name": "checkout", **more}},
+        {"name": "flagstaff-file-1", "configMap": {"name": "base", **more}},
+    ]
+    mounts = found["spec"]["initContainers"][0]["volumeMounts"]
+    assert mounts[-2:] == [
+        {"name": "flagstaff-file-0", "mountPath": "/etc/flagd/shop_checkout", "readOnly": True},
+        {"name": "flagstaff-file-1", "mountPath": "/etc/flagd/shop_base", "readOnly": True},
+    ]
+    assert "volumeMounts" not in found["spec"]["containers"][0]
+
+
+@pytest.mark.parametrize("compat", [False, True])
+def test_flagd_and_ours_read_the_file(compat: bool) -> None:
+    given = words(made(file(), compat=compat))
+    found = load(parse(given), {"POD_NAMESPACE": "shop"}).settings
+    assert [(each.provider.value, each.uri) for each in found.sources] == [("file", PATH)]
+    assert json.loads(given[given.index("--sources") + 1] if compat else given[1].partition("=")[2]) == [
+        {"uri": PATH, "provider": "file"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sources", "told"),
+    [
+        ([file()], "shop/checkout"),
+        ([file(), {"source": "base"}], "shop/checkout"),
+        ([file(), file("base")], ""),
+    ],
+)
+def test_the_proxy_is_told_what_one_file_serves(sources: list[dict[str, Any]], told: str) -> None:
+    receipts = load(parse(words(made(*sources))), {}).settings.receipts_to
+    assert (receipts.selector if receipts is not None else "") == told
+
+
+@pytest.mark.parametrize("labels", [None, {"app": "checkout"}])
+def test_the_controller_finds_the_pod(labels: dict[str, str] | None) -> None:
+    meta = made(file(), file("base"), labels=labels)["metadata"]
+    assert meta["labels"] == {**(labels or {}), "flagstaff.dev/flag-files": "true"}
+    assert marked({**meta, "namespace": "shop"}) == (FlagFile("shop", "checkout"), FlagFile("shop", "base"))
+
+
+def test_a_pod_without_files_is_not_marked() -> None:
+    assert "labels" not in made({"source": "checkout"})["metadata"]
+    assert marked({"namespace": "shop"}) == ()

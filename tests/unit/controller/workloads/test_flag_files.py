@@ -1,0 +1,265 @@
+"""ConfigMaps that follow the flags, and pods that are told."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from controller.api.meta import ObjectKey, Resource
+from controller.configurations.stage import BY_SHARD, CONFIGURATIONS
+from controller.injection.files import FlagFile
+from controller.runtime.cache import Cache
+from controller.runtime.queue import KeyedQueue
+from controller.runtime.setbacks import Failed
+from controller.runtime.watches import indexes_of
+from controller.workloads import flag_files
+from controller.workloads.file_pods import FilePod, FilePods
+from controller.workloads.flag_files import FlagFiles
+from tests.cluster.objects import flags
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pytest
+
+    from controller.runtime.cache import Change
+    from controller.runtime.events import Event
+
+FILE = FlagFile("shop", "checkout")
+REPLICAS = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "app-1", "uid": "rs-1"}
+
+
+def pod(name: str, *owners: dict[str, Any], files: str = "checkout") -> dict[str, Any]:
+    meta = {"namespace": "shop", "name": name, "uid": f"uid-{name}", "ownerReferences": [*owners]}
+    return {"metadata": {**meta, "annotations": {"flagstaff.dev/flag-files": files}}}
+
+
+def document(**defaults: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(flags(**defaults))
+    return found
+
+
+@dataclass
+class World:
+    """A cluster that keeps one ConfigMap, and whoever is told."""
+
+    config_maps: dict[FlagFile, dict[str, Any]] = field(default_factory=dict)
+    touched: list[str] = field(default_factory=list)
+    writes: int = 0
+    failing: Failed | None = None
+    events: list[Event] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.objects = Cache(indexes_of((CONFIGURATIONS,)))
+        self.time = 0.0
+        self.queue: KeyedQueue[FlagFile] = KeyedQueue(lambda: self.time, lambda: 0.0)
+        self.pods = FilePods(self.queue.put)
+        now = lambda: datetime(2026, 1, 2, tzinfo=UTC)  # noqa: E731
+        self.files = FlagFiles(self.objects, self, [self], now, self.queue, BY_SHARD, self.pods, heard=0.0)
+
+        def changed(change: Change) -> None:
+            self.files.changed(change)
+
+        self.objects.on_change = changed
+
+    def accept(self, event: Event) -> None:
+        self.events.append(event)
+
+    @property
+    def told(self) -> list[str]:
+        return [each.reason for each in self.events]
+
+    def flags(self, generation: int = 1, name: str = "checkout", **spec: Any) -> None:
+        key = ObjectKey("FeatureFlagConfiguration", "shop", name)
+        self.objects.learn(Resource(key, "ffc-uid", generation, str(generation), spec))
+
+    def due(self) -> bool:
+        return len(self.queue) > 0
+
+    async def look(self) -> None:
+        """Whatever is due."""
+        while self.due():
+            file = await self.queue.take()
+            await self.files.keep(file)
+            self.queue.done(file)
+
+    @property
+    def defaults(self) -> dict[str, str]:
+        """What the file says."""
+        content = json.loads(self.config_maps[FILE]["data"]["shop_checkout.flagd.json"])
+        return {key: each["defaultVariant"] for key, each in content["flags"].items()}
+
+    @property
+    def owners(self) -> list[str]:
+        return [each["uid"] for each in self.config_maps[FILE]["metadata"]["ownerReferences"]]
+
+    async def config_map(self, file: FlagFile) -> dict[str, Any] | None:
+        if self.failing is not None:
+            raise self.failing
+        return deepcopy(self.config_maps.get(file))
+
+    async def adopt(self, file: FlagFile) -> None:
+        self.config_maps[file]["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "flagstaff"}
+
+    async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
+        assert manager == "flagstaff-flag-files"
+        meta = manifest["metadata"]
+        self.writes += 1
+        self.config_maps[FlagFile(meta["namespace"], meta["name"])] = deepcopy(dict(manifest))
+        return dict(manifest), ""
+
+    async def touch(self, pod: FilePod, annotations: Mapping[str, str]) -> None:
+        assert annotations.keys() == {"flagstaff.dev/flags-changed"}
+        self.touched.append(pod.name)
+
+
+async def test_it_is_made_for_the_first_pod_and_follows_the_flags() -> None:
+    world = World()
+    world.flags(flagSpec=document(banner="on"))
+    assert not world.due()
+    world.pods.learn("Pod", pod("a", {**REPLICAS, "controller": True}))
+    world.pods.learn("Pod", pod("b", {**REPLICAS, "controller": True}))
+    await world.look()
+    assert (world.defaults, world.owners, sorted(world.touched)) == ({"banner": "on"}, ["rs-1"], ["a", "b"])
+    assert world.config_maps[FILE]["metadata"]["annotations"] == {"openfeature.dev/featureflag": "checkout"}
+    world.flags(2, flagSpec=document(banner="off"))
+    await world.look()
+    assert (world.defaults, sorted(world.touched)) == ({"banner": "off"}, ["a", "a", "b", "b"])
+    assert (world.writes, world.told) == (2, ["FlagFileWritten"] * 2)
+
+
+async def test_what_changes_no_flag_writes_nothing() -> None:
+    world = World()
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    await world.look()
+    # Its status, the pod's own change, and the look of every minute.
+    key = ObjectKey("FeatureFlagConfiguration", "shop", "checkout")
+    world.objects.learn(Resource(key, "ffc-uid", 1, "2", {"flagSpec": document(banner="on")}, {"flags": 1}))
+    world.pods.learn("Pod", pod("a"))
+    assert not world.due()
+    world.time += flag_files.LOOK
+    assert world.due()
+    await world.look()
+    assert (world.writes, world.touched) == (1, ["a"])
+
+
+async def test_what_was_deleted_is_made_again() -> None:
+    world = World()
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    await world.look()
+    world.config_maps.clear()
+    world.time += flag_files.LOOK
+    await world.look()
+    assert world.defaults == {"banner": "on"}
+
+
+async def test_a_bad_flag_stays_as_it_is_in_the_file() -> None:
+    world = World()
+    world.flags(flagSpec=document(banner="on", cart="on"))
+    world.pods.learn("Pod", pod("a"))
+    await world.look()
+    bad = document(banner="off", cart="off")
+    bad["flags"]["cart"] = "on"
+    world.flags(2, flagSpec=bad)
+    await world.look()
+    assert world.defaults == {"banner": "off", "cart": "on"}
+    world.flags(3, flagSpec="none at all")
+    await world.look()
+    assert (world.defaults, world.told[-1]) == ({"banner": "off", "cart": "on"}, "FlagFileFailed")
+
+
+async def test_the_flags_stay_where_the_flag_set_goes() -> None:
+    world = World()
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    await world.look()
+    world.objects.forget(ObjectKey("FeatureFlagConfiguration", "shop", "checkout"))
+    await world.look()
+    assert (world.defaults, world.writes) == ({"banner": "on"}, 1)
+
+
+async def test_each_owner_of_pods_keeps_it_and_bare_pods_do() -> None:
+    world = World()
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a", REPLICAS))
+    await world.look()
+    world.pods.learn("Pod", pod("b"))
+    await world.look()
+    assert (world.owners, world.touched) == (["rs-1", "uid-b"], ["a"])
+    # One that Kubernetes took off does not come back.
+    del world.config_maps[FILE]["metadata"]["ownerReferences"][0]
+    world.pods.forget("Pod", "shop", "a")
+    world.time += flag_files.LOOK
+    await world.look()
+    assert world.owners == ["uid-b"]
+
+
+async def test_a_file_that_nobody_reads_any_more_is_left_to_its_owners() -> None:
+    world = World()
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    await world.look()
+    world.pods.forget("Pod", "shop", "a")
+    world.flags(2, flagSpec=document(banner="off"))
+    world.time += flag_files.LOOK
+    await world.look()
+    world.time += flag_files.LOOK
+    assert (world.writes, world.due()) == (1, False)
+
+
+async def test_somebody_elses_config_map_is_left_alone_and_the_operators_goes_on_as_ours() -> None:
+    world = World()
+    world.config_maps[FILE] = {"metadata": {"name": "checkout", "namespace": "shop"}, "data": {"x": "y"}}
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    file = await world.queue.take()
+    await world.files.keep(file)
+    world.queue.done(file)
+    assert (world.writes, world.told) == (0, ["FlagFileFailed"])
+    assert "not of Flagstaff; rename it" in world.events[0].message
+    world.config_maps[FILE]["metadata"]["annotations"] = {"openfeature.dev/featureflag": "checkout"}
+    world.time += flag_files.LOOK
+    await world.look()
+    assert world.defaults == {"banner": "on"}
+
+
+async def test_the_same_failure_is_told_once() -> None:
+    world = World(failing=Failed("AccessDenied", "no; kubectl create rolebinding …"))
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    for _ in range(3):
+        file = await world.queue.take()
+        await world.files.keep(file)
+        world.queue.done(file)
+        world.time += flag_files.LOOK
+    assert world.told == ["FlagFileFailed"]
+    world.failing = None
+    await world.look()
+    assert world.defaults == {"banner": "on"}
+
+
+async def test_more_than_a_config_map_holds_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flag_files, "MOST_BYTES", 10)
+    world = World()
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    file = await world.queue.take()
+    await world.files.keep(file)
+    assert "are more than a ConfigMap holds; use the provider kubernetes" in world.events[0].message
+
+
+def test_a_pod_names_few_files() -> None:
+    woken: list[FlagFile] = []
+    pods = FilePods(woken.append)
+    pods.learn("Pod", pod("a", files=",".join(f"f{number}" for number in range(1000))))
+    assert len(woken) == 64
+    pods.learn("Pod", pod("a", files="f1"))
+    assert (
+        [each.name for each in pods.readers(FlagFile("shop", "f1"))],
+        pods.readers(FlagFile("shop", "f2")),
+    ) == (["a"], [])
