@@ -38,7 +38,7 @@ _KNOWN: Final = (
     "rate_limited", "token_expired", "token_revoked", "chat not found", "bot was blocked",
     "Unknown Webhook", "Invalid Webhook Token", "M_FORBIDDEN", "M_LIMIT_EXCEEDED", "M_UNKNOWN_TOKEN",
     "Bad credentials", "Requires authentication", "Resource not accessible", "Validation Failed",
-    "Commit Not Found", "SignatureDoesNotMatch",
+    "Commit Not Found", "No commit found for SHA", "SignatureDoesNotMatch",
 )  # fmt: skip
 """What is shown of an answer: these words of the services that are told."""
 _AT_ONCE: Final = 256
