@@ -188,7 +188,7 @@ class Deliverer:
         answer = await self._authorised(message, route)
         if is_refusal(route.target, answer.content):
             answer = replace(answer, status=502)
-        elif is_known(route.target, answer.content):
+        elif is_known(route.target, message, answer.content):
             answer = replace(answer, status=200)
         now = self.now()
         type_ = route.target.spec.type

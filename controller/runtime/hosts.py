@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ipaddress
-import socket
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from controller.runtime.ip_addresses import effective
+from controller.runtime.name_lookups import look_up
 from controller.runtime.setbacks import Failed, Stalled
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ _API_SERVER: Final = ("kubernetes.default", "kubernetes.default.svc", "kubernete
 
 async def resolve(host: str, port: int) -> tuple[str, ...]:
     """The addresses of a name. Raises OSError."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    found = await look_up(host, port)
     return tuple(dict.fromkeys(str(address[0]) for *_, address in found))
 
 

@@ -4,7 +4,9 @@ every kind.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Final
 
 import jsonschema_rs
@@ -252,10 +254,17 @@ def test_every_status_starts_unobserved_and_has_the_same_conditions(kind: str, v
 # -- what we tell people to apply --------------------------------------------------------------------------------------
 
 
+BLOCK: Final = re.compile(r"^( *)```yaml\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+
+
 def manifests() -> Iterator[Any]:
-    """Every document of our kinds in examples/."""
-    for path in sorted((ROOT / "examples").rglob("*.y*ml")):
-        for number, document in enumerate(yaml.safe_load_all(path.read_text(encoding="utf-8"))):
+    """Every document of our kinds in examples/ and in the YAML of docs/."""
+    texts = [(path, path.read_text(encoding="utf-8")) for path in sorted((ROOT / "examples").rglob("*.y*ml"))]
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        blocks = BLOCK.findall(path.read_text(encoding="utf-8"))
+        texts += [(path, dedent(block)) for _, block in blocks if "apiVersion" in block]
+    for path, text in texts:
+        for number, document in enumerate(yaml.safe_load_all(text)):
             if isinstance(document, dict) and document.get("kind") in MODELS:
                 name = f"{path.relative_to(ROOT)}#{number}"
                 yield pytest.param(document, id=name)

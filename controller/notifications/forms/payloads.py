@@ -45,6 +45,8 @@ class Form:
     """What an answer with a good status says where it is a refusal all the same."""
     known: str = ""
     """What an answer with a bad status says where the message had arrived before."""
+    tested: str = ""
+    """What an answer with a bad status says to a test where address and token are right."""
 
 
 def post_of(message: Message, target: Target) -> Post:
@@ -58,10 +60,11 @@ def is_refusal(target: Target, content: bytes) -> bool:
     return bool(refusal) and refusal.encode() in b"".join(content.split())
 
 
-def is_known(target: Target, content: bytes) -> bool:
+def is_known(target: Target, message: Message, content: bytes) -> bool:
     """Whether an answer says, against its status, that there is nothing to do."""
-    known = FORMS[target.spec.type].known
-    return bool(known) and known.encode() in b"".join(content.split())
+    form, said = FORMS[target.spec.type], b"".join(content.split())
+    words = (form.known, "" if message.alert else form.tested)
+    return any(each.encode() in said for each in words if each)
 
 
 def _generic(message: Message, target: Target) -> Post:
@@ -105,10 +108,13 @@ FORMS: Final[dict[str, Form]] = {
     "grafana": Form(incidents.grafana, ("address", "token")),
     "apprise": Form(services.apprise),
     "email": Form(mails.email, ("address", "channel", "username")),
-    "github": Form(commits.github, ("address", "token")),
+    # A test is the status of a commit that does not exist.
+    "github": Form(commits.github, ("address", "token"), tested="NocommitfoundforSHA"),
     "githubdispatch": Form(commits.githubdispatch, ("address", "token")),
     # A status that a commit has already is told so.
-    "gitlab": Form(commits.gitlab, ("address", "token"), known="Cannottransitionstatus"),
+    "gitlab": Form(
+        commits.gitlab, ("address", "token"), known="Cannottransitionstatus", tested="CommitNotFound"
+    ),
     "gitea": Form(commits.gitea, ("address", "token")),
     "bitbucket": Form(commits.bitbucket, ("address", "token")),
     "azuredevops": Form(commits.azuredevops, ("address", "token")),

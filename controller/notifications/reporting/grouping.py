@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 KEY: Final = 16
 """Characters of a key that tell it from another."""
-INCIDENTS: Final = frozenset({"pagerduty", "opsgenie", "alertmanager"})
+INCIDENTS: Final = frozenset({"pagerduty", "opsgenie", "incidentio", "alertmanager", "sentry"})
 """Types of providers that know an incident by its object: each of these is told by itself."""
 _LINES: Final = 20
 _LINE: Final = 300

@@ -4,7 +4,6 @@ the answer.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ from controller.notifications.addresses import AddressRefused, require_proxy, re
 from controller.notifications.forms.posts import DIRECT
 from controller.runtime.client_tls import context_of
 from controller.runtime.hosts import Hosts
+from controller.runtime.name_lookups import look_up
 from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _KNOWN: Final = (
     "rate_limited", "token_expired", "token_revoked", "chat not found", "bot was blocked",
     "Unknown Webhook", "Invalid Webhook Token", "M_FORBIDDEN", "M_LIMIT_EXCEEDED", "M_UNKNOWN_TOKEN",
     "Bad credentials", "Requires authentication", "Resource not accessible", "Validation Failed",
-    "Commit Not Found", "SignatureDoesNotMatch",
+    "Commit Not Found", "No commit found for SHA", "SignatureDoesNotMatch",
 )  # fmt: skip
 """What is shown of an answer: these words of the services that are told."""
 _AT_ONCE: Final = 256
@@ -80,12 +80,9 @@ class PublicResolver(AbstractResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
         """Raises OSError."""
-        look_up = asyncio.get_running_loop().getaddrinfo
         try:
             self._hosts.require_not_denied(host)
-            found = await look_up(
-                host, port, type=socket.SOCK_STREAM, family=family, flags=socket.AI_ADDRCONFIG
-            )
+            found = await look_up(host, port, family, socket.AI_ADDRCONFIG)
             await self._hosts.require_addresses(host, port, tuple(str(each[4][0]) for each in found))
         except Stalled as error:
             raise OSError(error.message) from None

@@ -7,6 +7,8 @@ import contextlib
 import json
 import logging
 import ssl
+import subprocess
+import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
@@ -170,6 +172,12 @@ async def test_services_that_hang_delay_no_message_of_another_namespace() -> Non
         each.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     sender.close()
+
+
+def test_the_library_is_imported_by_nobody_who_has_no_such_provider() -> None:
+    words = "import sys, controller.wiring.notifying; print('apprise' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 async def test_no_other_host_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,8 +153,26 @@ def test_an_address_is_a_repository(type_: str, address: str, good: bool) -> Non
 
 def test_a_status_that_gitlab_has_already_is_no_failure() -> None:
     target = Target(FlagProviderSpec(type="gitlab"), "https://gitlab.com/a/b", TOKEN)
-    assert is_known(target, b'{"message":"Cannot transition status via :enqueue from :pending"}')
-    assert not is_known(target, b'{"message":"state is not valid"}')
+    assert is_known(
+        target, said("Applied"), b'{"message":"Cannot transition status via :enqueue from :pending"}'
+    )
+    assert not is_known(target, said("Applied"), b'{"message":"state is not valid"}')
+
+
+@pytest.mark.parametrize(
+    ("type_", "answer"),
+    [
+        ("github", b'{"message":"No commit found for SHA: 0000000000000000000000000000000000000000"}'),
+        ("gitlab", b'{"message":"404 Commit Not Found"}'),
+    ],
+)
+def test_a_server_that_misses_only_the_commit_of_a_test_took_address_and_token(
+    type_: str, answer: bytes
+) -> None:
+    target = Target(FlagProviderSpec(type=type_), f"https://{type_}.com/a/b", TOKEN)  # type: ignore[arg-type]
+    assert is_known(target, message(alert="", reason="TestAlert"), answer)
+    assert not is_known(target, said("Applied"), answer)
+    assert not is_known(target, message(alert="", reason="TestAlert"), b'{"message":"404 Not Found"}')
 
 
 class Repository(Desk):

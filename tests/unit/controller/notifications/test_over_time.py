@@ -157,7 +157,9 @@ def test_no_message_overtakes_another_of_its_object_that_became_one_with_an_earl
     assert told == [["c fails", "a fails"], ["c works", "a works"], ["a fails"]]
 
 
-@pytest.mark.parametrize(("type_", "count"), [("slack", 1), ("pagerduty", 2)])
+@pytest.mark.parametrize(
+    ("type_", "count"), [("slack", 1), ("pagerduty", 2), ("incidentio", 2), ("sentry", 2)]
+)
 def test_who_knows_incidents_is_told_of_each_object(type_: str, count: int) -> None:
     desk = Desk(alert(groupWait="30s"))
     desk.objects.learn(replace(desk.provider, spec={"type": type_}, resource_version="9"))
