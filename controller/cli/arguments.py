@@ -32,6 +32,7 @@ def add_build_arguments(parser: argparse.ArgumentParser, *, source: str, referen
         "(default: the top folder, without those in it; of a bucket the prefix)",
     )  # fmt: skip
     add_store_arguments(parser)
+    add_verify_argument(parser)
     add_input_arguments(parser)
     add_lenient_argument(parser)
     parser.add_argument(
@@ -93,6 +94,28 @@ def add_store_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--region", metavar="NAME", help="the region of an s3:// bucket")
 
 
+def add_verify_argument(parser: argparse.ArgumentParser) -> None:
+    """--verify-key."""
+    parser.add_argument(
+        "--verify-key", action="append", type=_public_key, default=[], metavar="FILE", dest="verify_keys",
+        help="refuse what no such public key signed: *.pub for an artifact or a bucket; *.asc, *.sshpub or "
+        "allowed_signers for a repository's newest commit; may be repeated",
+    )  # fmt: skip
+
+
+def verify_keys(arguments: argparse.Namespace) -> dict[str, bytes]:
+    """The keys of `--verify-key` by the names of their files, or by their paths where two have one name."""
+    found: dict[str, bytes] = {}
+    for file, content in arguments.verify_keys:
+        name = Path(file).name
+        found[file if name in found else name] = content
+    return found
+
+
+def _public_key(file: str) -> tuple[str, bytes]:
+    return file, _content(file).encode()
+
+
 def add_insecure_argument(parser: argparse.ArgumentParser) -> None:
     """--insecure."""
     parser.add_argument(
@@ -119,6 +142,7 @@ def local_options(arguments: argparse.Namespace) -> LocalOptions:
         patches=tuple(arguments.patches),
         substitute=substituted(arguments),
         age_keys=arguments.age_key or "",
+        verify_keys=verify_keys(arguments),
         lenient=arguments.lenient,
         policy=FailurePolicy(arguments.failure_policy),
         bucketing=Bucketing(arguments.bucketing),

@@ -14,8 +14,10 @@ from controller.cli.arguments import (
     add_insecure_argument,
     add_lenient_argument,
     add_store_arguments,
+    add_verify_argument,
     committed_reference,
     substituted,
+    verify_keys,
 )
 from controller.cli.problems import as_json, as_sarif, failures, summary
 from controller.cli.revisions import announce
@@ -82,6 +84,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_insecure_argument(parser)
     add_store_arguments(parser)
+    add_verify_argument(parser)
     add_input_arguments(parser)
     add_lenient_argument(parser)
     parser.add_argument(
@@ -101,6 +104,8 @@ def run(arguments: argparse.Namespace) -> int:
     committed = arguments.ref is not None or arguments.source is not None
     if committed and STDIN in arguments.documents:
         return _usage("--ref and --source read a commit, so they cannot be combined with standard input")
+    if arguments.verify_keys and not committed:
+        return _usage("--verify-key is about what --ref and --source read; files on disk are not signed")
     try:
         files = _files(arguments)
         layers: list[str] = arguments.layers
@@ -209,6 +214,7 @@ def _files(arguments: argparse.Namespace) -> Files:
         insecure=arguments.insecure,
         endpoint=arguments.endpoint,
         region=arguments.region,
+        verify_keys=verify_keys(arguments),
     )
     return asyncio.run(_committed(options))
 

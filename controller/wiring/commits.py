@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +33,7 @@ async def opened(options: LocalOptions) -> AsyncIterator[tuple[LocalProvider, Pa
     Raises Setback.
     """
     async with _source(options) as source:
-        identity = Identity(source.address, options.reference, options.paths)
+        identity = Identity(source.address, options.reference, options.paths, source.epoch)
         held = contextlib.ExitStack()
         folder = await asyncio.to_thread(held.enter_context, state_folder(options.state_dir, identity))
         try:
@@ -54,10 +55,11 @@ async def _source(options: LocalOptions) -> AsyncIterator[LocalProvider]:
             endpoint=options.endpoint,
             region=options.region,
             interval=options.interval,
+            keys=options.verify_keys,
         )
         return
     if not is_artifact(options.source):
-        yield open_source(
+        source = open_source(
             options.source,
             reference=options.reference,
             mirror_root=Path(),
@@ -65,13 +67,22 @@ async def _source(options: LocalOptions) -> AsyncIterator[LocalProvider]:
             # What the source itself says is to be ignored is needed whatever the paths are.
             paths=(*options.paths, ignore.FILE) if options.paths else (),
         )
+        if options.verify_keys:
+            # Most repositories are read without it, and it takes long to load.
+            module = await asyncio.to_thread(import_module, "controller.sources.git.trust")
+            source = replace(source, trust=module.trust_of(options.verify_keys))
+        yield source
         return
     # The HTTP client takes long to load, and a Git repository never needs it.
     module = await asyncio.to_thread(import_module, "controller.wiring.registries")
     async with module.artifact_source(
-        options.source, reference=options.reference, interval=options.interval, insecure=options.insecure
-    ) as source:
-        yield source
+        options.source,
+        reference=options.reference,
+        interval=options.interval,
+        insecure=options.insecure,
+        keys=options.verify_keys,
+    ) as artifact:
+        yield artifact
 
 
 def is_artifact(source: str) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controller.flagsets.compose import FailurePolicy
 from controller.flagsets.provenance import ProvenanceDetail
-from evaluator.flags.model import Bucketing
+from evaluator.flags.model import EMPTY, Bucketing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +31,8 @@ class LocalOptions:
     """Values of variables; None: nothing is substituted."""
     age_keys: str = ""
     """Age identities, one a line, that decrypt what sops encrypted."""
+    verify_keys: Mapping[str, bytes] = field(default_factory=lambda: EMPTY)
+    """Public keys by the names of their files; with one of them what is read must be signed. Empty: none."""
     patches: tuple[Patch, ...] = ()
     """JSON Patches over what the layers come to."""
     lenient: bool = False

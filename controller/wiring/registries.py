@@ -15,12 +15,18 @@ from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.oci.address import check_digest, check_tag, parse_target
 from controller.sources.oci.connections import Connections
 from controller.sources.oci.credentials import Access, Login, login_from
+from controller.sources.oci.judges import KeyJudge
 from controller.sources.oci.provider import OciProvider
 from controller.sources.oci.registry import Registry
+from controller.sources.oci.signatures import CosignTrust
+from controller.sources.trust_advice import OF_OPTIONS, on_command_line
+from controller.sources.verification.cosign import read_cosign_keys
+from controller.sources.verification.keys import epoch
 from controller.sources.versions import parse_range
+from evaluator.flags.model import EMPTY
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
     from controller.sources.oci.address import Address
 
@@ -46,10 +52,16 @@ async def registry_of(
 
 @contextlib.asynccontextmanager
 async def artifact_source(
-    location: str, *, reference: str | None, interval: float, insecure: bool
+    location: str,
+    *,
+    reference: str | None,
+    interval: float,
+    insecure: bool,
+    keys: Mapping[str, bytes] = EMPTY,
 ) -> AsyncIterator[OciProvider]:
     """The artifact at `oci://HOST/REPOSITORY[:TAG|@DIGEST]`, which `reference` (`tag:…`, `semver:…`,
-    `digest:…`) names where the location does not. Raises Setback.
+    `digest:…`) names where the location does not; signed with one of `keys`, if there are any. Raises
+    Setback.
     """
     address, target = parse_target(location, insecure=insecure)
     followed = OciReference(tag=target.tag or None, digest=target.digest or None)
@@ -58,7 +70,14 @@ async def artifact_source(
             raise Stalled("InvalidReference", "name what to follow in the address or by --ref, not in both")
         followed = _reference(reference)
     async with registry_of(address) as registry:
-        yield OciProvider(registry, followed, LayerSelector(), TIMEOUT, interval=interval)
+        trust = _trust(keys) if keys else None
+        yield OciProvider(registry, followed, LayerSelector(), TIMEOUT, interval=interval, trust=trust)
+
+
+def _trust(content: Mapping[str, bytes]) -> CosignTrust:
+    keys = read_cosign_keys(OF_OPTIONS, content)
+    judge = KeyJudge(keys, on_command_line(content).add_key)
+    return CosignTrust(judge, epoch({"provider": "cosign"}, content))
 
 
 def _reference(text: str) -> OciReference:

@@ -41,10 +41,13 @@ class Identity:
     """The repository: an absolute path or a URL, without name, password or query."""
     reference: str | None
     paths: tuple[str, ...]
+    trusted: str = ""
+    """`sha256:…` of the keys that one of must have signed them; empty: nobody must have."""
 
     def __str__(self) -> str:
         options = [f"--ref {self.reference}"] if self.reference else []
         options += [f"--path {path}" for path in self.paths if path != "."]
+        options += ["--verify-key …"] if self.trusted else []
         return f"{self.source} ({' '.join(options)})" if options else self.source
 
 
@@ -136,6 +139,6 @@ def _decode(content: bytes) -> Identity:
     """Raises ValueError for what is not an identity."""
     found = json.loads(content)
     try:
-        return Identity(found["source"], found["reference"], tuple(found["paths"]))
+        return Identity(found["source"], found["reference"], tuple(found["paths"]), found.get("trusted", ""))
     except (KeyError, TypeError) as error:
         raise ValueError(f"not the description of a source: {error!r}") from error

@@ -96,7 +96,7 @@ class GitRow(Verified):
 
     def revoked(self) -> None:
         if self.kind == "PGP":
-            key = self.ring.make(f"{self.mode} <rev@example.com>")
+            key = self.ring.make(f"Rev <rev@{self.mode}.example>")
             self._put(NEW, key)
             self.ring.revoke(key)
             self._trust(self._public(self.ada), self.ring.public(key))

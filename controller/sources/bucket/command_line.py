@@ -7,6 +7,11 @@ from typing import TYPE_CHECKING, Final
 from controller.runtime.setbacks import Stalled
 from controller.sources.bucket.place import Bucket, Store, is_endpoint, parse_url
 from controller.sources.bucket.provider import BucketProvider
+from controller.sources.bucket.trust import ManifestTrust
+from controller.sources.trust_advice import OF_OPTIONS, on_command_line
+from controller.sources.verification.cosign import read_cosign_keys
+from controller.sources.verification.keys import epoch
+from evaluator.flags.model import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,8 +36,10 @@ def open_bucket(
     endpoint: str | None = None,
     region: str | None = None,
     interval: float = 10.0,
+    keys: Mapping[str, bytes] = EMPTY,
 ) -> BucketProvider:
-    """The bucket that `text` names. Raises Stalled (URLInvalid).
+    """The bucket that `text` names; signed with one of `keys`, by the names of their files, if there are any.
+    Raises Stalled (URLInvalid, InvalidSecret).
 
     An endpoint with `http://` is consent to plain HTTP. Without one it is that of `environment`, as the
     vendor's own tools take it.
@@ -61,4 +68,12 @@ def open_bucket(
         "insecure": endpoint.startswith("http://"),
     }
     advice = {"AuthenticationFailed": _ADVICE[store]}
-    return BucketProvider(bucket, interval=interval, advice=advice, spec={"bucket": spec})
+    trust = _trust(bucket, keys) if keys else None
+    return BucketProvider(bucket, interval=interval, advice=advice, spec={"bucket": spec}, trust=trust)
+
+
+def _trust(bucket: Bucket, content: Mapping[str, bytes]) -> ManifestTrust:
+    if bucket.prefix and not bucket.prefix.endswith("/"):
+        raise Stalled("URLInvalid", f"{bucket.shown}: --verify-key: name a folder, which alone is signed")
+    keys = read_cosign_keys(OF_OPTIONS, content)
+    return ManifestTrust(keys, epoch({"provider": "bucket"}, content), on_command_line(content))

@@ -21,6 +21,7 @@ from controller.sources.bucket.reading import CLIENT, LimitedReader
 from controller.sources.bucket.trust import ManifestTrust
 from controller.sources.deadline import Deadline
 from controller.sources.secrets import Secrets
+from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.cosign import read_cosign_keys
 from controller.sources.verification.keys import epoch
 
@@ -144,7 +145,8 @@ class BucketFactory:
             return None
         name, content = await self._secrets.content(look.verify.keys, look, "spec.verify.secretRef")
         keys = read_cosign_keys(name, content)
-        return ManifestTrust(look.key, keys, name, epoch({"provider": "bucket"}, content))
+        advice = in_cluster(look.key, name, (each.name for each in keys))
+        return ManifestTrust(keys, epoch({"provider": "bucket"}, content), advice)
 
     async def _texts(self, look: Look, reference: LocalReference | None, field: str) -> SecretTexts | None:
         if reference is None:

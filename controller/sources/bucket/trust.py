@@ -8,7 +8,6 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.meta import ACCEPT_REVISION
 from controller.runtime.setbacks import Stalled
 from controller.sources.bucket.manifest import MANIFEST, PROOF, SIGNATURE, SIGNATURE_BYTES, read_manifest
 from controller.sources.provider import Unverified, lets_through
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Set
     from pathlib import Path
 
-    from controller.api.meta import ObjectKey
     from controller.sources.bucket.manifest import Manifest
     from controller.sources.provider import Accepted, Fetched
+    from controller.sources.trust_advice import TrustAdvice
     from controller.sources.verification.cosign import CosignKey
     from controller.sources.verification.signer import Signer
 
@@ -51,12 +50,9 @@ class Question:
 class ManifestTrust:
     """Of one look at one source."""
 
-    key: ObjectKey
-    """The FlagSource."""
     keys: tuple[CosignKey, ...]
-    secret: str
-    """`namespace/name` of the Secret with the keys."""
     epoch: str
+    advice: TrustAdvice
 
     def judge(self, question: Question) -> tuple[Manifest, Signer]:
         """The manifest in the folder, which names what is there, and who signed it. Blocks.
@@ -66,9 +62,8 @@ class ManifestTrust:
         try:
             manifest, signer = self._read(question.folder)
         except NotBelievedError as error:
-            keys = ", ".join(each.name for each in self.keys)
-            known = f"or add the key to Secret {self.secret} (it has {keys})"
-            raise Unverified(REFUSED, f"{question.shown}: {error}; {_AGAIN}, {known}") from None
+            message = f"{question.shown}: {error}; {_AGAIN}, or {self.advice.add_key}"
+            raise Unverified(REFUSED, message) from None
         self._require_newer(question, manifest)
         if missing := manifest.files.keys() - question.names:
             raise _different(question, missing, "in its manifest, and not there")
@@ -100,12 +95,11 @@ class ManifestTrust:
         before, revision = question.accepted, question.fetched.revision
         if manifest.signed_at >= before.signed_at or lets_through(before.let_through, str(revision)):
             return
-        annotate = f"kubectl -n {self.key.namespace} annotate --overwrite flagsource/{self.key.name}"
         raise Stalled(
             REWRITTEN,
             f"{question.shown}: {revision} was signed at {manifest.signed_at}, and {before.revision}, which "
             f"was accepted last, at {before.signed_at}; sign it anew, or accept it: "
-            f"{annotate} {ACCEPT_REVISION}={revision.digest}",
+            f"{self.advice.accept}{revision.digest}",
         )
 
 

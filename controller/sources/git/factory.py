@@ -30,6 +30,7 @@ from controller.sources.git.rules import Group, Rule
 from controller.sources.git.secrets import credentials_from, with_proxy
 from controller.sources.git.trust import TAG_MODES, Trust, is_tag
 from controller.sources.secrets import Secrets
+from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.keys import epoch, read_keys
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ class GitFactory:
         self, spec: GitSpec, look: Look, reference: Reference, reader: LimitedReader
     ) -> Trust | None:
         if look.verify is None:
-            return Trust(look.key, reader.judge) if spec.history == "FastForwardOnly" else None
+            return Trust(reader.judge, in_cluster(look.key)) if spec.history == "FastForwardOnly" else None
         mode = look.verify.mode or "HEAD"
         if mode in TAG_MODES and not is_tag(reference):
             message = (
@@ -192,9 +193,9 @@ class GitFactory:
         name, content = await self._secrets.content(found, look, "spec.verify.secretRef")
         keys = read_keys(name, content)
         policy = {"mode": mode, "rules": [each.model_dump() for each in look.verify.rules]}
-        return Trust(
-            look.key, reader.judge, mode, keys, name, epoch(policy, content), _rules(look.verify.rules)
-        )
+        advice = in_cluster(look.key, name, keys.names)
+        rules = _rules(look.verify.rules)
+        return Trust(reader.judge, advice, mode, keys, epoch(policy, content), rules)
 
     @property
     def _all_mirrors(self) -> frozenset[Path]:

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from controller.api.meta import ACCEPT_REVISION
 from controller.runtime.setbacks import Stalled
-from controller.sources.git.judging import LIMIT, NOT_ALLOWED, REWRITTEN, TAG_REFUSED, Question, Verdict
+from controller.sources.git.judging import (
+    LIMIT,
+    NOT_ALLOWED,
+    REWRITTEN,
+    TAG_REFUSED,
+    Question,
+    Verdict,
+    judge,
+)
 from controller.sources.git.reference import TAGS
 from controller.sources.provider import Unverified, lets_through
+from controller.sources.trust_advice import OF_OPTIONS, on_command_line
+from controller.sources.verification.keys import epoch, read_keys
 from controller.sources.versions import is_older
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
-    from controller.api.meta import ObjectKey
     from controller.sources.git.reference import Reference
     from controller.sources.git.rules import Rule
     from controller.sources.provider import Accepted, Revision
+    from controller.sources.trust_advice import TrustAdvice
     from controller.sources.verification.keys import Keys
     from controller.sources.verification.signer import Signer
 
@@ -31,14 +41,11 @@ TAG_MODES: Final = ("Tag", "TagAndHEAD")
 class Trust:
     """Of one look at one source."""
 
-    key: ObjectKey
-    """The FlagSource."""
     judge: Callable[[Path, Question], Awaitable[Verdict]]
+    advice: TrustAdvice
     mode: str = ""
     """As `spec.verify.mode`; empty: nothing need be signed."""
     keys: Keys | None = None
-    secret: str = ""
-    """`namespace/name` of the Secret with the keys."""
     epoch: str = ""
     rules: tuple[Rule, ...] = ()
 
@@ -90,15 +97,27 @@ class Trust:
         )
 
     def _rewritten(self, message: str, commit: str) -> Stalled:
-        annotate = f"kubectl -n {self.key.namespace} annotate --overwrite flagsource/{self.key.name}"
-        return Stalled(REWRITTEN, f"{message}; to accept it: {annotate} {ACCEPT_REVISION}={commit}")
+        return Stalled(REWRITTEN, f"{message}; to accept it: {self.advice.accept}{commit}")
 
     def _advice(self, reason: str) -> str:
         if reason == NOT_ALLOWED:
             return "have them sign a commit or a merge that makes it so, or revert it; see spec.verify.rules"
         how = "git tag -s" if reason == TAG_REFUSED else "git commit -S"
-        keys = ", ".join(self.keys.names) if self.keys is not None else ""
-        return f"sign it with a trusted key ({how}), or add the key to Secret {self.secret} (it has {keys})"
+        return f"sign it with a trusted key ({how}), or {self.advice.add_key}"
+
+
+async def _judge_in_thread(path: Path, question: Question) -> Verdict:
+    return await asyncio.to_thread(judge, path, question)
+
+
+def trust_of(content: Mapping[str, bytes]) -> Trust:
+    """The newest commit must be signed with one of a command line's keys, by the names of their files. Raises
+    Stalled.
+    """
+    keys = read_keys(OF_OPTIONS, content)
+    return Trust(
+        _judge_in_thread, on_command_line(keys.names), "HEAD", keys, epoch({"mode": "HEAD"}, content)
+    )
 
 
 def is_tag(reference: Reference) -> bool:

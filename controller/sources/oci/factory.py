@@ -22,6 +22,7 @@ from controller.sources.oci.provider import OciProvider
 from controller.sources.oci.registry import Registry
 from controller.sources.oci.signatures import CosignTrust
 from controller.sources.secrets import Secrets
+from controller.sources.trust_advice import in_cluster
 from controller.sources.verification.cosign import read_cosign_keys
 from controller.sources.verification.keyless import MODULE, identities_of
 from controller.sources.verification.keys import epoch
@@ -115,7 +116,9 @@ class OciFactory:
         if look.verify.match_oidc_identity:
             return await self._keyless(look.verify, look)
         name, content = await self._secrets.content(look.verify.keys, look, "spec.verify.secretRef")
-        judge = KeyJudge(read_cosign_keys(name, content), name)
+        keys = read_cosign_keys(name, content)
+        advice = in_cluster(look.key, name, (each.name for each in keys))
+        judge = KeyJudge(keys, advice.add_key)
         return CosignTrust(judge, epoch({"provider": "cosign"}, content))
 
     async def _keyless(self, verify: VerifySpec, look: Look) -> CosignTrust:

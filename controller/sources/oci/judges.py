@@ -29,8 +29,8 @@ class KeyJudge:
     """Believes keys."""
 
     keys: tuple[CosignKey, ...]
-    secret: str
-    """`namespace/name` of the Secret with the keys."""
+    add_key: str
+    """How another key is trusted, as a part of a sentence."""
 
     async def of_bundle(self, content: bytes, digest: str) -> Signer:
         """Implements `Judge`."""
@@ -42,11 +42,7 @@ class KeyJudge:
 
     def advice(self, artifact: str) -> str:
         """Implements `Judge`."""
-        keys = ", ".join(key.name for key in self.keys)
-        return (
-            f"sign it with a trusted key (cosign sign --key KEY {artifact}), "
-            f"or add the key to Secret {self.secret} (it has {keys})"
-        )
+        return f"sign it with a trusted key (cosign sign --key KEY {artifact}), or {self.add_key}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,42 @@
+"""What a person may do about what is not believed: in a cluster, or on a command line. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from controller.api.meta import ACCEPT_REVISION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from controller.api.meta import ObjectKey
+
+OF_OPTIONS: Final = "made of --verify-key"
+"""The Secret that a command line's keys would be in."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrustAdvice:
+    """Parts of sentences."""
+
+    add_key: str
+    """How another key is trusted, and which are."""
+    accept: str
+    """How an older revision is accepted, up to its digest."""
+
+
+def in_cluster(key: ObjectKey, secret: str = "", names: Iterable[str] = ()) -> TrustAdvice:
+    """Of a FlagSource; `secret` (`namespace/name`) has the keys that `names` are."""
+    return TrustAdvice(
+        f"add the key to Secret {secret} (it has {', '.join(names)})",
+        f"kubectl -n {key.namespace} annotate --overwrite flagsource/{key.name} {ACCEPT_REVISION}=",
+    )
+
+
+def on_command_line(names: Iterable[str]) -> TrustAdvice:
+    """`names`: files that --verify-key names."""
+    return TrustAdvice(
+        f"trust the key by another --verify-key (there are {', '.join(names)})",
+        "start flagstaff anew while the source is at ",
+    )
