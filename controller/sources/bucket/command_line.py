@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from controller.runtime.setbacks import Stalled
-from controller.sources.bucket.place import Bucket, Store, is_endpoint, parse_url
+from controller.sources.bucket.place import Bucket, Store, azure_account, is_endpoint, parse_url
 from controller.sources.bucket.provider import BucketProvider
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def open_bucket(
         name,
         f"{prefix}/" if prefix and not prefix.endswith(_FILES) else prefix,
         endpoint,
-        {"region": region} if region and store is Store.S3 else {},
+        _config(store, environment, endpoint, region),
         {"timeout": "60s"},
         secrets=tuple(filter(None, map(environment.get, _SECRETS))),
     )
@@ -62,3 +62,18 @@ def open_bucket(
     }
     advice = {"AuthenticationFailed": _ADVICE[store]}
     return BucketProvider(bucket, interval=interval, advice=advice, spec={"bucket": spec})
+
+
+def _config(
+    store: Store, environment: Mapping[str, str], endpoint: str, region: str | None
+) -> dict[str, str]:
+    """Raises Stalled (URLInvalid)."""
+    if store is Store.AZURE and not environment.get("AZURE_STORAGE_ACCOUNT_NAME"):
+        account = azure_account(endpoint)
+        if not account:
+            message = (
+                "az://: set AZURE_STORAGE_ACCOUNT_NAME, or --endpoint https://ACCOUNT.blob.core.windows.net"
+            )
+            raise Stalled("URLInvalid", message)
+        return {"account_name": account}
+    return {"region": region} if region and store is Store.S3 else {}

@@ -154,6 +154,14 @@ def test_a_url_of_the_command_line(text: str, prefix: str, spec: dict[str, str])
     assert found.spec["bucket"].items() >= {**spec, "bucketName": "b", "insecure": True}.items()
 
 
+def test_a_container_is_of_the_account_of_its_endpoint_or_of_the_environment() -> None:
+    named = open_bucket("az://b", {}, endpoint="https://me.blob.core.windows.net")
+    assert named.bucket.config == {"account_name": "me"}
+    assert not open_bucket("az://b", {"AZURE_STORAGE_ACCOUNT_NAME": "me"}).bucket.config
+    with pytest.raises(Stalled, match="set AZURE_STORAGE_ACCOUNT_NAME, or --endpoint"):
+        open_bucket("az://b", {})
+
+
 @pytest.mark.parametrize("text", ["s3://", "s3:///x", "s3://a b/x", "s3://k:s@b/x", "s3://b/x?y"])
 def test_a_url_that_names_no_bucket_is_refused(text: str) -> None:
     with pytest.raises(Stalled, match="s3://BUCKET/PREFIX"):
