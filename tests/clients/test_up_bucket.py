@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.buckets.azure import KEY
+from tests.buckets.fixtures import azure_port, google_port, made
+from tests.buckets.google import service_account
 from tests.clients.server import until
 from tests.clients.up import FLAGSTAFF, banner, up
 from tests.s3 import VARIABLES, refuse, s3
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.s3 import S3
+
+__all__ = ["azure_port", "google_port"]
 
 
 @pytest.fixture
@@ -70,6 +75,26 @@ def test_a_changed_object_is_served_and_a_store_that_fails_takes_nothing_away(
         assert ofrep(port)["value"] == "Hooray"
         store.instead = lambda _: False
         running.source("up")
+
+
+@pytest.mark.parametrize("kind", ["google", "azure"])
+def test_a_bucket_of_another_cloud_is_served(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = tmp_path / "account.json"
+    account.write_text(service_account())
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(account))
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", KEY)
+    with made(kind, request, tmp_path) as store:
+        store.write("checkout/flags.json", banner("plain"))
+        options = ("--endpoint", store.endpoint, "--interval", "0.2")
+        with up(f"{store.shown}/checkout", *options) as running:
+            port = running.ready()["ofrep"]
+            assert ofrep(port)["value"] == "Welcome"
+            running.wait(lambda event: event["event"] == "revision")
+            store.write("checkout/flags.json", banner("party"))
+            running.wait(lambda event: event["event"] == "revision")
+            assert ofrep(port)["value"] == "Hooray"
 
 
 def test_once_eval_and_text_fit_a_source_without_commits(store: S3) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+import trustme
 
 from evaluator.settings.sources import parse_uri
 from evaluator.sync import file, grpc
 from evaluator.sync.opening import open_sources
-from evaluator.sync.source import Delivery, SourceFault, Unchanged
+from evaluator.sync.source import MAX_BYTES, Delivery, SourceFault, Unchanged
+from tests.buckets.azure import ACCOUNT, KEY
+from tests.buckets.fixtures import azure_port, google_port, made
 from tests.sync_sources import (
     S3_KEY,
     S3_SECRET,
@@ -30,7 +35,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from evaluator.sync.source import SyncSource
+    from tests.buckets.relay import Relay
     from tests.sync_sources import Peer
+
+__all__ = ["azure_port", "google_port"]
 
 ONE, TWO = b'{"flags": {}}', b'{"flags": {"a": {}}}'
 
@@ -52,7 +60,57 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path]]:
         yield port, folder
 
 
-@pytest.fixture(params=["file", "http", "grpc", "s3"])
+class StorePeer:
+    """A bucket of Google or Azure, over TLS: that is how their stores are asked."""
+
+    def __init__(self, store: Relay, uri: str) -> None:
+        self._store = store
+        self.uri = uri
+
+    async def put(self, content: bytes) -> None:
+        await asyncio.to_thread(self._store.write, "flags.json", content.decode())
+
+    async def put_huge(self) -> None:
+        await self.put(b" " * (MAX_BYTES + 1))
+
+    async def remove(self) -> None:
+        await asyncio.to_thread(self._store.remove, "flags.json")
+
+
+@pytest.fixture
+def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
+    """Of a server that is believed."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    return context
+
+
+@pytest.fixture
+def gs(
+    request: pytest.FixtureRequest, tmp_path: Path, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[StorePeer]:
+    with made("google", request, tmp_path, tls) as store:
+        (tmp_path / "account.json").write_text(store.login["serviceaccount"])
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "account.json"))
+        monkeypatch.setenv("GOOGLE_BASE_URL", store.url)
+        yield StorePeer(store, f"gs://{store.bucket}/flags.json")
+
+
+@pytest.fixture
+def azblob(
+    request: pytest.FixtureRequest, tmp_path: Path, tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[StorePeer]:
+    with made("azure", request, tmp_path, tls) as store:
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", ACCOUNT)
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", KEY)
+        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", store.endpoint)
+        yield StorePeer(store, f"azblob://{store.bucket}/flags.json")
+
+
+@pytest.fixture(params=["file", "http", "grpc", "s3", "gs", "azblob"])
 async def peer(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Peer]:
     if request.param == "file":
         yield FilePeer(tmp_path)
@@ -65,6 +123,8 @@ async def peer(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         await stream.start()
         yield stream
         await stream.remove()
+    elif request.param in {"gs", "azblob"}:
+        yield request.getfixturevalue(request.param)
     else:
         s3_peer = S3Peer(*request.getfixturevalue("s3"))
         yield s3_peer

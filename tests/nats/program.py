@@ -6,14 +6,13 @@ import contextlib
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from tests.go import Module, build, find
-from tests.programs import DIES_WITH_US
+from tests.programs import listening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,9 +26,9 @@ NATS: Final = Module(
     (),
     "the NATS server: about a minute",
 )
-_LISTENING: Final = re.compile(r"Listening for client connections on 127\.0\.0\.1:(\d+)")
-_PATIENCE: Final = 1200
-"""Looks at its log, 20 a second."""
+_LISTENING: Final = re.compile(
+    r"(?s)(?=.*Server is ready).*Listening for client connections on 127\.0\.0\.1:(\d+)"
+)
 
 
 def program() -> Path:
@@ -54,24 +53,8 @@ def running(folder: Path, configuration: str = "") -> Iterator[int]:
     """A server, and its port on loopback; `configuration` is in its own format."""
     file, log = folder / "nats.conf", folder / "nats.log"
     file.write_text(f'host: "127.0.0.1"\nport: -1\n{configuration}', encoding="utf-8")
-    with log.open("wb") as said:
-        process = subprocess.Popen([*DIES_WITH_US, program(), "-c", file], stderr=said)
-    try:
-        yield _port(process, log)
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _port(process: subprocess.Popen[bytes], log: Path) -> int:
-    for _ in range(_PATIENCE):
-        said = log.read_text(encoding="utf-8")
-        if (found := _LISTENING.search(said)) and "Server is ready" in said:
-            return int(found[1])
-        if process.poll() is not None:
-            break
-        time.sleep(0.05)
-    raise AssertionError(f"the NATS server does not start: {log.read_text(encoding='utf-8')}")
+    with listening([program(), "-c", file], log, _LISTENING) as port:
+        yield port
 
 
 if __name__ == "__main__":

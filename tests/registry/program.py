@@ -8,14 +8,13 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from tests.go import Module, build, find
-from tests.programs import DIES_WITH_US
+from tests.programs import listening
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +29,6 @@ REGISTRY: Final = Module(
     "the test registry: about 2 minutes",
 )
 _LISTENING: Final = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
-_PATIENCE: Final = 1200
-"""Looks at its log, 20 a second."""
 
 
 def program() -> Path:
@@ -61,30 +58,10 @@ def running(folder: Path, **configuration: Any) -> Iterator[int]:
     parts = {"version": "0.1", "storage": {"inmemory": {}, "delete": {"enabled": True}}, "http": http}
     # JSON is YAML.
     file.write_text(json.dumps({**parts, **configuration}), encoding="utf-8")
-    log = folder / "registry.log"
-    with log.open("wb") as said:
-        process = subprocess.Popen(
-            [*DIES_WITH_US, str(program()), "serve", str(file)],
-            stderr=said,
-            stdout=subprocess.DEVNULL,
-            env=os.environ | {"OTEL_TRACES_EXPORTER": "none"},
-        )
-    try:
-        yield _port(process, log)
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _port(process: subprocess.Popen[bytes], log: Path) -> int:
-    for _ in range(_PATIENCE):
-        said = log.read_text(encoding="utf-8")
-        if found := _LISTENING.search(said):
-            return int(found[1])
-        if process.poll() is not None:
-            break
-        time.sleep(0.05)
-    raise AssertionError(f"the registry does not start: {log.read_text(encoding='utf-8')}")
+    command: list[str | Path] = [program(), "serve", file]
+    environment = os.environ | {"OTEL_TRACES_EXPORTER": "none"}
+    with listening(command, folder / "registry.log", _LISTENING, **environment) as port:
+        yield port
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from controller.runtime.setbacks import Stalled
-from controller.sources.bucket.place import Bucket, Store, is_endpoint, parse_url
+from controller.sources.bucket.place import Bucket, Store, azure_account, is_endpoint, parse_url
 from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.trust import ManifestTrust
 from controller.sources.trust_advice import OF_OPTIONS, on_command_line
@@ -55,7 +55,7 @@ def open_bucket(
         name,
         f"{prefix}/" if prefix and not prefix.endswith(_FILES) else prefix,
         endpoint,
-        {"region": region} if region and store is Store.S3 else {},
+        _config(store, environment, endpoint, region),
         {"timeout": "60s"},
         secrets=tuple(filter(None, map(environment.get, _SECRETS))),
     )
@@ -77,3 +77,18 @@ def _trust(bucket: Bucket, content: Mapping[str, bytes]) -> ManifestTrust:
         raise Stalled("URLInvalid", f"{bucket.shown}: --verify-key: name a folder, which alone is signed")
     keys = read_cosign_keys(OF_OPTIONS, content)
     return ManifestTrust(keys, epoch({"provider": "bucket"}, content), on_command_line(content))
+
+
+def _config(
+    store: Store, environment: Mapping[str, str], endpoint: str, region: str | None
+) -> dict[str, str]:
+    """Raises Stalled (URLInvalid)."""
+    if store is Store.AZURE and not environment.get("AZURE_STORAGE_ACCOUNT_NAME"):
+        account = azure_account(endpoint)
+        if not account:
+            message = (
+                "az://: set AZURE_STORAGE_ACCOUNT_NAME, or --endpoint https://ACCOUNT.blob.core.windows.net"
+            )
+            raise Stalled("URLInvalid", message)
+        return {"account_name": account}
+    return {"region": region} if region and store is Store.S3 else {}

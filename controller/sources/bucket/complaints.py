@@ -23,7 +23,9 @@ _STATUS: Final = re.compile(r"status code: (\d{3})|\bstatus: (\d{3})\b")
 _CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
 _CAUSE: Final = re.compile(r'(?:message|error): "([^"\n]{1,200})"|InvalidCertificate\(\s*(\w{1,50})')
 _PATH: Final = re.compile(r'Path "(.{1,1024}?)"[ :]', re.DOTALL)
-_KEY: Final = re.compile(r"Unable to decode service account|Invalid Access Key|ReadPem|MissingSasComponent")
+_KEY: Final = re.compile(
+    r"Unable to (?:open|decode) service account|Invalid Access Key|ReadPem|MissingSasComponent"
+)
 """Words for credentials that obstore cannot use."""
 
 _BY_CODE: Final = {
@@ -59,7 +61,7 @@ def explained(complaint: str, secrets: Iterable[str]) -> tuple[str, str]:
     if status := _STATUS.search(text):
         return _answered(status[1] or status[2], text)
     if _KEY.search(text):
-        return "AuthenticationFailed", "the key or token has not the form that the store's have"
+        return "AuthenticationFailed", "there is no key or token in a form that the store takes"
     if _METADATA in text:
         return "AuthenticationFailed", "there are no credentials"
     cause = _CAUSE.search(text)

@@ -15,7 +15,7 @@ from controller.runtime.places import Places
 from controller.runtime.secret_texts import SecretTexts, proxy_url
 from controller.runtime.setbacks import Stalled
 from controller.sources.bucket.judging_proxy import JudgingProxy
-from controller.sources.bucket.place import Bucket, Store, is_endpoint
+from controller.sources.bucket.place import Bucket, Store, azure_account, is_endpoint
 from controller.sources.bucket.provider import BucketProvider
 from controller.sources.bucket.reading import CLIENT, LimitedReader
 from controller.sources.bucket.trust import ManifestTrust
@@ -254,10 +254,7 @@ def _google(secret: SecretTexts | None) -> _Access:
 
 
 def _azure(endpoint: str, secret: SecretTexts | None) -> _Access:
-    asked = urlsplit(endpoint)
-    # Stand-ins for Azure are reached by an address, and have the account in the path.
-    account = asked.path.strip("/").partition("/")[0] or (asked.hostname or "").partition(".")[0]
-    config: dict[str, Any] = {"account_name": account}
+    config: dict[str, Any] = {"account_name": azure_account(endpoint)}
     if secret is None:
         return _Access(config)
     given = {name: word for key, name in _AZURE.items() if (word := secret.line(key))}

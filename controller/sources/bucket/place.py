@@ -82,3 +82,10 @@ def is_endpoint(url: str) -> bool:
     except ValueError:
         return False
     return named and not (parts.username or parts.query or parts.fragment) and url.isprintable()
+
+
+def azure_account(endpoint: str) -> str:
+    """The account whose store it is; empty: it names none."""
+    asked = urlsplit(endpoint)
+    # Stand-ins for Azure are reached by an address, and have the account in the path.
+    return asked.path.strip("/").partition("/")[0] or (asked.hostname or "").partition(".")[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import re
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, quote, urlsplit
 from xml.etree import ElementTree as ET
+
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tests.buckets.relay import Relay, serving
 from tests.go import Module, build, find
@@ -29,14 +33,17 @@ SERVER: Final = Module(
     (),
     "a stand-in for Google Cloud Storage: about 2 minutes",
 )
-LOGIN: Final = {
-    "serviceaccount": json.dumps(
-        {"client_email": "tests@example.com", "private_key": "", "private_key_id": "", "disable_oauth": True}
-    )
-}
-"""As a Secret has it: of an account that needs no signature."""
 _LISTENING: Final = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
 _numbers = itertools.count()
+
+
+@functools.cache
+def service_account() -> str:
+    """The key of an account, as Google gives it."""
+    key = rsa.generate_private_key(65537, 2048)
+    form = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    account = {"type": "service_account", "client_email": "tests@example.com", "private_key_id": "1"}
+    return json.dumps({**account, "private_key": key.private_bytes(*form).decode()})
 
 
 def fetch() -> Path:
@@ -60,7 +67,7 @@ class Google(Relay):
 
     def __init__(self, port: int, tls: ssl.SSLContext | None) -> None:
         super().__init__(f"flags{next(_numbers)}", port, tls)
-        self.login = LOGIN
+        self.login = {"serviceaccount": service_account()}
         self._written: dict[str, str] = {}
         self._ask("POST", "/storage/v1/b", json.dumps({"name": self.bucket}).encode())
 

@@ -92,6 +92,20 @@ async def test_without_a_secret_a_store_of_somebody_is_read_as_nobody(
     assert seen[3] is None
 
 
+async def test_a_region_is_that_of_the_signature(cluster: Cluster, store: S3) -> None:
+    signed: list[str] = []
+
+    def see(request: BaseHTTPRequestHandler) -> bool:
+        signed.append(request.headers.get("Authorization", ""))
+        return False
+
+    store.put(a="1")
+    store.instead = see
+    for spec in (manifest(store), manifest(store, region="eu-west-1")):
+        await (await cluster.open(spec)).resolve()
+    assert ["/us-east-1/s3/" in signed[0], "/eu-west-1/s3/" in signed[1]] == [True, True]
+
+
 async def test_an_answer_without_an_end_costs_a_helper_and_nothing_else(cluster: Cluster, store: S3) -> None:
     def endless(request: BaseHTTPRequestHandler) -> bool:
         request.send_response_only(200)

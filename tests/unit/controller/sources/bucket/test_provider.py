@@ -20,7 +20,6 @@ from tests.sync_sources import S3_KEY, S3_SECRET
 from tests.unit.controller.sources.bucket.fetching import fetched, refused
 
 if TYPE_CHECKING:
-    from http.server import BaseHTTPRequestHandler
     from pathlib import Path
 
     from tests.s3 import S3
@@ -46,25 +45,6 @@ async def test_ten_thousand_objects_are_listed_by_pages_and_more_are_refused(
     (store.folder / "more/and/more").mkdir(parents=True)
     (store.folder / "more/and/more/a.json").write_text("{}")
     assert (await refused(source, tmp_path / "again")).reason == "LimitExceeded"
-
-
-async def test_an_object_that_is_cut_short_fails(store: S3, tmp_path: Path) -> None:
-    store.put(b="22")
-
-    def cut(request: BaseHTTPRequestHandler) -> bool:
-        if not request.path.endswith("/b"):
-            return False
-        request.send_response_only(200)
-        request.send_header("Content-Length", "2")
-        request.send_header("ETag", '"b6d767d2f8ed5d21a44b0e5886680cb9"')
-        request.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
-        request.end_headers()
-        request.wfile.write(b"2")
-        request.close_connection = True
-        return True
-
-    store.instead = cut
-    assert (await refused(provider(store), tmp_path / "cut")).reason == "BucketOperationFailed"
 
 
 @pytest.mark.parametrize(
@@ -152,6 +132,14 @@ def test_a_url_of_the_command_line(text: str, prefix: str, spec: dict[str, str])
     found = open_bucket(text, {}, endpoint="http://h:1/")
     assert (found.bucket.prefix, found.bucket.endpoint) == (prefix, "http://h:1")
     assert found.spec["bucket"].items() >= {**spec, "bucketName": "b", "insecure": True}.items()
+
+
+def test_a_container_is_of_the_account_of_its_endpoint_or_of_the_environment() -> None:
+    named = open_bucket("az://b", {}, endpoint="https://me.blob.core.windows.net")
+    assert named.bucket.config == {"account_name": "me"}
+    assert not open_bucket("az://b", {"AZURE_STORAGE_ACCOUNT_NAME": "me"}).bucket.config
+    with pytest.raises(Stalled, match="set AZURE_STORAGE_ACCOUNT_NAME, or --endpoint"):
+        open_bucket("az://b", {})
 
 
 @pytest.mark.parametrize("text", ["s3://", "s3:///x", "s3://a b/x", "s3://k:s@b/x", "s3://b/x?y"])

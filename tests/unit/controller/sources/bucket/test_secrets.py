@@ -13,7 +13,7 @@ from controller.runtime.hosts import Hosts
 from controller.runtime.setbacks import Failed
 from tests.buckets.azure import KEY, token
 from tests.buckets.fixtures import KINDS, azure_port, google_port, made
-from tests.buckets.google import LOGIN
+from tests.buckets.google import service_account
 from tests.git_http import http_proxy
 from tests.s3 import manifest
 from tests.sync_sources import raw_server
@@ -129,7 +129,7 @@ async def test_the_controllers_own_identity_is_not_shown_where_a_secret_is(
 
 @pytest.mark.parametrize("store", ["google"], indirect=True)
 async def test_a_key_that_names_a_host_does_not_decide_who_is_asked(cluster: Cluster, store: Relay) -> None:
-    elsewhere = json.loads(LOGIN["serviceaccount"]) | {"gcs_base_url": store.url}
+    elsewhere = json.loads(service_account()) | {"gcs_base_url": store.url}
     asked: list[bytes] = []
 
     def refuse(connection: socket.socket) -> None:
@@ -154,6 +154,24 @@ async def test_an_accounts_key_reads_and_so_does_a_token_with_its_mark(
     for login in ({"accountKey": KEY}, {"accountKey": f"{KEY}\n"}, {"sasKey": f"?{token('rl')}\n"}):
         cluster.secrets["bucket"] = login
         assert await (await cluster.open(manifest(store))).resolve() == before
+
+
+@pytest.mark.parametrize("store", ["google"], indirect=True)
+async def test_an_account_signs_its_requests_itself_unless_its_key_says_otherwise(
+    cluster: Cluster, store: Relay
+) -> None:
+    shown: list[str] = []
+
+    def see(request: BaseHTTPRequestHandler) -> bool:
+        shown.append(request.headers.get("Authorization", ""))
+        return False
+
+    store.instead = see
+    nobody = {"client_email": "", "private_key": "", "private_key_id": "", "disable_oauth": True}
+    for text in (service_account(), json.dumps(nobody)):
+        cluster.secrets["bucket"] = {"serviceaccount": text}
+        await (await cluster.open(manifest(store))).resolve()
+    assert [each[:10] for each in shown] == ["Bearer eyJ", ""]
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from controller.runtime.setbacks import Failed, Waiting
+from controller.runtime.setbacks import Failed, Stalled, Waiting
 from controller.sources.bucket.provider import BucketProvider
 from controller.sources.limits import TreeLimits
 from tests.buckets.fixtures import KINDS, azure_port, bucket, google_port, made
@@ -106,6 +107,38 @@ async def test_an_object_that_goes_while_it_is_fetched_fails(store: Relay, tmp_p
 
     store.instead = gone
     assert (await refused(provider(store), tmp_path / "gone")).reason == "RevisionGone"
+
+
+async def test_an_object_that_is_cut_short_fails(store: Relay, tmp_path: Path) -> None:
+    store.put(b="22")
+
+    def cut(request: BaseHTTPRequestHandler) -> bool:
+        if not urlsplit(request.path).path.endswith("/b"):
+            return False
+        request.send_response_only(200)
+        request.send_header("Content-Length", "2")
+        request.send_header("ETag", f'"{store.etags["b"]}"')
+        request.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+        request.end_headers()
+        request.wfile.write(b"2")
+        request.close_connection = True
+        return True
+
+    store.instead = cut
+    assert (await refused(provider(store), tmp_path / "cut")).reason == "BucketOperationFailed"
+
+
+@pytest.mark.parametrize("store", ["google", "azure"], indirect=True)
+async def test_keys_that_no_disk_has_are_folders_or_refuse_the_listing(store: Relay, tmp_path: Path) -> None:
+    for key, text in (("flags/", ""), ("flags/a", "1"), ("lonely/", "")):
+        store.write(key, text)
+    assert (await fetched(provider(store), tmp_path / "into"))[1] == {"flags/a": "1", "lonely": ""}
+    for key in ("../x", "a//b", "a/./b"):
+        store.write(key, "1")
+        with pytest.raises(Stalled, match=f": {re.escape(key)}: a file cannot have this name") as setback:
+            await provider(store).resolve()
+        assert setback.value.reason == "UnsafePath"
+        store.remove(key)
 
 
 async def test_a_revision_that_is_not_there_any_more_is_not_fetched(store: Relay, tmp_path: Path) -> None:
