@@ -20,6 +20,8 @@ VERSIONS: Final = ("v1alpha1", "v1alpha2", "v1beta1")
 FLAGS: Final = {"flags": {"a": {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"}}}
 GIT: Final = {"url": "https://git.example.com/flags.git"}
 SIGNED: dict[str, Any] = {"secretRef": {"name": "signers"}}
+KEYLESS: dict[str, Any] = {"matchOIDCIdentity": [{"issuer": "x", "subject": "x"}]}
+IMAGE: dict[str, Any] = {"interval": "1m", "oci": {"url": "oci://h/x"}}
 BUCKET: Final = {"bucketName": "flags", "endpoint": "minio.example.com"}
 SOURCE: Final = {"interval": "1m", "git": GIT}
 GRANT: Final[dict[str, Any]] = {
@@ -95,6 +97,13 @@ REFUSED: Final[dict[str, tuple[str, Any, str]]] = {
     "signatures of no folder": ("FlagSource", {"interval": "1m", "bucket": {**BUCKET, "prefix": "x"}, "verify": SIGNED}, r"verify needs a bucket\.prefix that ends in /"),
     "a mode for an image": ("FlagSource", {"interval": "1m", "oci": {"url": "oci://h/x"}, "verify": {**SIGNED, "mode": "Tag"}}, r"verify\.mode is there for git only"),
     "rules for the newest": ("FlagSource", {**SOURCE, "verify": {**SIGNED, "rules": [{"paths": ["x"], "anyOf": [{"signers": ["a"]}]}]}}, r"rules need mode EveryCommit"),
+    "nobody to believe": ("FlagSource", {**SOURCE, "verify": {}}, r"set exactly one of secretRef, matchOIDCIdentity"),
+    "keys and identities": ("FlagSource", {**IMAGE, "verify": {**SIGNED, **KEYLESS}}, r"set exactly one of secretRef, matchOIDCIdentity"),
+    "any identity": ("FlagSource", {**IMAGE, "verify": {"matchOIDCIdentity": []}}, r"set exactly one of secretRef, matchOIDCIdentity"),
+    "an identity without a subject": ("FlagSource", {**IMAGE, "verify": {"matchOIDCIdentity": [{"issuer": "x"}]}}, r"subject: Required value"),
+    "an empty issuer": ("FlagSource", {**IMAGE, "verify": {"matchOIDCIdentity": [{"issuer": "", "subject": "x"}]}}, r"issuer.*at least 1 chars"),
+    "an identity for Git": ("FlagSource", {**SOURCE, "verify": KEYLESS}, r"verify\.matchOIDCIdentity is there for oci only"),
+    "a root for keys": ("FlagSource", {**IMAGE, "verify": {**SIGNED, "trustedRootSecretRef": {"name": "x"}}}, r"trustedRootSecretRef needs matchOIDCIdentity"),
     "no store": ("FlagSource", {"interval": "1m", "bucket": {"bucketName": "x"}}, r"endpoint is required"),
     "a strange store": ("FlagSource", {"interval": "1m", "bucket": {**BUCKET, "provider": "ftp"}}, r"supported values: \"generic\""),
     "a store in plain text": ("FlagSource", {"interval": "1m", "bucket": {**BUCKET, "endpoint": "http://h"}}, r"needs insecure"),

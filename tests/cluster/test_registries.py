@@ -12,6 +12,8 @@ from tests.cluster.patience import within
 from tests.registry.artifacts import ORAS_FILE, Pusher, flux, oras_files
 from tests.registry.fixtures import Shelf, registry, shelf
 from tests.registry.htpasswd import LOGIN, guarded_registry
+from tests.registry.signing import attached, referrers
+from tests.sigstore.instance import ISSUER, SUBJECT, instance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +82,33 @@ def test_a_docker_config_that_comes_or_is_wrong_is_noticed_at_once(space: Namesp
     space.wait_reason("flagsource", "AuthenticationFailed")
     told = str(space.get("flagsource")) + str(space.events())
     assert not any(word in told for word in (LOGIN.password, "wrong-word"))
+
+
+def test_a_root_that_changes_is_noticed_at_once_and_what_was_accepted_stays(
+    space: Namespace, shelf: Shelf
+) -> None:
+    digest = shelf.pusher.push(shelf.repository, "latest", flux({"flags.json": flags(banner="on")}))
+    source = artifact_source(shelf.url)
+    source["spec"]["verify"] = {
+        "matchOIDCIdentity": [{"issuer": f"^{ISSUER}$", "subject": "^https://git.example/shop/flags/"}],
+        "trustedRootSecretRef": {"name": "root"},
+    }
+    with instance() as own, instance() as other:
+        made = attached(own.sign(digest))
+        shelf.pusher.push(shelf.repository, "bundle", made)
+        shelf.pusher.push_index(shelf.repository, digest.replace(":", "-"), referrers(made))
+        space.apply(secret("root", trusted_root__json=own.root.decode()), source, flag_set())
+        found = space.wait_ready("flagsource")
+        signer = f"{SUBJECT} (keyless {ISSUER})"
+        assert signer in condition(found, "SourceVerified")["message"]
+        assert space.wait_ready("flagset")["status"]["history"][0]["verifiedBy"] == signer
+        within(lambda: any(f"signed by {signer}" in str(each) for each in space.events()))
+        space.apply(secret("root", trusted_root__json=other.root.decode()))
+        refused = space.wait_reason("flagsource", "InvalidArtifactSignature")
+        assert condition(refused, "SourceVerified")["status"] == "False"
+        assert refused["status"]["artifact"] == found["status"]["artifact"]
+        space.apply(secret("root", trusted_root__json=own.root.decode()))
+        space.wait_ready("flagsource")
 
 
 def test_a_source_has_exactly_one_provider(space: Namespace) -> None:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Final
 from controller.runtime.setbacks import Stalled
 from controller.sources.bucket.manifest import read_manifest
 from controller.sources.git.signed_objects import UnreadableObjectError, read_commit, read_tag
+from controller.sources.oci.factory import public_root
 from controller.sources.verification.cosign import (
     read_cosign_keys,
     verify_bundle,
     verify_content,
     verify_payload,
 )
+from controller.sources.verification.keyless import Identity, InvalidRootError, verify_keyless
 from controller.sources.verification.keys import Keys, read_keys
 from controller.sources.verification.signed import verify
 from controller.sources.verification.signer import NotBelievedError
@@ -44,6 +46,11 @@ KEY_WORDS: Final = (
 BUNDLE_WORDS: Final = (
     '{"dsseEnvelope":{"payload":"', '","payloadType":"application/vnd.in-toto+json","signatures":[{"sig":"', '"}]}}', '{"critical":{"image":',
     '"docker-manifest-digest"', "[[[[",
+)  # fmt: skip
+KEYLESS_WORDS: Final = (
+    '{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","verificationMaterial":{"certificate":{"rawBytes":"', '"tlogEntries":[', '"inclusionProof":{',
+    '"inclusionPromise":{"signedEntryTimestamp":"', '"canonicalizedBody":"', '"dsseEnvelope":{', '"timestampVerificationData":{"rfc3161Timestamps":[', "[[[[",
+    '{"mediaType":"application/vnd.dev.sigstore.trustedroot+json;version=0.1","tlogs":[', '"ctlogs":[', '"certificateAuthorities":[',
 )  # fmt: skip
 MANIFEST_WORDS: Final = (
     '{"type":"flagstaff.dev/manifest/v1","signedAt":"2026-01-02T03:04:05.678Z","files":{"', '":"sha256:', "0" * 64, '"}}', "[[[[", "\\ud800",
@@ -89,6 +96,17 @@ def attachment(content: bytes) -> None:
     _refused(lambda: verify_bundle(content, digest, COSIGN))
 
 
+def keyless(content: bytes) -> None:
+    """What is attached without a key: nobody is believed, by the public root, or by whatever stands in its place."""
+    digest, anybody = f"sha256:{'0' * 64}", (Identity(".", "."),)
+    _refused(lambda: verify_keyless(content, digest, public_root(), anybody))
+    try:
+        _refused(lambda: verify_keyless(content, digest, content.decode("latin-1"), anybody))
+    except InvalidRootError as error:
+        if not str(error):
+            raise Wrong("refused without a word") from error
+
+
 def manifest(content: bytes) -> None:
     """A bucket's manifest: nobody's signature is of it, and whoever signed it, it reads as it would be written."""
     _refused(lambda: verify_content(content, content.decode("latin-1"), COSIGN))
@@ -114,5 +132,6 @@ TARGETS = {
     "signature": Target(signature, WORDS),
     "trusted_keys": Target(trusted_keys, KEY_WORDS),
     "attachment": Target(attachment, BUNDLE_WORDS),
+    "keyless": Target(keyless, KEYLESS_WORDS, longest=16_384),
     "manifest": Target(manifest, MANIFEST_WORDS),
 }

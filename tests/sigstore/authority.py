@@ -83,6 +83,27 @@ class Authority:
         return x509.UnrecognizedExtension(_SCTS, asn1.encode_der(len(listed).to_bytes(2, "big") + listed))
 
 
+def timestamp_chain(key: ec.EllipticCurvePublicKey) -> list[x509.Certificate]:
+    """A certificate for signing timestamps with `key`, and that of its own authority."""
+    by = ec.generate_private_key(ec.SECP256R1())
+    root = _authority("time root", by.public_key(), "time root", by, 0)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(_name("time"))
+        .issuer_name(root.subject)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(root.not_valid_before_utc)
+        .not_valid_after(root.not_valid_after_utc)
+        .add_extension(_usage(digital_signature=True), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.TIME_STAMPING]), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(_issued_by(by.public_key()), critical=False)
+        .sign(by, hashes.SHA256())
+    )
+    return [made, root]
+
+
 def _authority(
     name: str,
     key: ec.EllipticCurvePublicKey,

@@ -19,9 +19,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_publ
 from tests.sigstore.authority import Authority, shape
 from tests.sigstore.log import Log
 from tests.sigstore.program import program
+from tests.sigstore.timestamps import Timestamps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from cryptography import x509
 
 ISSUER: Final = "https://login.example"
 SUBJECT: Final = "https://git.example/shop/flags/.github/workflows/publish.yaml@refs/heads/main"
@@ -35,30 +38,21 @@ class Instance(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Exchange)
-        self.authority, self.log = Authority(), Log()
+        self.authority, self.log, self.timestamps = Authority(), Log(), Timestamps()
         self.old = False
         """Whether certificates tell the issuer in the old form alone."""
 
     @property
     def root(self) -> bytes:
         """The trusted_root.json."""
-        chain = [
-            each.public_bytes(Encoding.DER) for each in (self.authority.intermediate, self.authority.root)
-        ]
-        certificates = [{"rawBytes": base64.b64encode(each).decode()} for each in chain]
+        chain = [self.authority.intermediate, self.authority.root]
         return json.dumps(
             {
                 "mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1",
                 "tlogs": [_log("https://rekor.example", self.log.key)],
-                "certificateAuthorities": [
-                    {
-                        "subject": {"organization": "example", "commonName": "root"},
-                        "uri": "https://fulcio.example",
-                        "certChain": {"certificates": certificates},
-                        "validFor": {"start": "2020-01-01T00:00:00Z"},
-                    }
-                ],
+                "certificateAuthorities": [_authority("https://fulcio.example", chain)],
                 "ctlogs": [_log("https://ctlog.example", self.authority.log_key)],
+                "timestampAuthorities": [_authority("https://time.example", self.timestamps.chain)],
             }
         ).encode()
 
@@ -69,9 +63,12 @@ class Instance(ThreadingHTTPServer):
         issuer: str = ISSUER,
         subject: str = SUBJECT,
         predicate: str = _SIGNED,
+        newer: bool = False,
         verified: bool = False,
     ) -> bytes:
-        """The bundle of a signature that the manifest `digest` is. `verified`: by the client, too."""
+        """The bundle of a signature that the manifest `digest` is. `newer`: with Rekor 2 and a timestamp.
+        `verified`: by the client, too.
+        """
         statement = {
             "_type": "https://in-toto.io/Statement/v1",
             "subject": [{"digest": {"sha256": digest.removeprefix("sha256:")}}],
@@ -82,6 +79,7 @@ class Instance(ThreadingHTTPServer):
             "instance": f"http://127.0.0.1:{self.server_port}",
             "token": _token({"iss": issuer, "sub": subject}),
             "statement": json.dumps(statement),
+            "newer": newer,
             "root": self.root.decode() if verified else "",
         }
         done = subprocess.run([program()], input=json.dumps(asked).encode(), capture_output=True, check=False)
@@ -109,11 +107,15 @@ class _Exchange(BaseHTTPRequestHandler):
         """Nothing is printed."""
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.path.endswith("/signingCert"):
-            self._answer(200, self._certified(asked))
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path.endswith("/timestamp"):
+            self._answer(201, self.server.timestamps.answer(body))
+        elif self.path.endswith("/signingCert"):
+            self._answer_json(200, self._certified(json.loads(body)))
+        elif self.path.startswith("/api/v2/"):
+            self._answer_json(201, self.server.log.record_newer(json.loads(body)))
         else:
-            self._answer(201, self.server.log.record(asked))
+            self._answer_json(201, self.server.log.record(json.loads(body)))
 
     def _certified(self, asked: dict[str, Any]) -> dict[str, Any]:
         token = self.headers["Authorization"].removeprefix("Bearer ").split(".")[1]
@@ -128,14 +130,27 @@ class _Exchange(BaseHTTPRequestHandler):
         ]
         return {"signedCertificateEmbeddedSct": {"chain": {"certificates": chain}}}
 
-    def _answer(self, status: int, content: dict[str, Any]) -> None:
-        body = json.dumps(content).encode()
+    def _answer_json(self, status: int, content: dict[str, Any]) -> None:
+        # Rekor 1 names the entry there, too.
+        self._answer(status, json.dumps(content).encode(), next(iter(content)))
+
+    def _answer(self, status: int, body: bytes, entry: str = "") -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
-        self.send_header("ETag", next(iter(content)))
+        self.send_header("ETag", entry)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+
+def _authority(url: str, chain: list[x509.Certificate]) -> dict[str, Any]:
+    contents = [base64.b64encode(each.public_bytes(Encoding.DER)).decode() for each in chain]
+    return {
+        "subject": {"organization": "example", "commonName": "root"},
+        "uri": url,
+        "certChain": {"certificates": [{"rawBytes": each} for each in contents]},
+        "validFor": {"start": "2020-01-01T00:00:00Z"},
+    }
 
 
 def _log(url: str, key: ec.EllipticCurvePrivateKey) -> dict[str, Any]:

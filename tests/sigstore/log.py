@@ -29,13 +29,10 @@ class Log:
         self._key = ec.generate_private_key(ec.SECP256R1())
 
     def record(self, proposed: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a proposed entry of kind `dsse`."""
+        """The answer of Rekor 1 to a proposed entry of kind `dsse`."""
         body = _canonical(_entry(proposed))
-        leaf, other = hashlib.sha256(b"\0" + body).digest(), os.urandom(32)
-        root = hashlib.sha256(b"\1" + other + leaf).digest()
-        name = hashlib.sha256(shape(self.key.public_key())).digest()
-        note = f"{_ORIGIN} - 1\n2\n{_text(root)}\n"
-        checkpoint = f"{note}\n\N{EM DASH} {_ORIGIN} {_text(name[:4] + self._sign(note.encode()))}\n"
+        name = self._name
+        leaf, other, root, checkpoint = self._place(body, f"{_ORIGIN} - 1")
         told = {
             "body": _text(body),
             "integratedTime": int(time.time()),  # noqa: TID251 - verifiers compare it with a certificate's
@@ -53,6 +50,40 @@ class Log:
         return {
             leaf.hex(): {**told, "verification": {"inclusionProof": proof, "signedEntryTimestamp": promise}}
         }
+
+    def record_newer(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """The answer of Rekor 2 to a request of kind `hashedrekord`."""
+        given = asked["hashedRekordRequestV002"]
+        data = {"algorithm": "SHA2_256", "digest": given["digest"]}
+        spec = {"hashedRekordV002": {"data": data, "signature": given["signature"]}}
+        body = _canonical({"apiVersion": "0.0.2", "kind": "hashedrekord", "spec": spec})
+        _, other, root, checkpoint = self._place(body, _ORIGIN)
+        proof = {
+            "checkpoint": {"envelope": checkpoint},
+            "hashes": [_text(other)],
+            "logIndex": "1",
+            "rootHash": _text(root),
+            "treeSize": "2",
+        }
+        return {
+            "canonicalizedBody": _text(body),
+            "inclusionProof": proof,
+            "kindVersion": {"kind": "hashedrekord", "version": "0.0.2"},
+            "logId": {"keyId": _text(self._name)},
+            "logIndex": "1",
+        }
+
+    @property
+    def _name(self) -> bytes:
+        return hashlib.sha256(shape(self.key.public_key())).digest()
+
+    def _place(self, body: bytes, origin: str) -> tuple[bytes, bytes, bytes, str]:
+        """Hashes of the entry, of the one beside it and of the tree, and what the log signs of that."""
+        leaf, other = hashlib.sha256(b"\0" + body).digest(), os.urandom(32)
+        root = hashlib.sha256(b"\1" + other + leaf).digest()
+        note = f"{origin}\n2\n{_text(root)}\n"
+        signature = _text(self._name[:4] + self._sign(note.encode()))
+        return leaf, other, root, f"{note}\n\N{EM DASH} {_ORIGIN} {signature}\n"
 
     def _sign(self, content: bytes) -> bytes:
         return self._key.sign(content, ec.ECDSA(hashes.SHA256()))

@@ -124,7 +124,7 @@ class OciFactory:
     async def _keyless(self, verify: VerifySpec, look: Look) -> CosignTrust:
         identities = identities_of(verify.match_oidc_identity)
         if verify.trusted_root_secret_ref is None:
-            name, root = "", await asyncio.to_thread(_public_root)
+            name, root = "", await asyncio.to_thread(public_root)
         else:
             field = "spec.verify.trustedRootSecretRef"
             name, content = await self._secrets.content(verify.trusted_root_secret_ref, look, field)
@@ -148,7 +148,7 @@ class OciFactory:
 
 
 @cache
-def _public_root() -> str:
+def public_root() -> str:
     """The copy in Sigstore's library: no network is needed, and its releases bring what changed."""
     copy = files("sigstore").joinpath("_store", quote(_PUBLIC, safe=""), TRUSTED_ROOT)
     return copy.read_text(encoding="utf-8")

@@ -20,6 +20,8 @@ type request struct {
 	Token string `json:"token"`
 	// An in-toto statement.
 	Statement string `json:"statement"`
+	// Whether its log is of the second version, which tells no time: an authority for timestamps does.
+	Newer bool `json:"newer"`
 	// A trusted_root.json; empty: what is made is not verified.
 	Root string `json:"root"`
 }
@@ -42,10 +44,18 @@ func signed() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	rekor := &sign.RekorOptions{BaseURL: asked.Instance, Version: 1}
+	timestamps := []*sign.TimestampAuthority{}
+	if asked.Newer {
+		rekor.Version = 2
+		given := &sign.TimestampAuthorityOptions{URL: asked.Instance + "/api/v1/timestamp"}
+		timestamps = append(timestamps, sign.NewTimestampAuthority(given))
+	}
 	options := sign.BundleOptions{
 		CertificateProvider:        sign.NewFulcio(&sign.FulcioOptions{BaseURL: asked.Instance}),
 		CertificateProviderOptions: &sign.CertificateProviderOptions{IDToken: asked.Token},
-		TransparencyLogs:           []sign.Transparency{sign.NewRekor(&sign.RekorOptions{BaseURL: asked.Instance})},
+		TimestampAuthorities:       timestamps,
+		TransparencyLogs:           []sign.Transparency{sign.NewRekor(rekor)},
 	}
 	if asked.Root != "" {
 		trusted, err := root.NewTrustedRootFromJSON([]byte(asked.Root))

@@ -44,6 +44,19 @@ def test_what_a_trusted_identity_signed_is_believed(sigstore: Instance) -> None:
     assert str(judged(made, sigstore.root)) == f"{SUBJECT} (keyless {ISSUER})"
 
 
+def test_a_signature_in_the_newer_log_with_a_timestamp_is_believed(sigstore: Instance) -> None:
+    made = sigstore.sign(DIGEST, newer=True, verified=True)
+    assert str(judged(made, sigstore.root)) == f"{SUBJECT} (keyless {ISSUER})"
+    with instance() as other:
+        changed = {
+            **json.loads(sigstore.root),
+            "timestampAuthorities": json.loads(other.root)["timestampAuthorities"],
+        }
+    assert "does not prove who signed" in refused(made, json.dumps(changed).encode())
+    sigstore.authority.age = timedelta(hours=1)
+    assert "not valid at validation time" in refused(sigstore.sign(DIGEST, newer=True), sigstore.root)
+
+
 def test_certificates_of_people_and_of_older_authorities_are_read(sigstore: Instance) -> None:
     sigstore.old = True
     made = sigstore.sign(DIGEST, subject="ada@shop.example")
@@ -82,9 +95,10 @@ def test_a_certificate_that_did_not_count_when_the_log_had_its_entry_is_refused(
     assert "not valid at validation time" in refused(sigstore.sign(DIGEST), sigstore.root)
 
 
-def test_what_the_log_does_not_have_is_refused(sigstore: Instance) -> None:
+@pytest.mark.parametrize("newer", [False, True])
+def test_what_the_log_does_not_have_is_refused(sigstore: Instance, *, newer: bool) -> None:
     sigstore.log.forge()
-    assert "invalid log entry" in refused(sigstore.sign(DIGEST), sigstore.root)
+    assert "invalid log entry" in refused(sigstore.sign(DIGEST, newer=newer), sigstore.root)
 
 
 def test_a_certificate_that_no_log_has_is_refused(sigstore: Instance) -> None:
