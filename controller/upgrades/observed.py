@@ -18,7 +18,6 @@ UPGRADE: Final = "flagstaff.dev/upgrade"
 PAUSED: Final = "paused"
 _HASH: Final = "pod-template-hash"
 _ASKING: Final = (names.PREFIX, "openfeature.dev/")
-_WRITTEN: Final = (names.INJECTED, names.RESTARTED_AT, names.RESTARTED_FOR)
 _ENDED: Final = ("Succeeded", "Failed")
 
 
@@ -82,7 +81,9 @@ def pod_of(body: Mapping[str, Any]) -> Pod | None:
     if injected is None or meta.get("deletionTimestamp") or status.get("phase") in _ENDED:
         return None
     asks = {
-        name: text for name, text in annotations.items() if name.startswith(_ASKING) and name not in _WRITTEN
+        name: text
+        for name, text in annotations.items()
+        if name.startswith(_ASKING) and name not in names.WRITTEN
     }
     labels = meta.get("labels") or {}
     return Pod(meta["name"], labels, asks, injected, _owner(meta, labels), _trouble(status))

@@ -29,6 +29,7 @@ def found(*owner: str, **more: Any) -> Pod:
 def test_a_pod_is_its_record_and_what_it_asks_for() -> None:
     annotations = {
         "flagstaff.dev/injected": RECORD, "flagstaff.dev/restarted-at": "x", "flagstaff.dev/restarted-for": "y",
+        "flagstaff.dev/flags-changed": "x", "flagstaff.dev/flag-files": "checkout",
         "flagstaff.dev/flagset": "checkout", "openfeature.dev/enabled": "true", "other": "z",
     }  # fmt: skip
     read = found(annotations=annotations)
