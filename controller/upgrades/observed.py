@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api.conditions import READY, TRUE, find
 from controller.api.kinds import DAEMON_SET, DEPLOYMENT, STATEFUL_SET
 from controller.injection import names
 from controller.injection.record import Injected, read_record
@@ -34,6 +35,8 @@ class Pod:
     """`Kind/name` of the workload, or of what else it belongs to; of the pod itself where it is nobody's."""
     trouble: str
     """Why it is not ready; empty while it is."""
+    ready_at: datetime | None
+    """Since when it is ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,9 @@ def pod_of(body: Mapping[str, Any]) -> Pod | None:
         if name.startswith(_ASKING) and name not in names.WRITTEN
     }
     labels = meta.get("labels") or {}
-    return Pod(meta["name"], labels, asks, injected, _owner(meta, labels), _trouble(status))
+    ready = find(status.get("conditions") or (), READY) or {}
+    since = moment(ready.get("lastTransitionTime")) if ready.get("status") == TRUE else None
+    return Pod(meta["name"], labels, asks, injected, _owner(meta, labels), _trouble(status), since)
 
 
 def workload_of(kind: str, body: Mapping[str, Any]) -> Workload:
