@@ -33,7 +33,9 @@ class NamespaceSelector(Model):
 class EventSource(Model):
     """Objects of one kind in the alert's namespace, or in those that are selected and let the alert in."""
 
-    kind: Literal["FlagSource", "FlagSet", "FlagReceiver", "FeatureFlagConfiguration", "FeatureFlag"]
+    kind: Literal[
+        "FlagSource", "FlagSet", "FlagReceiver", "FeatureFlagConfiguration", "FeatureFlag", "EvaluatorUpgrade"
+    ]
     name: Name
     match_labels: dict[str, str] = Field(default_factory=dict)
     namespace_selector: NamespaceSelector | None = None

@@ -56,7 +56,7 @@ class FeatureFlagSourceSpec(Model):
 
 IGNORED: Final = {
     "sync_provider_args": "give each source its fields",
-    "rollout_on_change": "evaluators follow their flags without a restart",
+    "rollout_on_change": "evaluators follow their flags without a restart; for the rest see EvaluatorUpgrade",
     "otel_collector_uri": "set OTEL_EXPORTER_OTLP_ENDPOINT in envVars of an image with the extra otel",
 }
 """Fields that nothing comes of, with why or what to do instead."""

@@ -34,6 +34,7 @@ class GrantTo(Model):
         "FeatureFlag",
         "FeatureFlagSource",
         "InProcessConfiguration",
+        "EvaluatorUpgrade",
         "GitRepository",
         "OCIRepository",
         "Bucket",

@@ -47,7 +47,7 @@ class EvaluatorUpgradeSpec(Model):
     pause: Duration = 30.0
     """Seconds before the first restart, and from one workload that is rolled out to the next restart."""
     ready_deadline: Duration = 600.0
-    """Seconds that a restarted workload may take until all of its pods are ready."""
+    """Seconds that a restarted workload may take until a pod is ready, and from each to the next."""
     canary: CanarySpec | None = None
 
 

@@ -40,7 +40,9 @@ ASKED: Final = (
     ON_MISSING, START_DEADLINE, SOCKET_PATH, STATE_CLAIM,
 )  # fmt: skip
 """What a pod may ask for."""
-KNOWN: Final = (*ASKED, INJECTED, RESTARTED_AT, RESTARTED_FOR, FLAG_FILES, FLAGS_CHANGED)
+WRITTEN: Final = (INJECTED, RESTARTED_AT, RESTARTED_FOR, FLAG_FILES, FLAGS_CHANGED)
+"""What is written by us."""
+KNOWN: Final = (*ASKED, *WRITTEN)
 
 SOURCES: Final = "openfeature.dev/featureflagsource"
 """OpenFeature Operator's: FeatureFlagSources of the pod's namespace, separated by commas."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.injection import files, in_process, names, operators, sidecar, source
 from controller.injection.changes import Changes
@@ -12,7 +12,7 @@ from controller.injection.record import record_of
 from controller.injection.wanted import is_enabled, read, read_in_process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from controller.injection.options import Known, Options
     from controller.injection.wanted import Wanted
@@ -56,12 +56,9 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
 def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known: Known) -> Changes:
     """Variables alone, and where it is needed the proxy's authority; no container."""
     annotations = pod["metadata"]["annotations"]
-    asked, specs, chosen, referring = read_in_process(annotations, namespace, known, compat=options.compat)
-    variables = in_process.variables(specs, namespace, options, referring.permitted)
-    folder = in_process.authority(specs, options)
-    record = record_of(_from_configurations(asked), None, variables, folder, chosen)
+    variables, folder, chosen, record, warnings = _configured(annotations, namespace, options, known)
     changes = Changes(pod)
-    changes.warnings = tuple(referring.warnings)
+    changes.warnings = warnings
     present = {each["name"] for _, each in _containers(pod)}
     _check_named(chosen, present)
     if folder and not any(_name_of(each) == names.CA for each in pod["spec"].get("volumes") or ()):
@@ -87,13 +84,9 @@ def due(
     if not is_enabled(annotations):
         return None
     if _evaluates_itself(annotations):
-        asked, specs, chosen, referring = read_in_process(
-            annotations, namespace, known, compat=options.compat
-        )
-        variables = in_process.variables(specs, namespace, options, referring.permitted)
-        folder = in_process.authority(specs, options)
-        return record_of(_from_configurations(asked), None, variables, folder, chosen)
+        return _configured(annotations, namespace, options, known).record
     wanted = read(annotations, namespace, known, compat=options.compat)
+    check_files(wanted, options)
     return _record(evaluator(wanted, options), wanted, options)
 
 
@@ -102,8 +95,26 @@ def _evaluates_itself(annotations: Mapping[str, Any]) -> bool:
     return names.IN_PROCESS in annotations and not annotations.keys() & {names.SOURCES, names.FLAG_SET}
 
 
-def _from_configurations(asked: Iterable[str]) -> dict[str, str]:
-    return {"from": ",".join(f"InProcessConfiguration/{each}" for each in asked)}
+class _Configured(NamedTuple):
+    """What an application that evaluates by itself gets."""
+
+    variables: list[dict[str, Any]]
+    folder: str
+    """Of the proxy's authority; empty where it is not needed."""
+    containers: frozenset[str] | None
+    record: dict[str, str]
+    warnings: tuple[str, ...]
+
+
+def _configured(
+    annotations: Mapping[str, str], namespace: str, options: Options, known: Known
+) -> _Configured:
+    asked, specs, chosen, referring = read_in_process(annotations, namespace, known, compat=options.compat)
+    variables = in_process.variables(specs, namespace, options, referring.permitted)
+    folder = in_process.authority(specs, options)
+    told = {"from": ",".join(f"InProcessConfiguration/{each}" for each in asked)}
+    record = record_of(told, None, variables, folder, chosen)
+    return _Configured(variables, folder, chosen, record, tuple(referring.warnings))
 
 
 def _record(made: Mapping[str, Any], wanted: Wanted, options: Options) -> dict[str, str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.api.conditions import READY, TRUE, find
 from controller.api.kinds import DAEMON_SET, DEPLOYMENT, STATEFUL_SET
 from controller.injection import names
 from controller.injection.record import Injected, read_record
@@ -18,7 +19,6 @@ UPGRADE: Final = "flagstaff.dev/upgrade"
 PAUSED: Final = "paused"
 _HASH: Final = "pod-template-hash"
 _ASKING: Final = (names.PREFIX, "openfeature.dev/")
-_WRITTEN: Final = (names.INJECTED, names.RESTARTED_AT, names.RESTARTED_FOR)
 _ENDED: Final = ("Succeeded", "Failed")
 
 
@@ -35,6 +35,8 @@ class Pod:
     """`Kind/name` of the workload, or of what else it belongs to; of the pod itself where it is nobody's."""
     trouble: str
     """Why it is not ready; empty while it is."""
+    ready_at: datetime | None
+    """Since when it is ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +84,14 @@ def pod_of(body: Mapping[str, Any]) -> Pod | None:
     if injected is None or meta.get("deletionTimestamp") or status.get("phase") in _ENDED:
         return None
     asks = {
-        name: text for name, text in annotations.items() if name.startswith(_ASKING) and name not in _WRITTEN
+        name: text
+        for name, text in annotations.items()
+        if name.startswith(_ASKING) and name not in names.WRITTEN
     }
     labels = meta.get("labels") or {}
-    return Pod(meta["name"], labels, asks, injected, _owner(meta, labels), _trouble(status))
+    ready = find(status.get("conditions") or (), READY) or {}
+    since = moment(ready.get("lastTransitionTime")) if ready.get("status") == TRUE else None
+    return Pod(meta["name"], labels, asks, injected, _owner(meta, labels), _trouble(status), since)
 
 
 def workload_of(kind: str, body: Mapping[str, Any]) -> Workload:

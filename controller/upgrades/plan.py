@@ -30,6 +30,8 @@ class State:
     """Why it is not to be restarted; empty: it may be."""
     trouble: str = ""
     """A pod that is not ready, and why."""
+    progressed_at: datetime | None = None
+    """Since when the newest of its current pods that are ready is so."""
 
     @property
     def name(self) -> str:
@@ -54,6 +56,7 @@ class Policy:
     max_concurrent: int = 1
     pause: timedelta = timedelta()
     deadline: timedelta = timedelta(minutes=10)
+    """From a restart, or from one pod that is ready, to the next."""
     soak: timedelta | None = None
     """None: there is no canary."""
     canary: str = ""
@@ -132,10 +135,14 @@ def _going(state: State, policy: Policy, before: Progress, now: datetime) -> boo
     at = state.workload.restarted_at
     if state.done or at is None:
         return False
+    recent = now - at < policy.deadline
+    if state.workload.left:
+        # Its owner took it out: it halts nothing.
+        return recent and not state.workload.settled
     if state.outdated and state.restarted:
         # Also where its status was not written any more: it is never restarted twice for the same.
-        return not state.left
-    return not state.workload.settled and (state.name in before.restarting or now - at < policy.deadline)
+        return True
+    return not state.workload.settled and (recent or state.name in before.restarting)
 
 
 def _divided(states: Sequence[State], going: Mapping[str, State]) -> tuple[dict[str, str], dict[str, State]]:
@@ -153,10 +160,8 @@ def _divided(states: Sequence[State], going: Mapping[str, State]) -> tuple[dict[
 
 def _halt(going: Mapping[str, State], policy: Policy, before: Progress, now: datetime) -> Halt | None:
     for name, each in sorted(going.items()):
-        since = each.workload.restarted_at or now
-        if before.resumed_at is not None:
-            since = max(since, before.resumed_at)
-        if now - since >= policy.deadline:
+        times = (each.workload.restarted_at, each.progressed_at, before.resumed_at)
+        if now - max(time for time in times if time is not None) >= policy.deadline:
             why = each.trouble or (
                 "its pods are outdated" if each.workload.settled else "it is not rolled out"
             )

@@ -8,7 +8,7 @@ import hashlib
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from controller.api.fields import InvalidSpecError, read
 from controller.api.kinds import DISRUPTION_BUDGET, POD, RESTARTED
@@ -62,10 +62,22 @@ class _Pods:
     due: Mapping[str, Injected | str]
     """By the pod's name; text: why it would be refused."""
 
-    def outdated(self, pod: Pod) -> bool:
-        """Whether it would get something else. Of one that would be refused nobody can say so."""
+    @property
+    def outdated(self) -> list[Pod]:
+        """Those that would get something else. Of one that would be refused nobody can say so."""
+        return [each for each in self.all if self.is_outdated(each)]
+
+    def is_outdated(self, pod: Pod) -> bool:
+        """Whether this one would."""
         wanted = self.due[pod.name]
         return isinstance(wanted, Injected) and wanted != pod.injected
+
+
+class _Found(NamedTuple):
+    """What is there beside pods."""
+
+    workloads: tuple[Workload, ...]
+    budgets: tuple[Budget, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +95,22 @@ class EvaluatorUpgradeReconciler:
         except InvalidSpecError as error:
             raise Stalled("InvalidSpec", str(error)) from error
         pods = await self._pods(resource.namespace, _labels(spec))
-        outdated = [each for each in pods.all if pods.outdated(each)]
         progress = progress_of(resource, now)
-        if outdated and not resource.status.get("outdated"):
+        if pods.outdated and not resource.status.get("outdated"):
             # Whatever else is about to change, such as other replicas of ours, has the time of a pause.
             progress = replace(progress, pause_since=now)
         states: list[State] = []
-        if outdated or progress.restarting or progress.halt is not None:
-            states = await self._states(resource.namespace, pods, _labels(spec), progress)
+        if pods.outdated or progress.restarting or progress.halt is not None:
+            found = await self._found(resource.namespace)
+            # Again: a workload that changes from here on is not restarted for what its pods were.
+            pods = await self._pods(resource.namespace, _labels(spec))
+            states = self._states(resource.namespace, found, pods, _labels(spec), progress)
         step = plan(states, _policy(spec), progress, now)
-        step = replace(step, left={**_unowned(outdated), **step.left, **_refused(pods)})
+        step = replace(step, left={**_unowned(pods.outdated), **step.left, **_refused(pods)})
         counts = {
             "pods": len(pods.all),
             "current": sum(each.injected == pods.due[each.name] for each in pods.all),
-            "outdated": len(outdated),
+            "outdated": len(pods.outdated),
         }
         restarted: list[State] = []
         try:
@@ -135,22 +149,29 @@ class EvaluatorUpgradeReconciler:
         # It was injected, and asks no more: whoever changed that has not changed the pod.
         return pod.injected if record is None else injected_of(record)
 
-    async def _states(
-        self, namespace: str, pods: _Pods, labels: Mapping[str, str], progress: Progress
+    async def _found(self, namespace: str) -> _Found:
+        budgets = [budget_of(body) async for body in self.cluster.each(DISRUPTION_BUDGET, namespace)]
+        workloads = [
+            workload_of(type_.kind, body)
+            for type_ in RESTARTED
+            async for body in self.cluster.each(type_, namespace)
+        ]
+        return _Found(tuple(workloads), tuple(budgets))
+
+    def _states(
+        self, namespace: str, found: _Found, pods: _Pods, labels: Mapping[str, str], progress: Progress
     ) -> list[State]:
         owned: dict[str, list[Pod]] = defaultdict(list)
         for each in pods.all:
             owned[each.owner].append(each)
-        budgets = [budget_of(body) async for body in self.cluster.each(DISRUPTION_BUDGET, namespace)]
-        states = []
-        for type_ in RESTARTED:
-            async for body in self.cluster.each(type_, namespace):
-                found = workload_of(type_.kind, body)
-                # One that was restarted may have no pod at the moment.
-                ours = found.restarted_at is not None and labels.items() <= _template_labels(found).items()
-                if found.name in owned or found.name in progress.restarting or ours:
-                    states.append(self._state(namespace, found, owned.get(found.name, ()), pods, budgets))
-        return states
+        return [
+            self._state(namespace, each, owned.get(each.name, ()), pods, found.budgets)
+            for each in found.workloads
+            # One that was restarted may have no pod at the moment.
+            if each.name in owned
+            or each.name in progress.restarting
+            or (each.restarted_at is not None and labels.items() <= _template_labels(each).items())
+        ]
 
     def _state(
         self,
@@ -160,10 +181,9 @@ class EvaluatorUpgradeReconciler:
         pods: _Pods,
         budgets: Sequence[Budget],
     ) -> State:
-        outdated = [each for each in own if pods.outdated(each)]
+        outdated = [each for each in own if pods.is_outdated(each)]
+        current = [each for each in own if not pods.is_outdated(each)]
         wanted = sorted({str(pods.due[each.name]) for each in own})
-        # Those that came after the restart say what is wrong with it.
-        newest_first = [each for each in own if not pods.outdated(each)] + outdated
         return State(
             workload,
             len(own),
@@ -171,7 +191,9 @@ class EvaluatorUpgradeReconciler:
             hashlib.sha256("\n".join(wanted).encode()).hexdigest()[:16],
             tuple(each for each in budgets if any(each.selects(pod.labels) for pod in own)),
             workload.left or (self._refusal(workload, namespace) if outdated else ""),
-            next((f"Pod/{each.name}: {each.trouble}" for each in newest_first if each.trouble), ""),
+            # Those that came after the restart say what is wrong with it.
+            next((f"Pod/{each.name}: {each.trouble}" for each in (*current, *outdated) if each.trouble), ""),
+            max((each.ready_at for each in current if each.ready_at is not None), default=None),
         )
 
     def _refusal(self, workload: Workload, namespace: str) -> str:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import shlex
 import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from controller.api.kinds import DEPLOYMENT, DISRUPTION_BUDGET, POD, RESTARTED
+from controller.api.meta import ObjectKey
+from controller.kube.client import Cluster
+from controller.kube.upgrades import ClusterRestarts
+from controller.runtime.setbacks import Failed
 from tests.cluster.admission import install_admission
 from tests.cluster.api import MERGE, Refused, path_of
 from tests.cluster.controllers import ControllerProcess, controller
@@ -20,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from controller.api.kinds import ResourceType
     from tests.cluster.plane import Plane
 
 ASKS = {"openfeature.dev/enabled": "true", "openfeature.dev/featureflagsource": "flags"}
@@ -150,3 +158,48 @@ def test_workloads_are_restarted_for_a_newer_evaluator_and_a_pod_that_does_not_g
     assert "Deployment/api was restarted and is not ready: Pod/api-" in condition(halted, "Ready")["message"]
     assert generations(shop) == {"web": 2, "api": 3, "db": 2}
     within(lambda: "Halted" in told(shop))
+
+
+async def test_the_right_to_restart_is_given_by_the_command_that_a_refusal_names(
+    cluster: Plane, namespace: str
+) -> None:
+    space = Namespace(cluster, namespace)
+    space.kubectl("create", "serviceaccount", "restarter")
+    token = space.kubectl("create", "token", "restarter").strip()
+    client = await Cluster.connect(str(cluster.config_for(token, namespace)))
+    try:
+        restarts = ClusterRestarts(client)
+        with pytest.raises(Failed, match="kubectl create rolebinding") as refused:
+            await listed(restarts, POD, namespace)
+        command = shlex.split(refused.value.message.rpartition("; kubectl ")[2])
+        space.kubectl(*command[:-1], f"--serviceaccount={namespace}:restarter")
+        async with asyncio.timeout(60):
+            while not await permitted(restarts, namespace):  # noqa: ASYNC110 - the API server tells nobody
+                await asyncio.sleep(0.1)
+        space.apply(workload("api", 0))
+        (found,) = await listed(restarts, DEPLOYMENT, namespace)
+        key, version = ObjectKey("Deployment", namespace, "api"), found["metadata"]["resourceVersion"]
+        space.patch(
+            "deployment", {"spec": {"replicas": 1, "template": {"metadata": {"labels": {"a": "b"}}}}}, "api"
+        )
+        # Somebody changed it since it was judged.
+        with pytest.raises(Failed, match="modified"):
+            await restarts.annotate_template(DEPLOYMENT, key, version, {"example.com/a": "b"})
+        (found,) = await listed(restarts, DEPLOYMENT, namespace)
+        assert "example.com/a" not in found["spec"]["template"]["metadata"]["annotations"]
+    finally:
+        await client.close()
+
+
+async def listed(restarts: ClusterRestarts, type_: ResourceType, namespace: str) -> list[dict[str, Any]]:
+    return [each async for each in restarts.each(type_, namespace)]
+
+
+async def permitted(restarts: ClusterRestarts, namespace: str) -> bool:
+    """The authorizer learns of a new binding by a watch."""
+    try:
+        for each in (POD, DISRUPTION_BUDGET, *RESTARTED):
+            await listed(restarts, each, namespace)
+    except Failed:
+        return False
+    return True

@@ -32,6 +32,16 @@ def was(given: Mapping[str, Any], options: Options = OPTIONS, known: Known = KNO
     return read_record(made["metadata"]["annotations"][names.INJECTED])
 
 
+def test_a_pod_whose_flags_are_in_files_is_due_the_same_after_they_changed() -> None:
+    options = replace(OPTIONS, flag_files=True)
+    known = Objects(s0={"sources": [{"source": "checkout", "provider": "file"}]})
+    made = injected(pod(SOURCED), options, known)
+    made["metadata"]["annotations"][names.FLAGS_CHANGED] = "now"
+    assert now(made, options, known) == was(pod(SOURCED), options, known) is not None
+    with pytest.raises(Refused):
+        now(made, OPTIONS, known)
+
+
 @pytest.mark.parametrize("compat", [False, True])
 @pytest.mark.parametrize("asks", [{}, SOURCED, IN_PROCESS, {names.CONTAINERS: "app"}])
 def test_what_is_injected_is_what_is_due(asks: Mapping[str, str | None], *, compat: bool) -> None:

@@ -29,12 +29,16 @@ def found(*owner: str, **more: Any) -> Pod:
 def test_a_pod_is_its_record_and_what_it_asks_for() -> None:
     annotations = {
         "flagstaff.dev/injected": RECORD, "flagstaff.dev/restarted-at": "x", "flagstaff.dev/restarted-for": "y",
+        "flagstaff.dev/flags-changed": "x", "flagstaff.dev/flag-files": "checkout",
         "flagstaff.dev/flagset": "checkout", "openfeature.dev/enabled": "true", "other": "z",
     }  # fmt: skip
     read = found(annotations=annotations)
     assert read.injected == Injected("evaluator:1", "c")
     assert read.asks == {"flagstaff.dev/flagset": "checkout", "openfeature.dev/enabled": "true"}
-    assert read.trouble == ""
+    assert (read.trouble, read.ready_at) == ("", None)
+    since = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"}
+    assert found(status={"conditions": [since]}).ready_at == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert found(status={"conditions": [{**since, "status": "False"}]}).ready_at is None
 
 
 @pytest.mark.parametrize(

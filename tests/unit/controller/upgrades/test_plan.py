@@ -25,7 +25,7 @@ def state(name: str = "a", *, outdated: int = 1, **more: Any) -> State:
         "1",
         {},
         settled,
-        "",
+        more.pop("paused", ""),
         more.pop("at_once", 1),
         more.pop("restarted_for", "new" if restarted else ""),
         restarted,
@@ -117,6 +117,26 @@ def test_one_that_is_not_ready_in_time_halts_all_until_it_goes_on() -> None:
     assert looked(late, before=again, now=then + 10 * MINUTE).progress.halt is not None
 
 
+def test_one_of_many_pods_has_the_deadline_for_each_of_them() -> None:
+    before = Progress(frozenset({"Deployment/a"}))
+    going = state("a", restarted=NOW, settled=False, progressed_at=NOW + 25 * MINUTE)
+    assert looked(going, before=before, now=NOW + 34 * MINUTE).progress.halt is None
+    assert looked(going, before=before, now=NOW + 35 * MINUTE).progress.halt is not None
+
+
+def test_one_that_is_paused_while_it_rolls_out_keeps_its_place_for_its_deadline_and_halts_nothing() -> None:
+    before = Progress(frozenset({"Deployment/a"}))
+    out = state("a", restarted=NOW, settled=False, paused="paused", left="paused")
+    assert chosen(looked(out, state("b"), before=before, now=NOW + 9 * MINUTE)) == []
+    after = looked(out, state("b"), before=before, now=NOW + 10 * MINUTE)
+    assert (chosen(after), after.progress.halt) == (["b"], None)
+
+
+def test_one_whose_pods_would_be_refused_since_it_was_restarted_halts() -> None:
+    stuck = state("a", restarted=NOW, settled=False, left="its pods would be refused")
+    assert looked(stuck, now=NOW + 10 * MINUTE).progress.halt is not None
+
+
 def test_one_that_fails_long_after_it_was_restarted_halts_nothing() -> None:
     failing = state("a", restarted=NOW, outdated=0, settled=False)
     assert chosen(looked(failing, state("b"), now=NOW + 20 * MINUTE)) == ["b"]
@@ -135,7 +155,7 @@ def test_what_a_restart_does_not_change_is_not_restarted_again() -> None:
     step = looked(same, state("b"), before=before, now=NOW + 10 * MINUTE)
     assert step.progress.halt == Halt("Deployment/a", "its pods are outdated")
     # Its owner may take it out.
-    out = replace(same, left="paused by its annotation")
+    out = state("a", restarted=NOW, paused="paused by its annotation", left="paused by its annotation")
     on = replace(step.progress, halt=None, resumed_at=NOW + 10 * MINUTE)
     after = looked(out, state("b"), before=on, now=NOW + 10 * MINUTE)
     assert (chosen(after), after.left) == (["b"], {"Deployment/a": "paused by its annotation"})

@@ -36,6 +36,8 @@ class World:
     budgets: list[dict[str, Any]] = field(default_factory=list)
     others: list[dict[str, Any]] = field(default_factory=list)
     """Pods of nobody."""
+    rolling: str = ""
+    """The Deployment that is rolled out by others while we look."""
     failing: str = ""
     """The Deployment that cannot be patched."""
 
@@ -109,6 +111,8 @@ class World:
         found = {"Pod": pods, "Deployment": [*self.workloads.values()], "PodDisruptionBudget": self.budgets}
         for body in found.get(type_.kind, []):
             yield body
+        if type_.kind == "Deployment" and self.rolling:
+            self.roll_out(self.rolling)
 
     async def annotate_template(
         self, type_: ResourceType, key: ObjectKey, version: str, annotations: Mapping[str, str]
@@ -278,6 +282,14 @@ async def test_a_template_that_would_be_refused_is_left_alone() -> None:
     settled = await world.look(1)
     assert (world.restarted, skew(settled)) == ([], (1, 0, 1))
     assert "uses port 8013" in ready(settled)[2]
+
+
+async def test_what_others_rolled_out_meanwhile_is_not_restarted() -> None:
+    world = World(rolling="a")
+    world.options = NEWER
+    await world.look()
+    settled = await world.look(1)
+    assert (world.restarted, skew(settled)) == (["b"], (2, 1, 1))
 
 
 async def test_what_was_restarted_before_a_write_failed_is_kept() -> None:
