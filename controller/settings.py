@@ -176,6 +176,11 @@ class ControllerSettings(BaseSettings):
         description="write flag sets into ConfigMaps, for pods whose FeatureFlagSource has the provider "
         "file; needs deploy/flag-files.yaml",
     )
+    flag_readers: bool = Field(
+        default=False,
+        description="with --compat: the provider kubernetes has flagd read FeatureFlags from the API server, "
+        "by Roles for pods' service accounts; needs deploy/flag-readers.yaml (default: through the proxy)",
+    )
     leader_election: bool = Field(
         default=True, description="work without a Lease; only where there is one replica"
     )

@@ -32,6 +32,10 @@ FLAG_FILES: Final = "flagstaff.dev/flag-files"
 """Written as a label, and as an annotation with the flag sets of the pod's namespace that its evaluator reads
 from ConfigMaps, separated by commas.
 """
+FLAG_READER: Final = "flagstaff.dev/flag-reader"
+"""Written as a label, and as an annotation with the pod's service account, where its evaluator reads flags
+from the API server.
+"""
 FLAGS_CHANGED: Final = "flagstaff.dev/flags-changed"
 """Written whenever such a ConfigMap changes: the kubelet then looks at the pod's volumes at once."""
 ASKED: Final = (
@@ -40,7 +44,7 @@ ASKED: Final = (
     ON_MISSING, START_DEADLINE, SOCKET_PATH, STATE_CLAIM,
 )  # fmt: skip
 """What a pod may ask for."""
-KNOWN: Final = (*ASKED, INJECTED, RESTARTED_AT, RESTARTED_FOR, FLAG_FILES, FLAGS_CHANGED)
+KNOWN: Final = (*ASKED, INJECTED, RESTARTED_AT, RESTARTED_FOR, FLAG_FILES, FLAG_READER, FLAGS_CHANGED)
 
 SOURCES: Final = "openfeature.dev/featureflagsource"
 """OpenFeature Operator's: FeatureFlagSources of the pod's namespace, separated by commas."""
