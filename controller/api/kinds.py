@@ -117,6 +117,16 @@ DELIVERED: Final = (FEATURE_FLAG_CONFIGURATION, FEATURE_FLAG, FLAG_SHARD)
 PLURALS: Final = {
     each.kind: each.plural
     for each in (
-        *WATCHED, SECRET, CONFIG_MAP, POD, EVENT, LEASE, ROLE, ROLE_BINDING, *WORKLOADS, *RESTARTED, DISRUPTION_BUDGET,
-    )  # fmt: skip
+        *WATCHED,
+        SECRET,
+        CONFIG_MAP,
+        POD,
+        EVENT,
+        LEASE,
+        ROLE,
+        ROLE_BINDING,
+        *WORKLOADS,
+        *RESTARTED,
+        DISRUPTION_BUDGET,
+    )
 }

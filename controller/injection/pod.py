@@ -93,6 +93,7 @@ def due(
         folder = in_process.authority(specs, options)
         return record_of(_from_configurations(asked), None, variables, folder, chosen)
     wanted = read(annotations, namespace, known, compat=options.compat)
+    check(wanted, options, known)
     return _record(evaluator(wanted, options), wanted, options)
 
 
