@@ -36,6 +36,8 @@ FLAG_READER: Final = "flagstaff.dev/flag-reader"
 """Written as a label, and as an annotation with the pod's service account, where its evaluator reads flags
 from the API server.
 """
+PROXIED: Final = "flagstaff.dev/proxied"
+"""Written as a label of pods that ask the proxy, where that runs on demand."""
 FLAGS_CHANGED: Final = "flagstaff.dev/flags-changed"
 """Written whenever such a ConfigMap changes: the kubelet then looks at the pod's volumes at once."""
 ASKED: Final = (

@@ -76,6 +76,8 @@ def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known:
                 changes.extend((*path, "volumeMounts"), [mount])
     if changes.patch:
         changes.set(("metadata", "annotations", names.INJECTED), json.dumps(record, separators=(",", ":")))
+        if in_process.asks_the_proxy(specs, options):
+            _mark(changes, _proxied(options))
     return changes
 
 
@@ -243,7 +245,11 @@ def _add_sidecar(changes: Changes, wanted: Wanted, options: Options) -> None:
     changes.set(("metadata", "annotations", names.INJECTED), text)
     if options.compat and any("provider" not in each for each in wanted.follows):
         changes.set(("metadata", "annotations", names.ALLOW_SYNC), "true")
-    for part, name, value in marks(wanted, options, changes.after["spec"].get("serviceAccountName")):
+    _mark(changes, marks(wanted, options, changes.after["spec"].get("serviceAccountName")))
+
+
+def _mark(changes: Changes, given: Iterable[tuple[str, str, str]]) -> None:
+    for part, name, value in given:
         if changes.after["metadata"].get(part):
             changes.set(("metadata", part, name), value)
         else:
@@ -253,9 +259,18 @@ def _add_sidecar(changes: Changes, wanted: Wanted, options: Options) -> None:
 def marks(wanted: Wanted, options: Options, account: str | None) -> Iterator[tuple[str, str, str]]:
     """(labels or annotations, name, value) of a pod that the controller is to find."""
     yield from files.marks(wanted.files)
-    if operators.direct(wanted, options):
+    read = operators.direct(wanted, options)
+    asked = any(each.get("selector") not in read for each in wanted.follows if "provider" not in each)
+    if asked or (wanted.files and not options.compat):
+        yield from _proxied(options)
+    if read:
         yield "labels", names.FLAG_READER, "true"
         yield "annotations", names.FLAG_READER, account or "default"
+
+
+def _proxied(options: Options) -> Iterator[tuple[str, str, str]]:
+    if options.proxy_on_demand:
+        yield "labels", names.PROXIED, "true"
 
 
 def check(wanted: Wanted, options: Options, known: Known) -> None:

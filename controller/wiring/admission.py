@@ -85,6 +85,7 @@ def options_of(settings: ControllerSettings) -> Options:
         compat=bool(settings.compat),
         flag_files=settings.flag_files,
         flag_readers=settings.flag_readers,
+        proxy_on_demand=settings.proxy_replicas > 0,
     )
 
 

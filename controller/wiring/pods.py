@@ -1,4 +1,6 @@
-"""What is kept for pods that read flags from files or from the API server, as the settings ask for it."""
+"""What is kept for pods that read flags from files, from the API server or from a proxy on demand, as the
+settings ask for it.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,16 @@ from controller.api.kinds import POD
 from controller.configurations.stage import BY_SHARD
 from controller.kube.flag_files import ClusterFiles
 from controller.kube.reflector import Reflector, View
+from controller.kube.scaling import ClusterScale
 from controller.kube.workloads import ClusterWorkloads
 from controller.runtime.clock import now
 from controller.runtime.queue import KeyedQueue
 from controller.settings import InvalidSettingError
-from controller.workloads import file_pods, flag_readers, reader_pods
+from controller.workloads import file_pods, flag_readers, proxy_scale, reader_pods
 from controller.workloads.file_pods import FilePods
 from controller.workloads.flag_files import FlagFiles
 from controller.workloads.flag_readers import FlagReaders
+from controller.workloads.proxy_scale import ProxiedPods, ProxyScale
 from controller.workloads.reader_pods import ReaderPods
 
 if TYPE_CHECKING:
@@ -39,6 +43,7 @@ class PodWork:
 
     files: FlagFiles | None
     readers: FlagReaders | None
+    proxy: ProxyScale | None
     pods: tuple[Reflector, ...]
 
 
@@ -65,7 +70,7 @@ def pod_work_of(
             health.follow(POD.plural, f"{view.path}?{selector}", each)
             watched.append(each)
 
-    files = readers = None
+    files = readers = proxy = None
     if settings.flag_files:
         queue: KeyedQueue[FlagFile] = KeyedQueue(clock, random.random)
         reading = FilePods(queue.put)
@@ -77,4 +82,9 @@ def pod_work_of(
         rights = ClusterWorkloads(cluster, flag_readers.NAME)
         readers = FlagReaders(rights, places, accounts, settings.namespaces)
         watch(reader_pods.SELECTOR, accounts)
-    return PodWork(files, readers, tuple(watched))
+    if settings.proxy_replicas:
+        proxied = ProxiedPods(views)
+        scale, wanted = ClusterScale(cluster), settings.proxy_replicas
+        proxy = ProxyScale(scale, objects, proxied, settings.namespace, wanted, clock)
+        watch(proxy_scale.SELECTOR, proxied)
+    return PodWork(files, readers, proxy, tuple(watched))

@@ -100,7 +100,7 @@ class Controller:
             for loop in self.loops.values():
                 group.create_task(loop.run())
             group.create_task(self.deliverer.run())
-            for kept in (self.pods.files, self.pods.readers):
+            for kept in (self.pods.files, self.pods.readers, self.pods.proxy):
                 if kept is not None:
                     group.create_task(forever(kept.run))
             group.create_task(forever(self.proxies.look))

@@ -1,5 +1,5 @@
-"""Stock flagd's right to read FeatureFlags on a real API server: it comes with the pod, ends at the namespace,
-and outlives no controller.
+"""What pods bring with them on a real API server: stock flagd's right to read FeatureFlags, which ends at the
+namespace and outlives no controller, and the proxy's replicas.
 """
 
 from __future__ import annotations
@@ -69,3 +69,32 @@ def test_it_comes_with_the_pod_and_goes_after_it(spare: Plane, spare_namespace: 
     with controller(spare, tmp_path / "b", *WORDS, name="b") as second:
         within(lambda: not space.get("rolebinding", "flagstaff-flag-readers"), second.said)
         assert space.get("role", "flagstaff-flag-readers") == {}
+
+
+def test_the_proxy_comes_with_the_first_pod(spare: Plane, spare_namespace: str, tmp_path: Path) -> None:
+    space, system = Namespace(spare, spare_namespace), Namespace(spare, "flagstaff-system")
+    spare.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "proxy-on-demand.yaml"))
+    template = {
+        "metadata": {"labels": {"app": "proxy"}},
+        "spec": {"containers": [{"name": "proxy", "image": "proxy:1"}]},
+    }
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "proxy"}}, "template": template}
+    meta = {"name": "flagstaff-proxy"}
+    system.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec})
+    labels = {"flagstaff.dev/proxied": "true"}
+    words = ("--proxy-replicas", "2", "--lease-name", "on-demand")
+    with controller(spare, tmp_path / "a", *words, name="a") as process:
+        process.wait_leads()
+        assert system.get("deployment", "flagstaff-proxy")["spec"]["replicas"] == 0
+        containers = [{"name": "app", "image": "app:1"}]
+        within(lambda: space.get("serviceaccount", "default"))
+        space.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "checkout", "labels": labels},
+                "spec": {"containers": containers},
+            }
+        )
+        system.wait("deployment", lambda found: found["spec"]["replicas"] == 2, "flagstaff-proxy")
+    system.delete("deployment", "flagstaff-proxy")
