@@ -176,6 +176,18 @@ class ControllerSettings(BaseSettings):
         description="write flag sets into ConfigMaps, for pods whose FeatureFlagSource has the provider "
         "file; needs deploy/flag-files.yaml",
     )
+    proxy_replicas: int = Field(
+        default=0,
+        ge=0,
+        le=1000,
+        description="have the Deployment flagstaff-proxy run on demand: with so many replicas once a pod "
+        "asks for flags, with none after ten minutes without; 0: it is left as it is",
+    )
+    flag_readers: bool = Field(
+        default=False,
+        description="with --compat: the provider kubernetes has flagd read FeatureFlags from the API server, "
+        "by Roles for pods' service accounts; needs deploy/flag-readers.yaml (default: through the proxy)",
+    )
     leader_election: bool = Field(
         default=True, description="work without a Lease; only where there is one replica"
     )
@@ -369,15 +381,25 @@ class ProxySettings(BaseSettings):
 S = TypeVar("S", bound=ControllerSettings | ProxySettings)
 
 
+OPERATORS: Final = {"sync_port": "FLAGD_PROXY_PORT", "management_port": "FLAGD_PROXY_MANAGEMENT_PORT"}
+"""OpenFeature Operator's variables of its proxy, which ours reads where its own are not set."""
+
+
 def settings_of(kind: type[S], **given: Any) -> S:
     """`given`, of the command line, over the environment (FLAGSTAFF_…). Raises InvalidSettingError, which
     names the option or the variable.
     """
+    theirs: dict[str, Any] = {} if kind is not ProxySettings else {
+        field: os.environ[name]
+        for field, name in OPERATORS.items()
+        if name in os.environ and field not in given and PREFIX + field.upper() not in os.environ
+    }  # fmt: skip
     try:
-        return kind(**given)
+        return kind(**given, **theirs)
     except ValidationError as error:
         first = error.errors()[0]
         field = str(first["loc"][0])
         name = f"--{field.replace('_', '-')}" if field in given else PREFIX + field.upper()
+        name = OPERATORS[field] if field in theirs else name
         must = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
         raise InvalidSettingError(f"{name} is {str(first['input'])[:100]!r}: {must}") from None

@@ -83,6 +83,8 @@ DISRUPTION_BUDGET: Final = ResourceType("policy/v1", "PodDisruptionBudget", "pod
 SERVICE: Final = ResourceType("v1", "Service", "services")
 INGRESS: Final = ResourceType("networking.k8s.io/v1", "Ingress", "ingresses")
 HTTP_ROUTE: Final = ResourceType("gateway.networking.k8s.io/v1", "HTTPRoute", "httproutes")
+ROLE: Final = ResourceType("rbac.authorization.k8s.io/v1", "Role", "roles")
+ROLE_BINDING: Final = ResourceType("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings")
 WORKLOADS: Final = (DEPLOYMENT, SERVICE, INGRESS, HTTP_ROUTE)
 """What runs for users; watched in the namespaces that hold a Flagd, where it is ours."""
 FLUX_SOURCES: Final = (
@@ -114,5 +116,17 @@ DELIVERED: Final = (FEATURE_FLAG_CONFIGURATION, FEATURE_FLAG, FLAG_SHARD)
 """What holds flags, and what the proxy watches."""
 PLURALS: Final = {
     each.kind: each.plural
-    for each in (*WATCHED, SECRET, CONFIG_MAP, POD, EVENT, LEASE, *WORKLOADS, *RESTARTED, DISRUPTION_BUDGET)
+    for each in (
+        *WATCHED,
+        SECRET,
+        CONFIG_MAP,
+        POD,
+        EVENT,
+        LEASE,
+        ROLE,
+        ROLE_BINDING,
+        *WORKLOADS,
+        *RESTARTED,
+        DISRUPTION_BUDGET,
+    )
 }

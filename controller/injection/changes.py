@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -15,14 +14,14 @@ class Changes:
     """Additions to one object, which itself stays as it is."""
 
     def __init__(self, before: Mapping[str, Any]) -> None:
-        self.after: dict[str, Any] = copy.deepcopy(dict(before))
+        self.after: dict[str, Any] = _copied(before)
         self.patch: list[dict[str, Any]] = []
         self.warnings: tuple[str, ...] = ()
         """For whoever applies it."""
 
     def set(self, path: Path, value: Any) -> None:
         """Set a field of a mapping that is there."""
-        self._at(path[:-1])[path[-1]] = copy.deepcopy(value)
+        self._at(path[:-1])[path[-1]] = _copied(value)
         self._add(path, value)
 
     def extend(self, path: Path, values: Sequence[Any], *, first: bool = False) -> None:
@@ -33,7 +32,7 @@ class Changes:
                 self.set(path, list(values))
             return
         for value in values:
-            found.insert(0 if first else len(found), copy.deepcopy(value))
+            found.insert(0 if first else len(found), _copied(value))
             self._add((*path, 0 if first else "-"), value)
 
     def _add(self, path: Path, value: Any) -> None:
@@ -45,6 +44,13 @@ class Changes:
         for step in path:
             found = found[step]
         return found
+
+
+def _copied(value: Any) -> Any:
+    """What JSON holds, several times as fast as `copy.deepcopy`: it is most of a review's time."""
+    if isinstance(value, dict):
+        return {key: _copied(each) for key, each in value.items()}
+    return [_copied(each) for each in value] if isinstance(value, list) else value
 
 
 def _pointer(path: Path) -> str:

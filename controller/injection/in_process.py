@@ -48,8 +48,8 @@ def variables(
     Refused.
     """
     given = merged(specs)
-    elsewhere = any(name in given for name in ("host", "socket_path", "offline_flag_source_path"))
-    proxied = {} if elsewhere or options.compat else _proxied(given, namespace, options, permitted)
+    asks = asks_the_proxy(specs, options)
+    proxied = _proxied(given, namespace, options, permitted) if asks else {}
     settings = {**DEFAULTS, **given, **proxied}
     told = []
     for name, field in _TOLD.items():
@@ -67,9 +67,13 @@ def variables(
 
 def authority(specs: Sequence[InProcessConfigurationSpec], options: Options) -> str:
     """Where the containers have the authority of the proxy's certificate; empty where they do not need it."""
-    given = merged(specs)
-    elsewhere = any(name in given for name in ("host", "socket_path", "offline_flag_source_path"))
-    return "" if elsewhere or options.compat or not options.proxy_ca else names.CA_PATH
+    return names.CA_PATH if options.proxy_ca and asks_the_proxy(specs, options) else ""
+
+
+def asks_the_proxy(specs: Sequence[InProcessConfigurationSpec], options: Options) -> bool:
+    """Whether the application is pointed at our proxy."""
+    elsewhere = {"host", "socket_path", "offline_flag_source_path"}
+    return not options.compat and elsewhere.isdisjoint(merged(specs))
 
 
 def _proxied(

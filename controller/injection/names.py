@@ -32,6 +32,12 @@ FLAG_FILES: Final = "flagstaff.dev/flag-files"
 """Written as a label, and as an annotation with the flag sets of the pod's namespace that its evaluator reads
 from ConfigMaps, separated by commas.
 """
+FLAG_READER: Final = "flagstaff.dev/flag-reader"
+"""Written as a label, and as an annotation with the pod's service account, where its evaluator reads flags
+from the API server.
+"""
+PROXIED: Final = "flagstaff.dev/proxied"
+"""Written as a label of pods that ask the proxy, where that runs on demand."""
 FLAGS_CHANGED: Final = "flagstaff.dev/flags-changed"
 """Written whenever such a ConfigMap changes: the kubelet then looks at the pod's volumes at once."""
 ASKED: Final = (
@@ -40,7 +46,7 @@ ASKED: Final = (
     ON_MISSING, START_DEADLINE, SOCKET_PATH, STATE_CLAIM,
 )  # fmt: skip
 """What a pod may ask for."""
-WRITTEN: Final = (INJECTED, RESTARTED_AT, RESTARTED_FOR, FLAG_FILES, FLAGS_CHANGED)
+WRITTEN: Final = (INJECTED, RESTARTED_AT, RESTARTED_FOR, FLAG_FILES, FLAG_READER, FLAGS_CHANGED)
 """What is written by us."""
 KNOWN: Final = (*ASKED, *WRITTEN)
 

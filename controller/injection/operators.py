@@ -86,7 +86,7 @@ def _told(wanted: Wanted) -> list[dict[str, Any]]:
 
 def _arguments(wanted: Wanted, options: Options) -> list[str]:
     ports, settings = wanted.ports, wanted.settings
-    sources = [_source(each, options) for each in wanted.follows]
+    sources = [_source(each, direct(wanted, options), options) for each in wanted.follows]
     uri = settings.otel_collector_uri
     words = [
         "start",
@@ -104,9 +104,16 @@ def _arguments(wanted: Wanted, options: Options) -> list[str]:
     return [*words, "--ofrep-port", str(ports[names.OFREP_PORT])]
 
 
-def _source(given: Mapping[str, Any], options: Options) -> dict[str, Any]:
+def direct(wanted: Wanted, options: Options) -> frozenset[str]:
+    """Selectors of the FeatureFlags that the evaluator reads from the API server."""
+    return wanted.cluster_flags if options.compat and options.flag_readers else frozenset()
+
+
+def _source(given: Mapping[str, Any], read: frozenset[str], options: Options) -> dict[str, Any]:
     if "provider" in given:
         return dict(given)
+    if given["selector"] in read:
+        return {"uri": given["selector"], "provider": source.KUBERNETES}
     return {
         "uri": options.proxy_address,
         "provider": "grpc",

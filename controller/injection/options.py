@@ -42,6 +42,12 @@ class Options:
     """Whether the container is OpenFeature Operator's, which stock flagd understands."""
     flag_files: bool = False
     """Whether flags are written into ConfigMaps, for sources of the provider `file`."""
+    proxy_on_demand: bool = False
+    """Whether the proxy runs while pods ask it alone."""
+    flag_readers: bool = False
+    """With `compat`: whether the provider `kubernetes` means that stock flagd reads FeatureFlags of its
+    namespace from the API server.
+    """
 
     @property
     def container(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from controller.api.configuration import FLAG_KIND
 from controller.injection import files, in_process, names, operators, sidecar, source
 from controller.injection.changes import Changes
 from controller.injection.options import Refused
@@ -33,7 +34,7 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
     if _evaluates_itself(annotations):
         return _in_process(pod, namespace, options, known)
     wanted = read(annotations, namespace, known, compat=options.compat)
-    check_files(wanted, options)
+    check(wanted, options, known)
     changes = Changes(pod)
     if options.compat and names.INJECTED not in annotations and _has_container(pod, options):
         changes.warnings = (f"container {options.container}: the pod brings its own, which stays as it is",)
@@ -72,6 +73,8 @@ def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known:
                 changes.extend((*path, "volumeMounts"), [mount])
     if changes.patch:
         changes.set(("metadata", "annotations", names.INJECTED), json.dumps(record, separators=(",", ":")))
+        if in_process.asks_the_proxy(specs, options):
+            _mark(changes, _proxied(options))
     return changes
 
 
@@ -86,7 +89,7 @@ def due(
     if _evaluates_itself(annotations):
         return _configured(annotations, namespace, options, known).record
     wanted = read(annotations, namespace, known, compat=options.compat)
-    check_files(wanted, options)
+    check(wanted, options, known)
     return _record(evaluator(wanted, options), wanted, options)
 
 
@@ -254,15 +257,45 @@ def _add_sidecar(changes: Changes, wanted: Wanted, options: Options) -> None:
     changes.set(("metadata", "annotations", names.INJECTED), text)
     if options.compat and any("provider" not in each for each in wanted.follows):
         changes.set(("metadata", "annotations", names.ALLOW_SYNC), "true")
-    for part, name, value in files.marks(wanted.files):
+    _mark(changes, marks(wanted, options, changes.after["spec"].get("serviceAccountName")))
+
+
+def _mark(changes: Changes, given: Iterable[tuple[str, str, str]]) -> None:
+    for part, name, value in given:
         if changes.after["metadata"].get(part):
             changes.set(("metadata", part, name), value)
         else:
             changes.set(("metadata", part), {name: value})
 
 
-def check_files(wanted: Wanted, options: Options) -> None:
-    """Raise Refused where nobody would write the files that the evaluator is to read."""
+def marks(wanted: Wanted, options: Options, account: str | None) -> Iterator[tuple[str, str, str]]:
+    """(labels or annotations, name, value) of a pod that the controller is to find."""
+    yield from files.marks(wanted.files)
+    read = operators.direct(wanted, options)
+    asked = any(each.get("selector") not in read for each in wanted.follows if "provider" not in each)
+    if asked or (wanted.files and not options.compat):
+        yield from _proxied(options)
+    if read:
+        yield "labels", names.FLAG_READER, "true"
+        yield "annotations", names.FLAG_READER, account or "default"
+
+
+def _proxied(options: Options) -> Iterator[tuple[str, str, str]]:
+    if options.proxy_on_demand:
+        yield "labels", names.PROXIED, "true"
+
+
+def check(wanted: Wanted, options: Options, known: Known) -> None:
+    """Raise Refused where there would be nothing that the evaluator is to read."""
+    for each in sorted(operators.direct(wanted, options)):
+        place, _, name = each.partition("/")
+        try:
+            known.flag_set(place, name, (FLAG_KIND,))
+        except Refused:
+            raise Refused(
+                f"FeatureFlagSource: provider kubernetes: namespace {place} has no FeatureFlag {name}, which "
+                "flagd reads; create it, or add FeatureFlag to target.kinds of its FlagSet"
+            ) from None
     if wanted.files and not options.flag_files:
         raise Refused(
             "FeatureFlagSource: provider file: the controller runs without --flag-files, so no ConfigMap has "

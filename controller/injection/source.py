@@ -32,7 +32,8 @@ class _WithVariables(Protocol):
 NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 NOTHING: Final = FeatureFlagSourceSpec.model_construct(sources=())
 PREFIX: Final = "FLAGD"
-PROXIED: Final = frozenset({"kubernetes", "flagd-proxy"})
+KUBERNETES: Final = "kubernetes"
+PROXIED: Final = frozenset({KUBERNETES, "flagd-proxy"})
 FIELDS: Final = {
     "http": ("interval",),
     "grpc": ("certPath", "tls", "providerID", "selector"),
@@ -113,8 +114,20 @@ def flag_files(spec: FeatureFlagSourceSpec, namespace: str) -> tuple[files.FlagF
     return tuple(dict.fromkeys(found))
 
 
+def cluster_flags(spec: FeatureFlagSourceSpec, namespace: str) -> frozenset[str]:
+    """The flag sets of the pod's namespace that stock flagd could read itself, as selectors. Raises
+    Refused.
+    """
+    places = (
+        flag_set_place(each.source, f"FeatureFlagSource: sources[{number}]")
+        for number, each in enumerate(spec.sources)
+        if _provider(each, spec) == KUBERNETES
+    )
+    return frozenset(f"{namespace}/{name}" for place, name in places if place in {"", namespace})
+
+
 def _provider(source: SourceSpec, spec: FeatureFlagSourceSpec) -> str:
-    return source.provider or spec.default_sync_provider or "kubernetes"
+    return source.provider or spec.default_sync_provider or KUBERNETES
 
 
 def _selector(given: str, namespace: str, permitted: Permitted, where: str) -> str:

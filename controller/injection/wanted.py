@@ -78,6 +78,8 @@ class Wanted:
     """Whether other pods ask it, too."""
     files: tuple[FlagFile, ...] = ()
     """Those among what it follows."""
+    cluster_flags: frozenset[str] = frozenset()
+    """Selectors among them of what stock flagd could read from the API server."""
 
 
 def is_enabled(annotations: Mapping[str, Any]) -> bool:
@@ -122,6 +124,7 @@ def read(annotations: Mapping[str, str], namespace: str, known: Known, *, compat
         claim=_claim(annotations.get(names.STATE_CLAIM)),
         warnings=tuple(referring.warnings),
         files=source.flag_files(settings, namespace),
+        cluster_flags=source.cluster_flags(settings, namespace),
     )
 
 

@@ -40,9 +40,11 @@ _TABLE: Final[Mapping[str, tuple[Fate, str]]] = {
     ),
     "sidecarConfiguration.providerArgs": (Fate.IGNORED, "ends flagd since 0.8; give each source its fields"),
     "sidecarConfiguration.evaluator": (Fate.IGNORED, "there is one, for JSON and YAML"),
-    "flagdProxyConfiguration.replicaCount": (Fate.CHANGED, "spec.replicas in deploy/proxy.yaml"),
+    "flagdProxyConfiguration.replicaCount": (
+        Fate.CHANGED, "spec.replicas in deploy/proxy.yaml, or controller --proxy-replicas for some on demand",
+    ),
     "flagdProxyConfiguration.image": (Fate.IGNORED, "our proxy takes the place of flagd-proxy"),
-    "flagdProxyConfiguration.debugLogging": (Fate.IGNORED, "the proxy has no such option"),
+    "flagdProxyConfiguration.debugLogging": (Fate.CHANGED, "proxy --verbose in deploy/proxy.yaml"),
     "mutatingWebhook.failurePolicy": (Fate.CHANGED, "failurePolicy in deploy/admission.yaml; Fail"),
     "mutatingWebhook.objectSelector": (Fate.CHANGED, "objectSelector in deploy/admission.yaml"),
     "managerConfig.flagsValidationEnabled": (Fate.IGNORED, "flags are judged as they are read"),

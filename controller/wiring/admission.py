@@ -84,6 +84,8 @@ def options_of(settings: ControllerSettings) -> Options:
         proxy_ca=settings.proxy_ca,
         compat=bool(settings.compat),
         flag_files=settings.flag_files,
+        flag_readers=settings.flag_readers,
+        proxy_on_demand=settings.proxy_replicas > 0,
     )
 
 

@@ -52,9 +52,9 @@ from controller.sources.pending import PendingPushes
 from controller.sources.stage import BY_SECRET as SOURCE_BY_SECRET
 from controller.sources.stage import OVER_QUOTA as SOURCES_OVER_QUOTA
 from controller.wiring.admission import injector, open_admission
-from controller.wiring.flag_files import flag_files_of
 from controller.wiring.leading import leadership_of
 from controller.wiring.notifying import open_notifying
+from controller.wiring.pods import pod_work_of
 from controller.wiring.ports import artifact_address, bound_socket, listen
 from controller.wiring.providers import providers_of
 from controller.wiring.proxy_certificates import keeper_of
@@ -120,15 +120,15 @@ async def open_controller(
             kind: Loop(reconciler, objects, outputs, now=now, queue=queues[kind])
             for kind, reconciler in reconcilers.items()
         }
-        flag_files, proxy = (
-            flag_files_of(settings, cluster, objects, outputs.sinks, health),
+        pods, proxy = (
+            pod_work_of(settings, cluster, objects, outputs.sinks, health),
             keeper_of(settings, cluster, role),
         )
         dispatcher = _dispatcher(
             objects,
             loops,
             limits,
-            *(() if flag_files is None else (flag_files.files.changed,)),
+            *(() if pods.files is None else (pods.files.changed,)),
             proxies.changed,
             _rivals(shared.claims),
             *(each.changed for each in (*referred, *workloads)),
@@ -169,7 +169,7 @@ async def open_controller(
             proxy,
             notifying.deliverer,
             workloads,
-            flag_files,
+            pods,
         )
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from controller.runtime.watch_health import WatchHealth
     from controller.sources.leftovers import Leftovers
     from controller.wiring.admission import Admission
-    from controller.wiring.flag_files import FlagFileWork
+    from controller.wiring.pods import PodWork
 
 STAGES: Final = (
     FLAG_SOURCES,
@@ -75,14 +75,14 @@ class Controller:
     proxy_certificates: Keeper | None
     deliverer: Deliverer
     workloads: tuple[ReferenceWatches, ...]
-    flag_files: FlagFileWork | None
+    pods: PodWork
 
     async def work(self) -> None:
         """Learn what is there, then lead whenever the election says so, until cancelled."""
         await self.collector.fill()
         beside = [self.collector.compare, self.secrets.run, self.config_maps.run, self.namespaces.run]
         beside += [each.run for each in self.workloads]
-        beside += [each.run for each in (self.flag_files.pods if self.flag_files is not None else ())]
+        beside += [each.run for each in self.pods.pods]
         beside += [each.look for each in (self.admission.keeper, self.proxy_certificates) if each is not None]
         tasks = [asyncio.create_task(forever(each)) for each in beside]
         try:
@@ -100,8 +100,9 @@ class Controller:
             for loop in self.loops.values():
                 group.create_task(loop.run())
             group.create_task(self.deliverer.run())
-            if self.flag_files is not None:
-                group.create_task(forever(self.flag_files.files.run))
+            for kept in (self.pods.files, self.pods.readers, self.pods.proxy):
+                if kept is not None:
+                    group.create_task(forever(kept.run))
             group.create_task(forever(self.proxies.look))
             group.create_task(forever(self.leftovers.sweep))
 

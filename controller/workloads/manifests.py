@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import flagd
 from controller.api.kinds import DEPLOYMENT, FLAGD, HTTP_ROUTE, INGRESS, SERVICE
-from controller.injection import files, names
-from controller.injection.pod import evaluator, volumes
+from controller.injection import names
+from controller.injection.operators import direct
+from controller.injection.pod import evaluator, marks, volumes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -91,11 +92,11 @@ def _deployment(name: str, spec: FlagdSpec, wanted: Wanted, options: Options) ->
         **({} if spec.replicas is None else {"replicas": spec.replicas}),
         "selector": {"matchLabels": {APP: name}},
         "template": {
-            "metadata": _marked(name, wanted),
+            "metadata": _marked(name, spec, wanted, options),
             "spec": {
                 **account,
                 # What it shows to the proxy is a volume of its own; the API server is none of its business.
-                "automountServiceAccountToken": False,
+                **({} if direct(wanted, options) else {"automountServiceAccountToken": False}),
                 "containers": [container],
                 "volumes": volumes(wanted, options),
             },
@@ -103,10 +104,10 @@ def _deployment(name: str, spec: FlagdSpec, wanted: Wanted, options: Options) ->
     }
 
 
-def _marked(name: str, wanted: Wanted) -> dict[str, Any]:
+def _marked(name: str, spec: FlagdSpec, wanted: Wanted, options: Options) -> dict[str, Any]:
     """The metadata of its pods."""
     found: dict[str, Any] = {"labels": labels(name)}
-    for part, key, value in files.marks(wanted.files):
+    for part, key, value in marks(wanted, options, spec.service_account_name):
         found.setdefault(part, {})[key] = value
     return found
 

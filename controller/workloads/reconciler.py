@@ -12,7 +12,7 @@ from controller.api.kinds import HTTP_ROUTE
 from controller.api.meta import ObjectKey, Resource, version_of
 from controller.injection import names, operators, source
 from controller.injection.options import Refused
-from controller.injection.pod import check_files
+from controller.injection.pod import check
 from controller.injection.wanted import read as read_wanted
 from controller.runtime.applier import Applier
 from controller.runtime.events import Occurrence
@@ -98,7 +98,7 @@ class FlagdReconciler:
             wanted = read_wanted(
                 {names.SOURCES: name}, resource.namespace, self.known, compat=self.options.compat
             )
-            check_files(wanted, self.options)
+            check(wanted, self.options, self.known)
         except Refused as refusal:
             raise Stalled("InvalidSource", str(refusal)) from refusal
         return wanted, [*manifests(resource, spec, wanted, self.options)]

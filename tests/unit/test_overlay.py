@@ -21,6 +21,8 @@ LEFT_OUT: Final = {
     "flagd-everywhere.yaml",
     "upgrades-everywhere.yaml",
     "flag-files.yaml",
+    "flag-readers.yaml",
+    "proxy-on-demand.yaml",
 }
 """Of deploy/: the overlay has the first as a patch of its own, the second is for namespaces of tenants, and the
 others are what it is there to avoid.

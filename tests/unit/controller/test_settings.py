@@ -86,3 +86,19 @@ def test_a_proxy_s_settings_are_read_in_the_same_way(monkeypatch: pytest.MonkeyP
     found = settings_of(ProxySettings)
     assert (found.auth, found.context) == (AuthMode.ENFORCE, {"a": 1})
     assert found.identity == socket.gethostname()
+
+
+def test_the_operator_s_variables_of_its_proxy_are_read_where_ours_are_not_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FLAGD_PROXY_PORT", "9015")
+    monkeypatch.setenv("FLAGD_PROXY_MANAGEMENT_PORT", "9016")
+    found = settings_of(ProxySettings)
+    assert (found.sync_port, found.management_port) == (9015, 9016)
+    monkeypatch.setenv("FLAGSTAFF_MANAGEMENT_PORT", "9017")
+    found = settings_of(ProxySettings, sync_port=9018)
+    assert (found.sync_port, found.management_port) == (9018, 9017)
+    assert settings_of(ControllerSettings).management_port == 9017
+    monkeypatch.setenv("FLAGD_PROXY_PORT", "many")
+    with pytest.raises(InvalidSettingError, match=r"^FLAGD_PROXY_PORT is 'many'"):
+        settings_of(ProxySettings)

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from controller.injection import names
 from controller.injection.files import FlagFile, marked
 from evaluator.cli import parse
 from evaluator.settings import load
-from tests.unit.controller.injection.pods import OPTIONS, Objects, injected
+from tests.unit.controller.injection.pods import OPTIONS, Objects, injected, pod
 from tests.unit.controller.injection.test_source import asking
 
 FILES = replace(OPTIONS, flag_files=True)
@@ -87,3 +88,22 @@ def test_the_controller_finds_the_pod(labels: dict[str, str] | None) -> None:
 def test_a_pod_without_files_is_not_marked() -> None:
     assert "labels" not in made({"source": "checkout"})["metadata"]
     assert marked({"namespace": "shop"}) == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "asks"),
+    [({"source": "a"}, True), (file(), True), ({"source": "https://flags", "provider": "http"}, False)],
+)
+def test_pods_that_ask_a_proxy_on_demand_are_marked(source: dict[str, Any], asks: bool) -> None:
+    options = replace(FILES, proxy_on_demand=True)
+    found = injected(asking("s"), options, Objects(s={"sources": [source]}))
+    assert ("flagstaff.dev/proxied" in found["metadata"].get("labels", {})) is asks
+
+
+@pytest.mark.parametrize(
+    ("spec", "asks"), [({"selector": "checkout"}, True), ({"host": "flags.example"}, False)]
+)
+def test_so_are_those_of_providers_that_evaluate_by_themselves(spec: dict[str, Any], asks: bool) -> None:
+    given = pod({names.FLAG_SET: None, names.IN_PROCESS: "s"})
+    found = injected(given, replace(OPTIONS, proxy_on_demand=True), Objects(s=spec))
+    assert ("labels" in found["metadata"]) is asks

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from controller.injection import names
-from controller.injection.options import Options, Refused
+from controller.injection.options import FlagSetFound, Options, Refused
 from controller.injection.pod import inject
 from controller.injection.review import UNCHANGED, answer
 from evaluator.cli import parse
 from evaluator.settings import load
 from tests.unit.controller.injection.pods import Objects, changed, pod
 from tests.unit.controller.injection.test_source import asking, spec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FLAGD = "ghcr.io/open-feature/flagd:v0.15.4"
 COMPAT = Options(image=FLAGD, proxy_address="proxy:8015", compat=True)
@@ -151,3 +155,46 @@ def test_an_injected_pod_stays_as_it_is() -> None:
 def test_what_only_our_container_has_is_refused(name: str) -> None:
     with pytest.raises(Refused, match=f"annotation {name}: the controller runs with --compat"):
         inject(pod({name: "x"}), "shop", COMPAT, Objects())
+
+
+READERS = replace(COMPAT, flag_readers=True)
+
+
+def test_flagd_reads_feature_flags_of_its_namespace_where_it_is_given_the_right() -> None:
+    sources = [
+        {"source": "checkout", "provider": "kubernetes"},
+        {"source": "shop/base"},
+        {"source": "proxied", "provider": "flagd-proxy"},
+    ]
+    given = asking("s")
+    given["spec"]["serviceAccountName"] = "till"
+    found = changed(given, READERS, Objects(s={"sources": sources})).after
+    words = flagd(found)["args"]
+    assert json.loads(words[words.index("--sources") + 1]) == [
+        {"uri": "shop/checkout", "provider": "kubernetes"},
+        {"uri": "shop/base", "provider": "kubernetes"},
+        {"uri": "proxy:8015", "provider": "grpc", "selector": "core.openfeature.dev/shop/proxied"},
+    ]
+    meta = found["metadata"]
+    assert meta["labels"] == {names.FLAG_READER: "true"}
+    assert (meta["annotations"][names.FLAG_READER], meta["annotations"][names.ALLOW_SYNC]) == ("till", "true")
+
+
+def test_a_pod_whose_feature_flag_is_not_there_is_refused() -> None:
+    class Nothing(Objects):
+        def flag_set(self, namespace: str, name: str, kinds: Sequence[str] = ()) -> FlagSetFound:
+            assert tuple(kinds) == ("FeatureFlag",)
+            raise Refused(f"{namespace}/{name}")
+
+    known = Nothing(s=spec("checkout"))
+    with pytest.raises(
+        Refused, match="namespace shop has no FeatureFlag checkout, which flagd reads; create it"
+    ):
+        inject(asking("s"), "shop", READERS, known)
+    assert inject(asking("s"), "shop", COMPAT, known) is not None
+
+
+def test_without_compat_nobody_reads_the_api_server() -> None:
+    found = changed(asking("s"), replace(READERS, compat=False), Objects(s=spec("checkout"))).after
+    assert "labels" not in found["metadata"]
+    assert '"provider":"grpc"' in found["spec"]["initContainers"][0]["args"][1]

@@ -1,0 +1,90 @@
+"""What is kept for pods that read flags from files, from the API server or from a proxy on demand, as the
+settings ask for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controller.api.kinds import POD
+from controller.configurations.stage import BY_SHARD
+from controller.kube.flag_files import ClusterFiles
+from controller.kube.reflector import Reflector, View
+from controller.kube.scaling import ClusterScale
+from controller.kube.workloads import ClusterWorkloads
+from controller.runtime.clock import now
+from controller.runtime.queue import KeyedQueue
+from controller.settings import InvalidSettingError
+from controller.workloads import file_pods, flag_readers, proxy_scale, reader_pods
+from controller.workloads.file_pods import FilePods
+from controller.workloads.flag_files import FlagFiles
+from controller.workloads.flag_readers import FlagReaders
+from controller.workloads.proxy_scale import ProxiedPods, ProxyScale
+from controller.workloads.reader_pods import ReaderPods
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from controller.injection.files import FlagFile
+    from controller.kube.client import Cluster
+    from controller.kube.reflector import Sink
+    from controller.runtime.cache import Cache
+    from controller.runtime.events import EventSink
+    from controller.runtime.watch_health import WatchHealth
+    from controller.settings import ControllerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class PodWork:
+    """What is kept, each where it is asked for, and what watches the pods."""
+
+    files: FlagFiles | None
+    readers: FlagReaders | None
+    proxy: ProxyScale | None
+    pods: tuple[Reflector, ...]
+
+
+def pod_work_of(
+    settings: ControllerSettings,
+    cluster: Cluster,
+    objects: Cache,
+    sinks: Iterable[EventSink],
+    health: WatchHealth,
+) -> PodWork:
+    """As the settings have it. Raises InvalidSettingError."""
+    if settings.flag_readers and not settings.compat:
+        raise InvalidSettingError(
+            "--flag-readers needs --compat openfeature-operator: our own container reads through the proxy"
+        )
+    clock = asyncio.get_running_loop().time
+    views = settings.namespaces or ("",)
+    watched: list[Reflector] = []
+
+    def watch(selector: str, sink: Sink) -> None:
+        for namespace in views:
+            view = View(POD, namespace, labels=selector)
+            each = Reflector(cluster.api, view, sink, clock=clock, random=random.random)
+            health.follow(POD.plural, f"{view.path}?{selector}", each)
+            watched.append(each)
+
+    files = readers = proxy = None
+    if settings.flag_files:
+        queue: KeyedQueue[FlagFile] = KeyedQueue(clock, random.random)
+        reading = FilePods(queue.put)
+        files = FlagFiles(objects, ClusterFiles(cluster), sinks, now, queue, BY_SHARD, reading)
+        watch(file_pods.SELECTOR, reading)
+    if settings.flag_readers:
+        places: KeyedQueue[str] = KeyedQueue(clock, random.random)
+        accounts = ReaderPods(places.put, views)
+        rights = ClusterWorkloads(cluster, flag_readers.NAME)
+        readers = FlagReaders(rights, places, accounts, settings.namespaces)
+        watch(reader_pods.SELECTOR, accounts)
+    if settings.proxy_replicas:
+        proxied = ProxiedPods(views)
+        scale, wanted = ClusterScale(cluster), settings.proxy_replicas
+        proxy = ProxyScale(scale, objects, proxied, settings.namespace, wanted, clock)
+        watch(proxy_scale.SELECTOR, proxied)
+    return PodWork(files, readers, proxy, tuple(watched))

@@ -1,0 +1,124 @@
+"""The right of stock flagd to read FeatureFlags: in each namespace one Role and one RoleBinding, whose
+subjects are the service accounts of the pods that ask, and which go with the last of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from controller.api.configuration import FLAG_PLURAL
+from controller.api.kinds import ROLE, ROLE_BINDING
+from controller.api.meta import OPENFEATURE_GROUP
+from controller.runtime.applier import Applier
+from controller.runtime.setbacks import Setback, Stalled
+from controller.workloads.manifests import MANAGED_BY, OURS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from controller.api.kinds import ResourceType
+    from controller.runtime.queue import KeyedQueue
+    from controller.workloads.reader_pods import ReaderPods
+
+log = logging.getLogger(__name__)
+
+MANAGER: Final = "flagstaff-flag-readers"
+"""The field manager."""
+NAME: Final = "flagstaff-flag-readers"
+"""Of both objects."""
+LOOK: Final = 60.0
+"""Seconds from one comparison with the cluster to the next."""
+_AT_ONCE: Final = 4
+
+
+class ReaderObjects(Applier, Protocol):
+    """Roles and RoleBindings. Every method raises a Setback."""
+
+    async def get(self, api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """An object's body, or None."""
+
+    async def places(self, api_version: str, plural: str, namespaces: Sequence[str], name: str) -> set[str]:
+        """The namespaces that hold an object of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlagReaders:
+    """Follows pods."""
+
+    cluster: ReaderObjects
+    queue: KeyedQueue[str]
+    """Of namespaces."""
+    pods: ReaderPods
+    namespaces: Sequence[str] = ()
+    """Those that are worked in; empty: all."""
+
+    async def run(self) -> None:
+        """Keep the rights until cancelled."""
+        await self.pods.known.wait()
+        # What was bound before this process was there.
+        places = await self.cluster.places(
+            ROLE_BINDING.api_version, ROLE_BINDING.plural, self.namespaces, NAME
+        )
+        for each in places:
+            self.queue.put(each)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_AT_ONCE):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            namespace = await self.queue.take()
+            try:
+                await self.keep(namespace)
+            finally:
+                self.queue.done(namespace)
+
+    async def keep(self, namespace: str) -> None:
+        """Bring one namespace to what its pods need; look again later."""
+        self.queue.put(namespace, LOOK)
+        accounts = self.pods.accounts(namespace)
+        try:
+            for type_, rest in _wanted(namespace, accounts):
+                await self._keep(type_, namespace, rest if accounts else None)
+        except Setback as setback:
+            log.warning("the right to read FeatureFlags of %s: %s", namespace, setback.message)
+            self.queue.put_after_failure(namespace, LOOK)
+        except Exception:
+            log.exception("an unexpected error; namespace %s", namespace)
+            self.queue.put_after_failure(namespace, LOOK)
+        else:
+            self.queue.succeeded(namespace)
+            if not accounts:
+                self.queue.forget(namespace)
+
+    async def _keep(self, type_: ResourceType, namespace: str, rest: dict[str, Any] | None) -> None:
+        """Apply an object where it is not so already; `rest`: what it has beside its metadata, or nothing
+        where it is to go.
+        """
+        there = await self.cluster.get(type_.api_version, type_.kind, namespace, NAME)
+        if there is not None and (there["metadata"].get("labels") or {}).get(MANAGED_BY) != OURS:
+            if rest is None:
+                return
+            raise Stalled(
+                "OwnershipConflict",
+                f"{type_.kind} {NAME} is there, and not of Flagstaff; remove or rename it",
+            )
+        if rest is None:
+            if there is not None:
+                uid = there["metadata"]["uid"]
+                await self.cluster.delete(type_.api_version, type_.kind, namespace, NAME, uid=uid)
+        elif there is None or any(there.get(name) != value for name, value in rest.items()):
+            meta = {"name": NAME, "namespace": namespace, "labels": {MANAGED_BY: OURS}}
+            body = {"apiVersion": type_.api_version, "kind": type_.kind, "metadata": meta, **rest}
+            await self.cluster.apply(body, manager=MANAGER)
+
+
+def _wanted(namespace: str, accounts: list[str]) -> list[tuple[ResourceType, dict[str, Any]]]:
+    """What each has beside its metadata. The names of flags cannot be listed in a Role: flagd lists all."""
+    rule = {"apiGroups": [OPENFEATURE_GROUP], "resources": [FLAG_PLURAL], "verbs": ["get", "list", "watch"]}
+    reference = {"apiGroup": ROLE.group, "kind": ROLE.kind, "name": NAME}
+    subjects = [{"kind": "ServiceAccount", "name": each, "namespace": namespace} for each in accounts]
+    return [(ROLE, {"rules": [rule]}), (ROLE_BINDING, {"roleRef": reference, "subjects": subjects})]

@@ -1,0 +1,136 @@
+"""The proxy on demand: its Deployment has replicas while somebody follows flags through it, and none after a
+while without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from controller.api import receipt
+from controller.injection.names import PROXIED
+from controller.runtime.setbacks import Setback
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from controller.runtime.cache import Cache
+
+log = logging.getLogger(__name__)
+
+SELECTOR: Final = f"{PROXIED}=true"
+DEPLOYMENT: Final = "flagstaff-proxy"
+IDLE: Final = 600.0
+"""Seconds without anybody after which there are no replicas."""
+LOOK: Final = 30.0
+"""Seconds from one look to the next."""
+
+
+class ProxiedPods:
+    """Implements `kube.reflector.Sink`: pods whose evaluators, or applications, ask the proxy."""
+
+    def __init__(self, views: Iterable[str]) -> None:
+        """`views`: the namespaces that are listed one by one; one that is empty stands for all."""
+        self.known = asyncio.Event()
+        """Set once all pods were told."""
+        self.came = asyncio.Event()
+        """Set whenever there is a pod where there was none."""
+        self._views = set(views)
+        self._pods: set[tuple[str, str]] = set()
+
+    @property
+    def any(self) -> bool:
+        """Whether there are pods."""
+        return bool(self._pods)
+
+    def learn(self, kind: str, body: dict[str, Any]) -> None:
+        """A pod is there."""
+        del kind
+        if not self._pods:
+            self.came.set()
+        self._pods.add((body["metadata"]["namespace"], body["metadata"]["name"]))
+
+    def forget(self, kind: str, namespace: str, name: str) -> None:
+        """A pod is gone."""
+        del kind
+        self._pods.discard((namespace, name))
+
+    def listed(self, kind: str, namespace: str) -> None:
+        """All pods of the namespace, or of all, were told."""
+        del kind
+        self._views.discard(namespace)
+        if not self._views:
+            self.known.set()
+
+
+class Scale(Protocol):
+    """Replicas of Deployments. Every method raises a Setback."""
+
+    async def replicas(self, namespace: str, name: str) -> int | None:
+        """Those that are asked for; None where there is no Deployment."""
+
+    async def scale(self, namespace: str, name: str, replicas: int) -> None:
+        """Ask for so many."""
+
+
+@dataclass(slots=True)
+class ProxyScale:
+    """Follows pods and receipts. It takes the first step and the last: how many replicas there are between,
+    an autoscaler or a person may say.
+    """
+
+    scale: Scale
+    objects: Cache
+    pods: ProxiedPods
+    namespace: str
+    wanted: int
+    """Replicas that it starts with."""
+    clock: Callable[[], float]
+    """Seconds; does not jump."""
+    _asked_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._asked_at = self.clock()
+
+    async def run(self) -> None:
+        """Keep it until cancelled. Whoever begins knows nothing of the time before."""
+        await self.pods.known.wait()
+        self._asked_at = self.clock()
+        while True:
+            self.pods.came.clear()
+            try:
+                await self.look()
+            except Setback as setback:
+                log.warning("Deployment %s: %s", DEPLOYMENT, setback.message)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK):
+                    await self.pods.came.wait()
+
+    async def look(self) -> None:
+        """One look. Raises Setback."""
+        asked = self.pods.any or any(map(_has_members, self.objects.of_kind(receipt.KIND)))
+        if asked:
+            self._asked_at = self.clock()
+        elif self.clock() - self._asked_at < IDLE:
+            return
+        there = await self.scale.replicas(self.namespace, DEPLOYMENT)
+        if there is None:
+            log.warning("there is no Deployment %s to scale; apply deploy/proxy.yaml", DEPLOYMENT)
+        elif asked and there == 0:
+            log.info("pods ask for flags: the proxy gets %d replicas", self.wanted)
+            await self.scale.scale(self.namespace, DEPLOYMENT, self.wanted)
+        elif not asked and there > 0:
+            log.info("nobody asks for flags: the proxy's %d replicas go", there)
+            await self.scale.scale(self.namespace, DEPLOYMENT, 0)
+
+
+def _has_members(found: Any) -> bool:
+    """Whether a FlagReceipt tells of subscribers, as far as it can be read."""
+    groups = found.status.get("groups")
+    there = groups if isinstance(groups, list) else ()
+    return bool(found.status.get("delivered")) or any(
+        isinstance(each, dict) and each.get("members") and not each.get("silent") for each in there
+    )
