@@ -13,7 +13,7 @@ from controller.injection.record import record_of
 from controller.injection.wanted import is_enabled, read, read_in_process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from controller.injection.options import Known, Options
     from controller.injection.wanted import Wanted
@@ -57,7 +57,7 @@ def inject(pod: Mapping[str, Any], namespace: str, options: Options, known: Know
 def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known: Known) -> Changes:
     """Variables alone, and where it is needed the proxy's authority; no container."""
     annotations = pod["metadata"]["annotations"]
-    variables, folder, chosen, record, warnings = _configured(annotations, namespace, options, known)
+    variables, folder, chosen, record, warnings, proxied = _configured(annotations, namespace, options, known)
     changes = Changes(pod)
     changes.warnings = warnings
     present = {each["name"] for _, each in _containers(pod)}
@@ -73,7 +73,7 @@ def _in_process(pod: Mapping[str, Any], namespace: str, options: Options, known:
                 changes.extend((*path, "volumeMounts"), [mount])
     if changes.patch:
         changes.set(("metadata", "annotations", names.INJECTED), json.dumps(record, separators=(",", ":")))
-        if in_process.asks_the_proxy(specs, options):
+        if proxied:
             _mark(changes, _proxied(options))
     return changes
 
@@ -107,6 +107,7 @@ class _Configured(NamedTuple):
     containers: frozenset[str] | None
     record: dict[str, str]
     warnings: tuple[str, ...]
+    asks_the_proxy: bool
 
 
 def _configured(
@@ -117,7 +118,8 @@ def _configured(
     folder = in_process.authority(specs, options)
     told = {"from": ",".join(f"InProcessConfiguration/{each}" for each in asked)}
     record = record_of(told, None, variables, folder, chosen)
-    return _Configured(variables, folder, chosen, record, tuple(referring.warnings))
+    warnings, proxied = tuple(referring.warnings), in_process.asks_the_proxy(specs, options)
+    return _Configured(variables, folder, chosen, record, warnings, proxied)
 
 
 def _record(made: Mapping[str, Any], wanted: Wanted, options: Options) -> dict[str, str]:
