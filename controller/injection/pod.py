@@ -90,7 +90,9 @@ def due(
     if not is_enabled(annotations):
         return None
     if _evaluates_itself(annotations):
-        asked, specs, chosen, referring = read_in_process(annotations, namespace, known, compat=options.compat)
+        asked, specs, chosen, referring = read_in_process(
+            annotations, namespace, known, compat=options.compat
+        )
         variables = in_process.variables(specs, namespace, options, referring.permitted)
         folder = in_process.authority(specs, options)
         return record_of(_from_configurations(asked), None, variables, folder, chosen)
