@@ -16,7 +16,7 @@ import pytest
 
 from controller.cli import VERBS, module_of
 from controller.cli.logins import PASSWORD
-from controller.settings import ControllerSettings, ProxySettings
+from controller.settings import OPERATORS, ControllerSettings, ProxySettings
 from evaluator.http.server.limits import Limits
 from evaluator.server import context, metrics, port_metrics, requests, rpcs, state_metrics
 from evaluator.settings import OPTIONS, Settings
@@ -140,6 +140,7 @@ def test_every_environment_variable_on_a_page_is_read() -> None:
         | OF_TESTS
         | OF_VERBS
         | OF_APPLICATIONS
+        | {*OPERATORS.values()}
     )
     assert found - known == set()
 

@@ -84,7 +84,8 @@ def test_helm_values_become_options(tmp_path: Path, capsys: pytest.CaptureFixtur
     )
     assert lines[2:] == [
         "flagdProxyConfiguration.port: changed: flagstaff proxy --sync-port=9015",
-        "flagdProxyConfiguration.replicaCount: changed: spec.replicas in deploy/proxy.yaml",
+        "flagdProxyConfiguration.replicaCount: changed: spec.replicas in deploy/proxy.yaml, or controller "
+        "--proxy-replicas for some on demand",
         "unheardOf: ignored: there is no such thing here",
     ]
     assert main(["migrate", "values", "-f", str(file), "-o", "json"]) == 0
