@@ -48,6 +48,7 @@ _GROUPS: Final = {
     "deployment": "apis/apps/v1",
     "replicaset": "apis/apps/v1",
     "statefulset": "apis/apps/v1",
+    "daemonset": "apis/apps/v1",
     "poddisruptionbudget": "apis/policy/v1",
     "service": "api/v1",
     "ingress": "apis/networking.k8s.io/v1",

@@ -19,6 +19,7 @@ from controller.runtime.setbacks import Failed
 from tests.cluster.admission import install_admission
 from tests.cluster.api import MERGE, Refused, path_of
 from tests.cluster.controllers import ControllerProcess, controller
+from tests.cluster.kubelets import ANYWHERE
 from tests.cluster.objects import Namespace, condition, configuration, flags, manifest
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from tests.cluster.plane import Plane
 
 ASKS = {"openfeature.dev/enabled": "true", "openfeature.dev/featureflagsource": "flags"}
-WORKLOADS = {"web": "deployment", "api": "deployment", "db": "statefulset"}
+WORKLOADS = {"web": "deployment", "api": "deployment", "db": "statefulset", "log": "daemonset"}
+KINDS = {"deployment": "Deployment", "statefulset": "StatefulSet", "daemonset": "DaemonSet"}
 READY = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
 UPGRADE = "evaluatorupgrade"
 
@@ -44,14 +46,16 @@ def source(port: int) -> dict[str, Any]:
 def template(name: str) -> dict[str, Any]:
     return {
         "metadata": {"labels": {"app": name}, "annotations": ASKS},
-        "spec": {"containers": [{"name": "app", "image": "app:1"}]},
+        "spec": {"containers": [{"name": "app", "image": "app:1"}], "tolerations": ANYWHERE},
     }
 
 
 def workload(name: str, replicas: int) -> dict[str, Any]:
-    kind = {"deployment": "Deployment", "statefulset": "StatefulSet"}[WORKLOADS[name]]
+    kind = KINDS[WORKLOADS[name]]
     selector = {"matchLabels": {"app": name}}
-    spec = {"replicas": replicas, "selector": selector, "template": template(name)}
+    spec: dict[str, Any] = {"selector": selector, "template": template(name)}
+    if kind != "DaemonSet":
+        spec["replicas"] = replicas
     if kind == "StatefulSet":
         spec["serviceName"] = name
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
@@ -114,18 +118,20 @@ def upgrading(spare: Plane, tmp_path: Path) -> Iterator[ControllerProcess]:
 
 @pytest.fixture
 def shop(spare: Plane, upgrading: ControllerProcess, spare_namespace: str) -> Namespace:
-    """Three workloads and a pod of nobody, all of them current."""
+    """Four workloads and a pod of nobody, all of them current."""
     assert upgrading.admission
     space = Namespace(spare, spare_namespace)
     space.apply(configuration("checkout", flagSpec=json.loads(flags(banner="on"))), source(9013))
     space.wait_ready("ffc", "checkout")
     space.apply(manifest("EvaluatorUpgrade", "all", {"pause": "1ms"}))
     space.wait_ready(UPGRADE, "all")
+    # For the DaemonSet; nothing runs there.
+    space.api.ask("POST", "/api/v1/nodes", {"metadata": {"name": "node"}})
     space.apply(*(workload(name, 2 if name == "web" else 1) for name in WORKLOADS), budget("web"))
     tool = template("tool")
     tool["metadata"]["name"] = "tool"
     space.apply({"apiVersion": "v1", "kind": "Pod", **tool})
-    within(lambda: counted(space, 5, 0) and disruptable(space), lambda: str(space.get(UPGRADE, "all")))
+    within(lambda: counted(space, 6, 0) and disruptable(space), lambda: str(space.get(UPGRADE, "all")))
     return space
 
 
@@ -135,15 +141,15 @@ def test_workloads_are_restarted_for_a_newer_evaluator_and_a_pod_that_does_not_g
     assert generations(shop) == dict.fromkeys(WORKLOADS, 1)
     shop.apply(source(9014))
     # The pod of nobody stays as it is, and is counted.
-    within(lambda: counted(shop, 5, 1), lambda: str(shop.get(UPGRADE, "all")), patience=120)
+    within(lambda: counted(shop, 6, 1), lambda: str(shop.get(UPGRADE, "all")), patience=120)
     found = shop.wait_ready(UPGRADE, "all")
     assert "Pod/tool" in condition(found, "Ready")["message"]
-    assert ports(shop) == ["--port=9013", *["--port=9014"] * 4]
+    assert ports(shop) == ["--port=9013", *["--port=9014"] * 5]
     assert generations(shop) == dict.fromkeys(WORKLOADS, 2)
     within(lambda: told(shop).count("Upgraded") == len(WORKLOADS), lambda: str(told(shop)))
     assert told(shop).count("Restarted") == len(WORKLOADS)
     line = shop.kubectl("get", UPGRADE).splitlines()[1].split()
-    assert line[:5] == ["all", "True", "5", "4", "1"]
+    assert line[:5] == ["all", "True", "6", "5", "1"]
 
     # That the controller starts anew restarts nothing.
     upgrading.end(signal.SIGKILL)
@@ -155,8 +161,8 @@ def test_workloads_are_restarted_for_a_newer_evaluator_and_a_pod_that_does_not_g
     # Nobody makes pods ready from here on.
     shop.apply(manifest("EvaluatorUpgrade", "all", {"pause": "1ms", "readyDeadline": "3s"}), source(9015))
     halted = shop.wait(UPGRADE, lambda it: condition(it, "Stalled").get("reason") == "Halted", "all")
-    assert "Deployment/api was restarted and is not ready: Pod/api-" in condition(halted, "Ready")["message"]
-    assert generations(shop) == {"web": 2, "api": 3, "db": 2}
+    assert "DaemonSet/log was restarted and is not ready: Pod/log-" in condition(halted, "Ready")["message"]
+    assert generations(shop) == {"web": 2, "api": 2, "db": 2, "log": 3}
     within(lambda: "Halted" in told(shop))
 
 
