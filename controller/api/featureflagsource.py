@@ -54,6 +54,14 @@ class FeatureFlagSourceSpec(Model):
     start_deadline: Duration | None = None
 
 
+class FeatureFlagSourceStatus(Model):
+    """What became of it."""
+
+    observed_generation: int = -1
+    last_handled_reconcile_at: str | None = None
+    conditions: tuple[dict[str, Any], ...] = ()
+
+
 IGNORED: Final = {
     "sync_provider_args": "give each source its fields",
     "rollout_on_change": "evaluators follow their flags without a restart; for the rest see EvaluatorUpgrade",

@@ -6,7 +6,18 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from controller.api import alert, configuration, flagd, flagset, flagsource, provider, receiver, upgrade
+from controller.api import (
+    alert,
+    configuration,
+    featureflagsource,
+    flagd,
+    flagset,
+    flagsource,
+    inprocess,
+    provider,
+    receiver,
+    upgrade,
+)
 from controller.api.meta import Resource
 from controller.configurations.reconciler import ConfigurationReconciler
 from controller.flagsets.fetch import ArtifactReader
@@ -22,7 +33,7 @@ from controller.sources.reconciler import SourceReconciler
 from controller.wiring.hosts import artifact_hosts_of
 from controller.wiring.quotas import flag_set_quotas, source_quotas
 from controller.wiring.upgrades import upgrade_reconciler
-from controller.wiring.workloads import flagd_reconciler
+from controller.wiring.workloads import flagd_reconciler, settings_reconciler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -95,6 +106,8 @@ def reconcilers_of(
         provider.KIND: notifying.providers,
         alert.KIND: FlagAlertReconciler(objects, notifying.outbox.complaint),
         flagd.KIND: flagd_reconciler(settings, objects, accounts.cluster, _applied(objects)),
+        featureflagsource.KIND: settings_reconciler(settings, objects),
+        inprocess.KIND: settings_reconciler(settings, objects),
         upgrade.KIND: upgrade_reconciler(settings, objects, accounts.cluster),
     }
 

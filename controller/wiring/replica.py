@@ -13,7 +13,7 @@ from controller.receiver.stage import FLAG_RECEIVERS
 from controller.runtime.lasting import forever
 from controller.sources.stage import FLAG_SOURCES
 from controller.upgrades.stage import EVALUATOR_UPGRADES
-from controller.workloads.stage import FLAGDS
+from controller.workloads.stage import FEATURE_FLAG_SOURCES, FLAGDS, IN_PROCESS_CONFIGURATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +41,8 @@ STAGES: Final = (
     FLAG_PROVIDERS,
     FLAG_ALERTS,
     FLAGDS,
+    FEATURE_FLAG_SOURCES,
+    IN_PROCESS_CONFIGURATIONS,
     EVALUATOR_UPGRADES,
 )
 LEADER_LABEL: Final = "flagstaff.dev/leader"

@@ -12,6 +12,7 @@ from controller.kube.workloads import ClusterWorkloads
 from controller.wiring.admission import known_objects, options_of
 from controller.workloads.manifests import MANAGED_BY, OURS
 from controller.workloads.reconciler import FlagdReconciler
+from controller.workloads.settings_reconciler import SettingsReconciler
 from controller.workloads.stage import BY_SOURCE
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ def flagd_reconciler(
     """As the settings have it: its evaluators are those that are injected."""
     known = known_objects(settings, objects)
     return FlagdReconciler(objects, ClusterWorkloads(cluster), applied, known, options_of(settings))
+
+
+def settings_reconciler(settings: ControllerSettings, objects: Cache) -> SettingsReconciler:
+    """Of both kinds that configure injected pods."""
+    return SettingsReconciler(known_objects(settings, objects), options_of(settings))
 
 
 def workload_watches(cluster: Cluster, objects: Cache, health: WatchHealth) -> tuple[ReferenceWatches, ...]:

@@ -1,18 +1,20 @@
-"""What wakes the reconciler of Flagd. Pure."""
+"""What wakes the reconcilers of Flagd, FeatureFlagSource and InProcessConfiguration. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.api import featureflagsource, flagd, grant
-from controller.api.kinds import DEPLOYMENT, FLAGD, WORKLOADS
+from controller.api import featureflagsource, flagd, grant, inprocess
+from controller.api.kinds import DEPLOYMENT, FEATURE_FLAG_SOURCE, FLAGD, IN_PROCESS_CONFIGURATION, WORKLOADS
 from controller.api.meta import ObjectKey
+from controller.injection.options import SERVED
 from controller.runtime.cache import Index
 from controller.runtime.watches import Reconciles, Watch, listed_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from controller.api.kinds import ResourceType
     from controller.api.meta import Resource
     from controller.runtime.cache import Cache, Change
 
@@ -51,20 +53,69 @@ def _owning(_cache: Cache, change: Change) -> Iterator[ObjectKey]:
             yield from (ObjectKey(flagd.KIND, each.namespace, name) for name in _owners(each))
 
 
-def _granted(cache: Cache, change: Change) -> Iterator[ObjectKey]:
-    """The Flagds of the namespaces that a grant names, and named before."""
-    for each in (change.before, change.after):
-        listed = each.spec.get("from") if each is not None else ()
-        for entry in listed if isinstance(listed, list) else ():
-            if isinstance(entry, dict):
-                yield from (found.key for found in cache.of_kind(flagd.KIND, str(entry.get("namespace"))))
+def _granted(kind: str) -> Callable[[Cache, Change], Iterator[ObjectKey]]:
+    """The objects of `kind` in the namespaces that a grant names, and named before."""
+
+    def keys(cache: Cache, change: Change) -> Iterator[ObjectKey]:
+        for each in (change.before, change.after):
+            listed = each.spec.get("from") if each is not None else ()
+            for entry in listed if isinstance(listed, list) else ():
+                if isinstance(entry, dict):
+                    yield from (found.key for found in cache.of_kind(kind, str(entry.get("namespace"))))
+
+    return keys
+
+
+def _place(resource: Resource, given: object) -> str:
+    """Where a name leads, as `NAMESPACE/NAME`."""
+    place, _, name = str(given).removeprefix("core.openfeature.dev/").rpartition("/")
+    return f"{place or resource.namespace}/{name}"
+
+
+def _sources(resource: Resource) -> set[str]:
+    listed = resource.spec.get("sources")
+    found = listed if isinstance(listed, list) else ()
+    return {_place(resource, each.get("source")) for each in found if isinstance(each, dict)}
+
+
+BY_FLAGS: Final = Index(
+    "FeatureFlagSource by flag set", frozenset({featureflagsource.KIND}), _sources, everywhere=True
+)
+BY_SELECTOR: Final = Index(
+    "InProcessConfiguration by flag set",
+    frozenset({inprocess.KIND}),
+    lambda each: {_place(each, each.spec.get("selector"))},
+    everywhere=True,
+)
+
+
+def _following(index: Index) -> Callable[[Cache, Change], Iterator[ObjectKey]]:
+    """Those that name the flag set that changed."""
+    return lambda cache, change: (
+        each.key for each in cache.find(index, "", f"{change.latest.namespace}/{change.latest.name}")
+    )
+
+
+def _settings_stage(type_: ResourceType, index: Index) -> Reconciles:
+    return Reconciles(
+        type_,
+        wakes=(
+            Watch(frozenset(SERVED), changed=lambda each: each is None, keys=_following(index)),
+            Watch(frozenset({grant.KIND}), changed=_settings, keys=_granted(type_.kind)),
+        ),
+        indexes=(index,),
+    )
+
+
+FEATURE_FLAG_SOURCES: Final = _settings_stage(FEATURE_FLAG_SOURCE, BY_FLAGS)
+IN_PROCESS_CONFIGURATIONS: Final = _settings_stage(IN_PROCESS_CONFIGURATION, BY_SELECTOR)
 
 
 FLAGDS: Final = Reconciles(
     FLAGD,
     wakes=(
         Watch(frozenset({featureflagsource.KIND}), changed=_settings, keys=listed_by(BY_SOURCE)),
-        Watch(frozenset({grant.KIND}), changed=_settings, keys=_granted),
+        Watch(frozenset({grant.KIND}), changed=_settings, keys=_granted(flagd.KIND)),
         Watch(_MADE, changed=_content, keys=_owning),
     ),
     indexes=(BY_SOURCE, BY_OWNER),

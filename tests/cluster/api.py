@@ -34,6 +34,7 @@ _GROUPS: Final = {
     "featureflag": "apis/core.openfeature.dev/v1beta1",
     "featureflagsource": "apis/core.openfeature.dev/v1beta1",
     "flagd": "apis/core.openfeature.dev/v1beta1",
+    "inprocessconfiguration": "apis/core.openfeature.dev/v1beta1",
     "role": "apis/rbac.authorization.k8s.io/v1",
     "rolebinding": "apis/rbac.authorization.k8s.io/v1",
     "gitrepository": "apis/source.toolkit.fluxcd.io/v1",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cluster.api import MERGE, path_of
-from tests.cluster.objects import Namespace, condition, current, manifest
+from tests.cluster.objects import Namespace, condition, configuration, current, flags, manifest
 from tests.cluster.patience import within
 
 if TYPE_CHECKING:
@@ -189,3 +189,15 @@ def test_without_gateway_api_the_rest_is_made_and_an_object_of_somebody_else_sta
     assert space.get("httproute")["spec"]["parentRefs"] == [{"name": "gateway"}]
     space.apply(flagd())
     space.wait_gone("httproute")
+
+
+def test_what_configures_pods_says_whether_they_would_be_injected(space: Namespace) -> None:
+    spec = {"selector": "checkout"}
+    space.apply(source(), manifest("InProcessConfiguration", "flags", spec) | OPENFEATURE)
+    space.wait_reason("featureflagsource", "FlagSetNotFound", "source")
+    space.wait_reason("inprocessconfiguration", "FlagSetNotFound")
+    space.apply(configuration("checkout", flagSpec=json.loads(flags(banner="on"))))
+    space.wait_ready("featureflagsource", "source")
+    space.wait_ready("inprocessconfiguration")
+    space.apply(source(port=8014))
+    space.wait_reason("featureflagsource", "InvalidSpec", "source")

@@ -31,13 +31,13 @@ from controller.api import (
 )
 from controller.api.alert import FlagAlertSpec, FlagAlertStatus
 from controller.api.configuration import ConfigurationSpec, ConfigurationStatus
-from controller.api.featureflagsource import FeatureFlagSourceSpec
+from controller.api.featureflagsource import FeatureFlagSourceSpec, FeatureFlagSourceStatus
 from controller.api.fields import Model, read
 from controller.api.flagd import FlagdSpec, FlagdStatus
 from controller.api.flagset import FlagSetSpec, FlagSetStatus
 from controller.api.flagsource import FlagSourceSpec, FlagSourceStatus
 from controller.api.grant import FlagGrantSpec
-from controller.api.inprocess import InProcessConfigurationSpec
+from controller.api.inprocess import InProcessConfigurationSpec, InProcessConfigurationStatus
 from controller.api.provider import FlagProviderSpec, FlagProviderStatus
 from controller.api.receipt import FlagReceiptSpec, FlagReceiptStatus
 from controller.api.receiver import FlagReceiverSpec, FlagReceiverStatus
@@ -59,8 +59,8 @@ MODELS: Final[dict[str, tuple[type[Model], type[Model] | None]]] = {
     configuration.KIND: (ConfigurationSpec, ConfigurationStatus),
     configuration.FLAG_KIND: (ConfigurationSpec, ConfigurationStatus),
     receipt.KIND: (FlagReceiptSpec, FlagReceiptStatus),
-    featureflagsource.KIND: (FeatureFlagSourceSpec, None),
-    inprocess.KIND: (InProcessConfigurationSpec, None),
+    featureflagsource.KIND: (FeatureFlagSourceSpec, FeatureFlagSourceStatus),
+    inprocess.KIND: (InProcessConfigurationSpec, InProcessConfigurationStatus),
     flagd.KIND: (FlagdSpec, FlagdStatus),
     upgrade.KIND: (EvaluatorUpgradeSpec, EvaluatorUpgradeStatus),
 }

@@ -1,0 +1,84 @@
+"""FeatureFlagSource and InProcessConfiguration: would a pod of the namespace that names it be injected, and
+is there what it is to follow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from controller.api import featureflagsource
+from controller.injection import in_process, names, operators, source
+from controller.injection.options import SERVED, Refused
+from controller.injection.pod import check
+from controller.injection.wanted import read, read_in_process
+from controller.runtime.result import Done, Result
+from controller.runtime.setbacks import Setback, Stalled, Waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from controller.api.meta import ObjectKey, Resource
+    from controller.injection.options import Known, Options
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsReconciler:
+    """Judges by the function that injects; changes nothing but status."""
+
+    known: Known
+    options: Options
+
+    async def reconcile(self, resource: Resource, now: datetime) -> Result:
+        """What is refused stalls with its words; a flag set that is not there is waited for."""
+        del now
+        try:
+            return Result(self._judged(resource))
+        except Refused as refusal:
+            return Result(Stalled("InvalidSpec", str(refusal)))
+        except Setback as setback:
+            return Result(setback)
+
+    def forget(self, key: ObjectKey) -> None:
+        """Nothing is kept of it."""
+
+    def _judged(self, resource: Resource) -> Done:
+        """Raises Refused and Waiting."""
+        if resource.key.kind == featureflagsource.KIND:
+            selectors, warnings = self._source(resource)
+        else:
+            selectors, warnings = self._in_process(resource)
+        missing = [each for each in selectors if not self._there(each)]
+        if missing:
+            raise Waiting("FlagSetNotFound", f"there is no flag set {', '.join(missing)}")
+        followed = f"follows {', '.join(selectors)}" if selectors else "follows what is not of this cluster"
+        return Done("; ".join((followed, *warnings)))
+
+    def _source(self, resource: Resource) -> tuple[list[str], Iterable[str]]:
+        """(the flag sets of the cluster that are followed, warnings)."""
+        compat = self.options.compat
+        wanted = read({names.SOURCES: resource.name}, resource.namespace, self.known, compat=compat)
+        check(wanted, self.options, self.known)
+        selectors = [each["selector"] for each in wanted.follows if "provider" not in each]
+        selectors += [f"{each.namespace}/{each.name}" for each in wanted.files]
+        ignored = source.warnings(wanted.settings, operators.KEPT if compat else ())
+        return selectors, (*wanted.warnings, *ignored, *(operators.warnings(wanted) if compat else ()))
+
+    def _in_process(self, resource: Resource) -> tuple[list[str], Iterable[str]]:
+        annotations = {names.IN_PROCESS: resource.name}
+        namespace, options = resource.namespace, self.options
+        _, specs, _, referring = read_in_process(annotations, namespace, self.known, compat=options.compat)
+        variables = in_process.variables(specs, namespace, options, referring.permitted)
+        if not in_process.asks_the_proxy(specs, options):
+            return [], referring.warnings
+        found = [each["value"] for each in variables if each["name"].endswith("SOURCE_SELECTOR")]
+        return found, referring.warnings
+
+    def _there(self, selector: str) -> bool:
+        namespace, _, name = selector.partition("/")
+        try:
+            self.known.flag_set(namespace, name, SERVED)
+        except Refused:
+            return False
+        return True
