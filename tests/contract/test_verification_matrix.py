@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
-from tests.contract.verified_rows import GOOD, OLD, BucketRow, GitRow, OciRow
+from tests.contract.verified_rows import GOOD, OLD, BucketRow, GitRow, KeylessRow, OciRow
 from tests.registry.fixtures import registry, shelf
 from tests.s3 import s3
 from tests.signing import pgp
+from tests.sigstore.instance import instance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -87,7 +88,17 @@ OCI: Final[Mapping[str, Cell]] = {
     "revoked": Refused(_ARTIFACT, "by none of the trusted keys"),
     "tampered": Refused(_ARTIFACT, "by none of the trusted keys"),
     "replayed": Refused(_ARTIFACT, "is of another artifact"),
-    "older": Accepted(OLD, "a signature of cosign's does not say when it was made"),
+    "older": Accepted(OLD, "a signature of cosign's by a key does not say when it was made"),
+}
+KEYLESS: Final[Mapping[str, Cell]] = {
+    "unsigned": Refused(_ARTIFACT, "it is not signed"),
+    "wrong_key": Refused(_ARTIFACT, "its certificate is for eve@evil.example"),
+    "expired": Refused(_ARTIFACT, "not valid at validation time"),
+    # An identity is revoked by taking it out of the spec: its certificates count for minutes.
+    "revoked": Refused(_ARTIFACT, "its certificate is for"),
+    "tampered": Refused(_ARTIFACT, "does not prove who signed"),
+    "replayed": Refused(_ARTIFACT, "is of another artifact"),
+    "older": Accepted(OLD, "a registry's tag says nothing of which artifact is newer"),
 }
 BUCKET: Final[Mapping[str, Cell]] = {
     "unsigned": Refused(_BUCKET, "it is not signed"),
@@ -137,6 +148,11 @@ async def test_commits_and_tags(tmp_path: Path, mode: str, kind: str, ring: Pgp)
 @pytest.mark.parametrize("form", ["tag", "bundle"])
 async def test_artifacts(tmp_path: Path, shelf: Shelf, form: str) -> None:
     await hold(OciRow(tmp_path, form, shelf), OCI)
+
+
+async def test_artifacts_without_keys(tmp_path: Path, shelf: Shelf) -> None:
+    with instance() as sigstore:
+        await hold(KeylessRow(tmp_path, shelf, sigstore), KEYLESS)
 
 
 async def test_buckets(tmp_path: Path) -> None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import json
 import shutil
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from controller.sources.bucket.manifest import MANIFEST, SIGNATURE
 from controller.sources.oci.factory import OciFactory
 from tests.registry.artifacts import flux
-from tests.registry.signing import Key, bundle, bundled, referrers, signature_tag, simple
+from tests.registry.signing import Key, attached, bundle, bundled, referrers, signature_tag, simple
 from tests.repositories import Repository
 from tests.signing import EXPIRED_AT, ssh_pair
+from tests.sigstore.instance import SUBJECT
 from tests.unit.controller.sources.bucket.test_verification import Signed
 from tests.unit.controller.sources.git.verified import Verified
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from controller.sources.provider import ProviderFactory
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from tests.registry.fixtures import Shelf
     from tests.s3 import S3
     from tests.signing import Pgp
+    from tests.sigstore.instance import Instance
 
 OLD, GOOD, NEW = "0", "1", "2"
 """What flags.json holds: in what was accepted first, in what was accepted last, and in what is judged."""
@@ -197,14 +202,14 @@ class OciRow(Verified):
     def __init__(self, root: Path, form: str, shelf: Shelf) -> None:
         self.form, self.shelf = form, shelf
         super().__init__(root, "")
-        self.spec = {
+        self.spec: dict[str, Any] = {
             "interval": "10m",
             "oci": {"url": shelf.url, "insecure": True},
             "verify": {"secretRef": {"name": "trusted"}},
         }
         self.ci, self.eve = Key(), Key()
         self.digests: dict[str, str] = {}
-        self.undo_keys()
+        self.trusted = {"ci.pub": self.ci.public}
 
     def provider(self) -> tuple[str, ProviderFactory[Any]]:
         return "oci", OciFactory(self.secret)
@@ -218,7 +223,8 @@ class OciRow(Verified):
     def undo(self) -> None:
         """Have what `good` had, and no signature of another."""
         self._push(GOOD)
-        self._put(self.digests[NEW], flux({})) if NEW in self.digests else None
+        if NEW in self.digests:
+            self._put(self.digests[NEW], flux({}))
         self.undo_keys()
 
     def undo_keys(self) -> None:
@@ -269,6 +275,53 @@ class OciRow(Verified):
         else:
             pusher.push(repository, "the-bundle", signature)
             pusher.push_index(repository, digest.replace(":", "-"), referrers(signature))
+
+
+class KeylessRow(OciRow):
+    """A repository of a registry, whose artifacts an identity signs without a key."""
+
+    def __init__(self, root: Path, shelf: Shelf, sigstore: Instance) -> None:
+        self.sigstore = sigstore
+        super().__init__(root, "bundle", shelf)
+        self.spec["verify"] = {"trustedRootSecretRef": {"name": "root"}}
+        self.undo_keys()
+
+    async def secret(self, namespace: str, name: str, account: str | None) -> Mapping[str, bytes] | None:
+        return {"trusted_root.json": self.sigstore.root} if name == "root" else None
+
+    def undo_keys(self) -> None:
+        self._trust("^https://git\\.example/shop/flags/")
+        self.sigstore.authority.age = timedelta()
+
+    def wrong_key(self) -> None:
+        self._sign(self._push(NEW), subject="eve@evil.example")
+
+    def expired(self) -> None:
+        """A certificate that had ended when the log took the signature."""
+        self.sigstore.authority.age = timedelta(hours=1)
+        self._sign(self._push(NEW))
+
+    def revoked(self) -> None:
+        self._sign(self._push(NEW))
+        self._trust("^https://git\\.example/shop/other/")
+
+    def tampered(self) -> None:
+        digest, before = self._push(NEW), self.digests[GOOD]
+        bundle = json.loads(self.sigstore.sign(before))
+        payload = base64.b64decode(bundle["dsseEnvelope"]["payload"]).decode()
+        forged = payload.replace(before.removeprefix("sha256:"), digest.removeprefix("sha256:"))
+        bundle["dsseEnvelope"]["payload"] = base64.b64encode(forged.encode()).decode()
+        self._put(digest, attached(json.dumps(bundle).encode()))
+
+    def _trust(self, subject: str) -> None:
+        identity = {"issuer": "^https://login\\.example$", "subject": subject}
+        self.spec["verify"]["matchOIDCIdentity"] = [identity]
+
+    def _attach(self, digest: str, key: Key, of: str = "") -> None:
+        self._sign(digest, of=of)
+
+    def _sign(self, digest: str, *, of: str = "", subject: str = SUBJECT) -> None:
+        self._put(digest, attached(self.sigstore.sign(of or digest, subject=subject)))
 
 
 class BucketRow(Signed):
