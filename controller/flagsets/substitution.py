@@ -19,6 +19,7 @@ from controller.flagsets.variable_text import (
     has_marks,
     read_template,
     transformed,
+    work_of,
 )
 from evaluator.flags.model import EMPTY
 from evaluator.flags.numbers import read_number
@@ -127,6 +128,8 @@ class _Walk:
         if expression.operator in PLAIN:
             return found
         arguments = [self._made(each, path) for each in expression.arguments]
+        if expression.operator[0] in "#%":
+            self._pay(work_of(arguments[0], found))
         try:
             made = transformed(found, expression.operator, arguments, len(found) + self._allowance.characters)
         except TooLongError:
@@ -153,7 +156,8 @@ class _Walk:
 
 def _exceeded() -> _ExceededError:
     return _ExceededError(
-        f"the variables' values take more than {DEFAULT.document_bytes} characters in all files"
+        f"the variables' values, and the work of their patterns, come to more than "
+        f"{DEFAULT.document_bytes} characters in all files"
     )
 
 

@@ -20,6 +20,7 @@ from celpy.celparser import CELParseError, CELParser
 from celpy.celtypes import BoolType, DoubleType, IntType, ListType, MapType, StringType
 from celpy.evaluation import Activation, CELEvalError, Evaluator, base_functions
 
+from controller.runtime.patterns import compiled
 from controller.runtime.plain_text import one_line
 
 if TYPE_CHECKING:
@@ -347,12 +348,8 @@ def _of_numbers(name: str) -> Callable[[Any, Any], Any]:
 
 def _compiled(pattern: str) -> Any:
     """None for what is not an RE2 expression, or too large a one."""
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _MEMORY
     try:
-        # re2.compile() keeps 128 of them, for every tenant's expressions.
-        return re2._Regexp(pattern, options)
+        return compiled(pattern, _MEMORY)
     except re2.error:
         return None
 

@@ -30,6 +30,8 @@ _MAX_REPLY: Final = 256 * 1024**2
 """Bytes."""
 _LONG: Final = 65_536
 """Bytes of a reply that is read beside the event loop."""
+_NOTHING: Final = pickle.dumps((helper.TaskLimits(), bool, ()))
+"""A task that a process answers once its modules are loaded."""
 _COMMAND: Final = "from controller.runtime.helper import main; main({!r})"
 
 
@@ -98,16 +100,19 @@ class Helpers:
         self._modules = tuple(modules)
         self._without = without
         self._idle: list[_Process] = []
+        self._starting: list[asyncio.Task[_Process]] = []
+        """Whoever started them waits no longer."""
         self._all: set[_Process] = set()
 
     async def run(self, limits: TaskLimits, function: Callable[..., T], /, *arguments: Any) -> T:
         """What `function` of a module returns or raises, as far as it can be pickled.
 
-        The process is killed if the caller is cancelled. Raises LimitExceededError, HelperLostError.
+        The process is killed if the caller is cancelled, unless it is still starting. Raises
+        LimitExceededError, HelperLostError.
         """
         request = await asyncio.to_thread(pickle.dumps, (limits, function, arguments))
         async with self._places:
-            process = self._idle.pop() if self._idle else await self._start()
+            process = self._idle.pop() if self._idle else await self._started()
             kind, value = await self._call(process, request)
         if kind == helper.RETURNED:
             return value  # type: ignore[no-any-return]  # by the signature of `function`
@@ -120,6 +125,8 @@ class Helpers:
 
     async def close(self) -> None:
         """End all processes."""
+        for starting in self._starting:
+            starting.cancel()
         await asyncio.gather(*(each.end() for each in tuple(self._all)))
         self._all.clear()
         self._idle.clear()
@@ -139,6 +146,17 @@ class Helpers:
                 await process.end()
         return kind, value
 
+    async def _started(self) -> _Process:
+        """A process that has loaded its modules; one that takes longer than its caller waits is kept for the
+        next one.
+        """
+        starting = self._starting.pop() if self._starting else asyncio.create_task(self._start())
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            self._starting.append(starting)
+            raise
+
     async def _start(self) -> _Process:
         without = self._without
         given = {name: text for name, text in os.environ.items() if not (without and without.fullmatch(name))}
@@ -152,6 +170,11 @@ class Helpers:
             raise RuntimeError("a helper was started without pipes")
         process = _Process(child, child.stdin, child.stdout)
         self._all.add(process)
+        try:
+            await process.call(_NOTHING)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self._all.discard(process)
+            raise _lost(await child.wait()) from None
         return process
 
 

@@ -15,6 +15,7 @@ from controller.api.provider import SEVERITIES
 from controller.notifications.forms import templates
 from controller.notifications.reach import concerns
 from controller.notifications.stage import SELECTING
+from controller.runtime import patterns
 from controller.runtime.expressions import Expression, ExpressionError
 
 if TYPE_CHECKING:
@@ -108,7 +109,4 @@ def _any(expressions: Iterable[str], message: str) -> bool:
 @lru_cache(maxsize=_KEPT)
 def _compiled(expression: str) -> re2._Regexp:
     """Raises re2.error. Whatever it is, its search takes time in proportion to the message."""
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _MEMORY
-    return re2.compile(expression, options)
+    return patterns.compiled(expression, _MEMORY)

@@ -24,7 +24,7 @@ _CODE: Final = re.compile(r"<Code>([^<]{1,100})</Code>")
 _CAUSE: Final = re.compile(r'(?:message|error): "([^"\n]{1,200})"|InvalidCertificate\(\s*(\w{1,50})')
 _PATH: Final = re.compile(r'Path "(.{1,1024}?)"[ :]', re.DOTALL)
 _KEY: Final = re.compile(
-    r"Unable to (?:open|decode) service account|Invalid Access Key|ReadPem|MissingSasComponent"
+    r"Unable to (?:open|decode) service account|Invalid (?:Access Key|RSA key)|ReadPem|MissingSasComponent"
 )
 """Words for credentials that obstore cannot use."""
 

@@ -261,6 +261,9 @@ def _azure(endpoint: str, secret: SecretTexts | None) -> _Access:
     whole = {"tenant_id", "client_id", "client_secret"}
     if not {"account_key", "sas_key"} & given.keys() and not whole <= given.keys():
         raise secret.invalid("needs 'accountKey', or 'sasKey', or 'tenantId', 'clientId' and 'clientSecret'")
+    if {"account_key", "sas_key"} & given.keys():
+        # A client's token would be asked of another host, by connections that are not judged.
+        given = {name: word for name, word in given.items() if name not in whole}
     words = tuple(given.get(name, "") for name in ("account_key", "sas_key", "client_secret"))
     return _Access(config | given, None, words)
 

@@ -11,7 +11,7 @@ from controller.runtime.helpers import HelperLostError, LimitExceededError
 from controller.runtime.setbacks import Failed, Stalled
 from controller.sources.verification.cosign import verify_bundle, verify_payload
 from controller.sources.verification.keyless import InvalidRootError, verify_keyless
-from controller.sources.verification.signer import NotBelievedError
+from controller.sources.verification.signer import NotBelievedError, NotJudgedError
 
 if TYPE_CHECKING:
     from controller.runtime.helpers import Helpers
@@ -70,7 +70,7 @@ class IdentityJudge:
             message = f"Secret {self.secret}: {TRUSTED_ROOT!r} cannot be used: {error}"
             raise Stalled("InvalidSecret", message) from None
         except LimitExceededError as error:
-            raise NotBelievedError(f"its bundle needs more {error.limit} than it may use") from None
+            raise NotJudgedError(f"its bundle needs more {error.limit} than it may use") from None
         except HelperLostError as error:
             raise Failed("OCIArtifactPullFailed", f"its signature could not be verified: {error}") from error
 

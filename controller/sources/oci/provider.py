@@ -12,6 +12,7 @@ import re2
 from controller.api.provenance import AUTHOR
 from controller.artifacts.archive import DEFAULT_LIMITS, ArchiveRefused
 from controller.artifacts.durable import as_failed
+from controller.runtime.patterns import compiled
 from controller.runtime.setbacks import Failed, Stalled, Waiting
 from controller.runtime.temporary import TemporaryFolder
 from controller.sources.deadline import Deadline
@@ -206,8 +207,9 @@ class OciProvider:
 
 def _filtered(tags: list[str], pattern: str) -> list[str]:
     try:
-        compiled = re2.compile(pattern)
+        wanted = compiled(pattern)
     except re2.error:
-        message = f"spec.oci.ref.semverFilter: {pattern!r} is not a regular expression of RE2"
+        what = "is not a regular expression of RE2, or too large a one"
+        message = f"spec.oci.ref.semverFilter: {pattern!r} {what}"
         raise Stalled("InvalidReference", message) from None
-    return [tag for tag in tags if compiled.search(tag)]
+    return [tag for tag in tags if wanted.search(tag)]

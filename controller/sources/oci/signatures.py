@@ -14,7 +14,7 @@ from controller.sources.oci.address import DIGEST
 from controller.sources.oci.registry import Gone
 from controller.sources.provider import Unverified
 from controller.sources.verification.cosign import BUNDLE, PAYLOAD, SIGNATURE
-from controller.sources.verification.signer import NotBelievedError
+from controller.sources.verification.signer import NotBelievedError, NotJudgedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -56,6 +56,7 @@ class CosignTrust:
         answer.
         """
         whys: list[str] = []
+        unknown = False
         async for kind, content, signature in _attached(registry, digest):
             try:
                 if kind == BUNDLE:
@@ -63,10 +64,14 @@ class CosignTrust:
                 return await self.judge.of_payload(content, signature, digest)
             except (NotBelievedError, ValueError) as error:
                 why = str(error) if isinstance(error, NotBelievedError) else "its signature cannot be read"
+                unknown = unknown or isinstance(error, NotJudgedError)
                 if why not in whys:
                     whys.append(why)
         told = "; ".join(whys[:_TOLD]) or "it is not signed: no signature by cosign is attached to it"
         named = f"{registry.address}@{digest}"
+        if unknown:
+            # A helper that the kernel ended for want of memory looks the same: the signature may be good.
+            raise Failed("OCIArtifactPullFailed", f"{named}: {told}")
         raise Unverified(REFUSED, f"{named}: {told}; {self.judge.advice(named.removeprefix('oci://'))}")
 
 

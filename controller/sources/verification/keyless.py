@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import re2
 
+from controller.runtime.patterns import compiled
 from controller.runtime.setbacks import Stalled
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Identity:
 
     def covers(self, issuer: str, subject: str) -> bool:
         """Whether a certificate for `subject`, who logged in with `issuer`, is of this identity."""
-        found = re2.search(self.issuer, issuer) and re2.search(self.subject, subject)
+        found = compiled(self.issuer).search(issuer) and compiled(self.subject).search(subject)
         return found is not None
 
     def __str__(self) -> str:
@@ -48,9 +49,10 @@ def identities_of(given: Iterable[OidcIdentity]) -> tuple[Identity, ...]:
         for name, pattern in (("issuer", each.issuer), ("subject", each.subject)):
             where = f"{_FIELD}[{number}].{name}: {pattern!r}"
             try:
-                found = re2.search(pattern, "")
+                found = compiled(pattern).search("")
             except re2.error:
-                raise Stalled("InvalidIdentity", f"{where} is not a regular expression of RE2") from None
+                message = f"{where} is not a regular expression of RE2, or too large a one"
+                raise Stalled("InvalidIdentity", message) from None
             if found is not None:
                 message = f"{where} matches everybody; write the {name} that must have signed"
                 raise Stalled("InvalidIdentity", message)

@@ -11,6 +11,10 @@ class NotBelievedError(Exception):
     """
 
 
+class NotJudgedError(NotBelievedError):
+    """A signature that could not be judged within its limits; the text says why. It may be good."""
+
+
 @dataclass(frozen=True, slots=True)
 class Signer:
     """Whose key a good signature is made with."""

@@ -207,7 +207,8 @@ class Http1Peer(Peer):
 
     def go_on(self) -> None:
         """Answer what has waited."""
-        self.active = self._reader.since = now = self.clock()
+        self.active = now = self.clock()
+        self._reader.resume(now)
         if not (self.paused or self.transport.is_closing()):
             self.transport.resume_reading()
         self._answer(now)

@@ -65,7 +65,7 @@ class Reader:
 
     __slots__ = (
         "_at", "_body", "_came", "_clock", "_fed", "_fields", "_head_size", "_keeps", "_limits", "_method",
-        "_parser", "_port", "_size", "_spliced", "_target", "_unread", "_version",
+        "_parser", "_port", "_resumed", "_size", "_spliced", "_target", "_unread", "_version",
         "began", "expects", "keep", "peer", "phase", "queue", "refusal", "refused", "since",
     )  # fmt: skip
 
@@ -93,7 +93,7 @@ class Reader:
         self.expects = False
         """A body waits for `100 Continue`."""
         self.phase = Phase.IDLE
-        self.began = self.since = self._came
+        self.began = self.since = self._resumed = self._came
         """When the newest request began to come, and since when its head or body does."""
         self._begin()
 
@@ -115,6 +115,11 @@ class Reader:
     def stopped(self) -> bool:
         """Whether nothing more is to be read."""
         return self.refused != 0 or not self.keep
+
+    def resume(self, now: float) -> None:
+        """Count against the peer no time in which what it sent waited for us."""
+        self.since += now - max(self._came, self._resumed)
+        self._resumed = now
 
     def end(self) -> None:
         """The request that is being answered was the last: what waits behind it is dropped."""

@@ -134,6 +134,16 @@ def test_values_take_no_more_of_all_files_than_a_document_may(files: int) -> Non
     assert (made.accepted, made.flag_set.flags) == (False, EMPTY)
 
 
+@pytest.mark.parametrize(
+    ("value", "uses"), [("v", 1_500), ("v" * 900_000, 3)], ids=["many patterns", "long values"]
+)
+def test_patterns_take_no_more_work_than_as_many_characters(value: str, uses: int) -> None:
+    variables = Variables({"VALUE": value, "PATTERN": "*a" + "?" * 254})
+    texts = {f"{number}": "${VALUE##${PATTERN}}" for number in range(uses)}
+    made = of_files({"a.json": document(f=flag("0", variants=texts))}, variables)
+    assert {each.code for each in made.problems} == {"variables-too-large"}
+
+
 def test_a_replacement_takes_no_more_than_a_document_may_before_it_is_made() -> None:
     variables = Variables({"BIG": "a" * 1_000_000})
     made = of_files({"a.json": document(f=flag("0", variants={"0": "${BIG//a/${BIG}}"}))}, variables)

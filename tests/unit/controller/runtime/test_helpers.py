@@ -140,6 +140,22 @@ async def test_a_task_whose_caller_is_cancelled_is_killed(helpers: Helpers) -> N
     assert await helpers.run(LIMITS, max, 1, 2) == 2
 
 
+async def test_a_helper_that_starts_for_longer_than_its_caller_waits_serves_the_next_one() -> None:
+    helpers = Helpers(1)
+    try:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await helpers.run(LIMITS, os.getpid)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.001):
+                await helpers.run(LIMITS, os.getpid)
+        (starting,) = helpers._starting
+        process = await starting
+        assert await helpers.run(LIMITS, os.getpid) == process.child.pid
+    finally:
+        await helpers.close()
+
+
 async def test_whoever_closes_leaves_no_process(helpers: Helpers) -> None:
     pid = await helpers.run(LIMITS, os.getpid)
     await helpers.close()

@@ -150,6 +150,17 @@ async def test_after_a_full_read_the_next_one_waits_for_a_turn(scene: Scene, end
     assert [*reading, scene.line.pipe.reading] == [False, True]
 
 
+async def test_large_pieces_give_a_body_no_more_time() -> None:
+    line = Asking("HTTP/1.1", Routes(http={("POST", "/*"): lambda _: Response(200, b"")})).line
+    line.peer.data_received(b"POST /body HTTP/1.1\r\nhost: h\r\ncontent-length: 900000\r\n\r\n")
+    answers = b""
+    for _ in range(3):
+        answers += line.wait(2.0)
+        line.peer.data_received(bytes(LARGE_READ_BYTES))
+        await asyncio.sleep(0)
+    assert answers.startswith(b"HTTP/1.1 408 ")
+
+
 async def test_a_peer_that_sends_no_more_is_answered_all_that_it_asked() -> None:
     scene = Scene("HTTP/1.1")
     scene.ask(1_000)

@@ -201,6 +201,13 @@ def test_each_provider_is_opened_as_flux_opens_it(
     assert found.config.items() >= config.items()
 
 
+@pytest.mark.parametrize("key", ["accountKey", "sasKey"])
+def test_a_client_that_is_not_needed_is_no_reason_to_ask_another_host(key: str) -> None:
+    login = {key: "a", "tenantId": "t", "clientId": "c", "clientSecret": "x"}
+    found = bucket_of(of(provider="azure", endpoint="https://me.example.com"), secret(**login), {})
+    assert found.config.keys().isdisjoint({"tenant_id", "client_id", "client_secret"})
+
+
 @pytest.mark.parametrize(
     ("spec", "content", "says"),
     [

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.provenance import VERIFIED_BY
-from controller.runtime.setbacks import Setback, Stalled
+from controller.runtime.helper import TaskLimits
+from controller.runtime.setbacks import Failed, Setback, Stalled
+from controller.sources.oci import judges
 from controller.sources.provider import Unverified
 from tests.registry.artifacts import flux
 from tests.registry.signing import Key, attached, bundle, referrers, signature_tag, simple
@@ -119,7 +121,13 @@ async def test_a_good_signature_counts_beside_what_cannot_be_read(
 
 
 @pytest.mark.parametrize(
-    ("expression", "told"), [(".*", "matches everybody"), ("a*", "everybody"), ("(", "not a regular expr")]
+    ("expression", "told"),
+    [
+        (".*", "matches everybody"),
+        ("a*", "everybody"),
+        ("(", "not a regular expr"),
+        (r"\pL{200}a", "too large a one"),
+    ],
 )
 async def test_expressions_that_cannot_be_meant_are_refused(shelf: Shelf, expression: str, told: str) -> None:
     async with opener(root={"trusted_root.json": b"{}"}) as sources:
@@ -140,6 +148,15 @@ async def test_a_root_that_cannot_be_used_is_refused(
     async with opener(root={"root.json": b"{}"}) as sources:
         with pytest.raises(Stalled, match=r"'trusted_root.json' is missing"):
             await sources.open(shelf.url, verify=keyless())
+
+
+async def test_a_bundle_that_takes_too_much_leaves_open_whether_it_is_good(
+    shelf: Shelf, tmp_path: Path, digest: str, sigstore: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attach(shelf, digest, sigstore.sign(digest))
+    monkeypatch.setattr(judges, "_TASK", TaskLimits(memory_bytes=1_000))
+    with pytest.raises(Failed, match="needs more memory than it may use"):
+        await pulled(shelf, tmp_path, sigstore.root)
 
 
 async def test_other_identities_or_another_root_are_another_epoch(shelf: Shelf) -> None:
