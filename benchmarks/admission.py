@@ -28,6 +28,9 @@ import trustme
 
 from benchmarks.cluster import plane
 from benchmarks.results import keep, median, percentile
+from controller.injection.options import Options
+from controller.injection.pod import inject
+from controller.migration.objects import Given
 from evaluator.http.messages import Response
 from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
@@ -53,6 +56,7 @@ WAYS = {
     "no webhook": {},
     "empty webhook": {"benchmark/empty": "true"},
     "webhook that adds a label": {"benchmark/empty": "label"},
+    "webhook that adds what ours adds, known beforehand": {"benchmark/empty": "same"},
     "ours": ASKS,
 }
 LABELS = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]
@@ -184,15 +188,32 @@ def empty_webhook(cluster: Plane, folder: Path) -> Iterator[None]:
         process.wait()
 
 
+def encoded(patch: list[dict[str, Any]]) -> str:
+    return base64.b64encode(json.dumps(patch).encode()).decode()
+
+
+def ours(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """What injection does to this pod."""
+    known = Given(
+        [{"metadata": {"name": "checkout", "namespace": "shop"}, "kind": "FlagSet"}], "shop", whole=False
+    )
+    changes = inject({**found, "metadata": {"annotations": ASKS}}, "shop", Options(), known)
+    assert changes is not None
+    return changes.patch
+
+
 async def serve(certificate: str) -> None:
     """Print the port, and answer for ever."""
+    patches = {"label": encoded(LABELS)}
 
     def allow(request: Request) -> Response:
         asked = json.loads(request.body)["request"]
         response: dict[str, Any] = {"uid": asked["uid"], "allowed": True}
-        if asked["object"]["metadata"]["annotations"]["benchmark/empty"] == "label":
-            patch = base64.b64encode(json.dumps(LABELS).encode()).decode()
-            response |= {"patchType": "JSONPatch", "patch": patch}
+        way = asked["object"]["metadata"]["annotations"]["benchmark/empty"]
+        if way == "same" and way not in patches:
+            patches[way] = encoded(ours(asked["object"]))
+        if way in patches:
+            response |= {"patchType": "JSONPatch", "patch": patches[way]}
         review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
         return Response(200, json.dumps(review).encode(), (("content-type", "application/json"),))
 

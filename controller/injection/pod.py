@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from controller.injection.wanted import Wanted
 
 _PROBES: Final = ("startupProbe", "readinessProbe", "livenessProbe")
+_API_ACCESS: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _LISTS: Final = ("initContainers", "containers")
 
 
@@ -251,15 +252,31 @@ def _add_sidecar(changes: Changes, wanted: Wanted, options: Options) -> None:
     made = evaluator(wanted, options)
     if wanted.native:
         # First, so that the init containers behind it can evaluate.
-        changes.extend(("spec", "initContainers"), [made], first=True)
+        changes.extend(("spec", "initContainers"), [_with_access(made, changes.after)], first=True)
     else:
-        changes.extend(("spec", "containers"), [made])
+        changes.extend(("spec", "containers"), [_with_access(made, changes.after)])
     changes.extend(("spec", "volumes"), volumes(wanted, options))
     text = json.dumps(_record(made, wanted, options), separators=(",", ":"))
     changes.set(("metadata", "annotations", names.INJECTED), text)
     if options.compat and any("provider" not in each for each in wanted.follows):
         changes.set(("metadata", "annotations", names.ALLOW_SYNC), "true")
     _mark(changes, marks(wanted, options, changes.after["spec"].get("serviceAccountName")))
+
+
+def _with_access(made: dict[str, Any], pod: Mapping[str, Any]) -> dict[str, Any]:
+    """The container with the mount that the API server gives each one. Where it gave it itself, it would ask
+    us about each pod a second time.
+    """
+    mounts = (
+        each
+        for container in pod["spec"]["containers"]
+        for each in container.get("volumeMounts") or ()
+        if isinstance(each, dict) and each.get("mountPath") == _API_ACCESS
+    )
+    found = next(mounts, None)
+    if found is None or not str(found.get("name")).startswith("kube-api-access-"):
+        return made
+    return {**made, "volumeMounts": [*made.get("volumeMounts", ()), found]}
 
 
 def _mark(changes: Changes, given: Iterable[tuple[str, str, str]]) -> None:

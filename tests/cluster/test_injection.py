@@ -117,8 +117,11 @@ def sidecar_of(found: dict[str, Any]) -> dict[str, Any]:
     return container
 
 
-def test_a_pod_that_asks_comes_back_with_its_evaluator(shop: Namespace) -> None:
+def test_a_pod_that_asks_comes_back_with_its_evaluator(shop: Namespace, admitting: Admitting) -> None:
+    before = sum(admitting.asked())
     found = create(shop, pod("checkout", ASKS))
+    # What the API server adds to each container is there already: it has no reason to ask again.
+    assert sum(admitting.asked()) == before + 1
     assert (sidecar_of(found)["name"], sidecar_of(found)["restartPolicy"]) == (
         "flagstaff-evaluator",
         "Always",
