@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controller.api.provenance import VERIFIED_BY
-from controller.runtime.helper import TaskLimits
+from controller.runtime.helpers import Helpers, LimitExceededError
 from controller.runtime.setbacks import Failed, Setback, Stalled
-from controller.sources.oci import judges
 from controller.sources.provider import Unverified
 from tests.registry.artifacts import flux
 from tests.registry.signing import Key, attached, bundle, referrers, signature_tag, simple
@@ -150,11 +149,15 @@ async def test_a_root_that_cannot_be_used_is_refused(
             await sources.open(shelf.url, verify=keyless())
 
 
+async def exceeds(*_: object) -> None:
+    raise LimitExceededError("memory")
+
+
 async def test_a_bundle_that_takes_too_much_leaves_open_whether_it_is_good(
     shelf: Shelf, tmp_path: Path, digest: str, sigstore: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attach(shelf, digest, sigstore.sign(digest))
-    monkeypatch.setattr(judges, "_TASK", TaskLimits(memory_bytes=1_000))
+    monkeypatch.setattr(Helpers, "run", exceeds)
     with pytest.raises(Failed, match="needs more memory than it may use"):
         await pulled(shelf, tmp_path, sigstore.root)
 
