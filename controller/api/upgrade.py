@@ -51,6 +51,14 @@ class EvaluatorUpgradeSpec(Model):
     canary: CanarySpec | None = None
 
 
+class RestartStatus(Model):
+    """A restart that is under way."""
+
+    workload: str
+    """`Kind/name`."""
+    at: str
+
+
 class CanaryStatus(Model):
     """The workload that goes first."""
 
@@ -79,8 +87,8 @@ class EvaluatorUpgradeStatus(Model):
     pods: int | None = None
     current: int | None = None
     outdated: int | None = None
-    restarting: tuple[str, ...] = ()
-    """`Kind/name` of each that was restarted and is not rolled out yet."""
+    restarting: tuple[RestartStatus, ...] = ()
+    """Each that was restarted and is not rolled out yet."""
     canary: CanaryStatus | None = None
     halted: HaltStatus | None = None
     paused_since: str | None = None

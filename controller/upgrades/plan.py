@@ -75,13 +75,18 @@ class Halt:
 class Progress:
     """What the status keeps from one look to the next."""
 
-    restarting: frozenset[str] = frozenset()
+    restarting: Mapping[str, datetime] = field(default_factory=dict)
+    """When each was restarted."""
     canary: str = ""
     canary_ready_at: datetime | None = None
     pause_since: datetime | None = None
     """When a restarted workload was rolled out last, or the first outdated pod was found."""
     resumed_at: datetime | None = None
     halt: Halt | None = None
+
+    def resumed_after(self, time: datetime) -> bool:
+        """Whether a person let it go on since."""
+        return self.resumed_at is not None and self.resumed_at > time
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,21 +104,26 @@ class Step:
 
     def after(self, restarted: Iterable[State]) -> Progress:
         """The progress where no others of `restart` could be restarted."""
-        undone = {each.name for each in self.restart} - {each.name for each in restarted}
-        return replace(self.progress, restarting=self.progress.restarting - undone)
+        failed = {each.name for each in self.restart} - {each.name for each in restarted}
+        restarting = {name: at for name, at in self.progress.restarting.items() if name not in failed}
+        return replace(self.progress, restarting=restarting)
 
 
 def plan(states: Sequence[State], policy: Policy, before: Progress, now: datetime) -> Step:
     """The next step. What it restarts counts as restarting from here on."""
-    going = {each.name: each for each in states if _going(each, policy, before, now)}
     by_name = {each.name: each for each in states}
+    going = {each.name: each for each in states if _going(each, policy, before, now)}
     finished = tuple(sorted(name for name in before.restarting if name in by_name and by_name[name].done))
     progress = replace(
-        before, restarting=frozenset(going), pause_since=now if finished else before.pause_since
+        before,
+        restarting={
+            name: at for name, each in going.items() if (at := each.workload.restarted_at) is not None
+        },
+        pause_since=now if finished else before.pause_since,
     )
     left, pending = _divided(states, going)
     if progress.halt is None:
-        progress = replace(progress, halt=_halt(going, policy, before, now))
+        progress = replace(progress, halt=_undone(by_name, before) or _halt(going, policy, before, now))
     if progress.halt is not None:
         return Step(progress, (), finished, dict.fromkeys(pending, "until it goes on"), left)
     if not pending and not going:
@@ -124,9 +134,9 @@ def plan(states: Sequence[State], policy: Policy, before: Progress, now: datetim
     if free and progress.pause_since is not None and now - progress.pause_since < policy.pause:
         free, why = {}, "the pause between two restarts"
     chosen = tuple(_chosen(free, going, policy))
-    names = {each.name for each in chosen}
+    names = {each.name: now for each in chosen}
     held = {name: why or "others roll out" for name in pending if name not in names}
-    progress = replace(progress, restarting=progress.restarting | names)
+    progress = replace(progress, restarting={**progress.restarting, **names})
     return Step(progress, chosen, finished, held | waiting, left)
 
 
@@ -156,6 +166,18 @@ def _divided(states: Sequence[State], going: Mapping[str, State]) -> tuple[dict[
         else:
             pending[each.name] = each
     return left, pending
+
+
+def _undone(states: Mapping[str, State], before: Progress) -> Halt | None:
+    """A restart whose mark somebody took back. To restart it again would go on for ever."""
+    for name, at in sorted(before.restarting.items()):
+        each = states.get(name)
+        if each is None or not each.outdated or each.workload.left:
+            continue
+        mark = each.workload.restarted_at
+        if (mark is None or mark < at) and not before.resumed_after(at):
+            return Halt(name, "its restart was undone")
+    return None
 
 
 def _halt(going: Mapping[str, State], policy: Policy, before: Progress, now: datetime) -> Halt | None:

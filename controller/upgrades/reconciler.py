@@ -275,7 +275,7 @@ def _judged(resource: Resource, step: Step, counts: Mapping[str, Any]) -> Result
     if progress.halt is not None:
         halt = progress.halt
         how = f"put it right, then change the annotation {RESUME} or the spec"
-        outcome = Stalled("Halted", f"{halt.workload} was restarted and is not ready: {halt.message}; {how}")
+        outcome = Stalled("Halted", f"{halt.workload} was restarted without success: {halt.message}; {how}")
     elif progress.restarting or step.waiting:
         going = f"; restarting {', '.join(sorted(progress.restarting))}" if progress.restarting else ""
         outcome = Waiting("Progressing", message + going + told("waiting", step.waiting) + left)

@@ -39,7 +39,7 @@ def progress_of(resource: Resource, now: datetime) -> Progress:
         else:
             halt = Halt(halted.workload, halted.message)
     return Progress(
-        frozenset(status.restarting),
+        {each.workload: at for each in status.restarting if (at := moment(each.at)) is not None},
         canary.workload if canary is not None else "",
         moment(canary.ready_at) if canary is not None else None,
         moment(status.paused_since),
@@ -50,6 +50,7 @@ def progress_of(resource: Resource, now: datetime) -> Progress:
 
 def fields_of(resource: Resource, progress: Progress) -> dict[str, Any]:
     """Of the status; None: it is not there."""
+    restarting = [{"workload": name, "at": _written(at)} for name, at in sorted(progress.restarting.items())]
     canary: dict[str, Any] | None = None
     if progress.canary:
         ready = _written(progress.canary_ready_at)
@@ -63,7 +64,7 @@ def fields_of(resource: Resource, progress: Progress) -> dict[str, Any]:
             "request": resource.annotations.get(RESUME, ""),
         }
     return {
-        "restarting": sorted(progress.restarting) or None,
+        "restarting": restarting or None,
         "canary": canary,
         "halted": halted,
         "pausedSince": _written(progress.pause_since),

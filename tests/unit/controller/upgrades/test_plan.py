@@ -45,7 +45,7 @@ def test_one_is_restarted_at_a_time_unless_more_are_asked_for() -> None:
     fleet = (state("a"), state("b"), state("c", outdated=0), state("d"))
     one = looked(*fleet)
     assert chosen(one) == ["a"]
-    assert one.progress.restarting == {"Deployment/a"}
+    assert one.progress.restarting == {"Deployment/a": NOW}
     assert one.waiting == {"Deployment/b": "others roll out", "Deployment/d": "others roll out"}
     assert chosen(looked(*fleet, max_concurrent=2)) == ["a", "b"]
 
@@ -98,7 +98,7 @@ def test_what_is_to_be_left_is_named_and_holds_nobody() -> None:
 
 def test_one_that_is_not_ready_in_time_halts_all_until_it_goes_on() -> None:
     late = state("a", restarted=NOW, settled=False, trouble="Pod/a-1: container app: CrashLoopBackOff")
-    before = Progress(frozenset({"Deployment/a"}))
+    before = Progress({"Deployment/a": NOW})
     then = NOW + 10 * MINUTE
     early = looked(late, state("b"), before=before, now=then - MINUTE, max_concurrent=2)
     assert (chosen(early), early.progress.halt) == (["b"], None)
@@ -118,14 +118,14 @@ def test_one_that_is_not_ready_in_time_halts_all_until_it_goes_on() -> None:
 
 
 def test_one_of_many_pods_has_the_deadline_for_each_of_them() -> None:
-    before = Progress(frozenset({"Deployment/a"}))
+    before = Progress({"Deployment/a": NOW})
     going = state("a", restarted=NOW, settled=False, progressed_at=NOW + 25 * MINUTE)
     assert looked(going, before=before, now=NOW + 34 * MINUTE).progress.halt is None
     assert looked(going, before=before, now=NOW + 35 * MINUTE).progress.halt is not None
 
 
 def test_one_that_is_paused_while_it_rolls_out_keeps_its_place_for_its_deadline_and_halts_nothing() -> None:
-    before = Progress(frozenset({"Deployment/a"}))
+    before = Progress({"Deployment/a": NOW})
     out = state("a", restarted=NOW, settled=False, paused="paused", left="paused")
     assert chosen(looked(out, state("b"), before=before, now=NOW + 9 * MINUTE)) == []
     after = looked(out, state("b"), before=before, now=NOW + 10 * MINUTE)
@@ -150,7 +150,7 @@ def test_a_restart_whose_status_was_lost_is_known_by_its_mark() -> None:
 
 def test_what_a_restart_does_not_change_is_not_restarted_again() -> None:
     same = state("a", restarted=NOW)
-    before = Progress(frozenset({"Deployment/a"}))
+    before = Progress({"Deployment/a": NOW})
     assert chosen(looked(same, state("b"), before=before, now=NOW + MINUTE)) == []
     step = looked(same, state("b"), before=before, now=NOW + 10 * MINUTE)
     assert step.progress.halt == Halt("Deployment/a", "its pods are outdated")
@@ -161,8 +161,30 @@ def test_what_a_restart_does_not_change_is_not_restarted_again() -> None:
     assert (chosen(after), after.left) == (["b"], {"Deployment/a": "paused by its annotation"})
 
 
+def test_a_restart_that_is_undone_halts_until_it_goes_on() -> None:
+    before = Progress({"Deployment/a": NOW})
+    earlier = NOW - timedelta(days=9)
+    for undone in (state("a"), state("a", restarted=earlier), state("a", restarted=earlier, settled=False)):
+        step = looked(undone, state("b"), before=before, now=NOW + MINUTE)
+        assert (chosen(step), step.progress.halt) == ([], Halt("Deployment/a", "its restart was undone"))
+        assert chosen(looked(undone, before=step.progress, now=NOW + 2 * MINUTE)) == []
+    # A person may have it restarted again, also before we have seen that it was undone: once.
+    for halted in (before, Progress(halt=Halt("Deployment/a", "its restart was undone"))):
+        on = replace(halted, halt=None, resumed_at=NOW + MINUTE)
+        again = looked(state("a"), before=on, now=NOW + MINUTE)
+        assert chosen(again) == ["a"]
+        once = looked(state("a"), before=again.progress, now=NOW + 2 * MINUTE)
+        assert (chosen(once), once.progress.halt) == ([], Halt("Deployment/a", "its restart was undone"))
+
+
+def test_an_undone_restart_halts_nothing_where_its_owner_took_it_out_or_its_pods_are_current() -> None:
+    before = Progress({"Deployment/a": NOW})
+    for fine in (state("a", paused="paused", left="paused"), state("a", outdated=0)):
+        assert chosen(looked(fine, state("b"), before=before, now=NOW + MINUTE)) == ["b"]
+
+
 def test_another_change_while_one_rolls_out_waits_for_it_and_restarts_it_again() -> None:
-    before = Progress(frozenset({"Deployment/a"}))
+    before = Progress({"Deployment/a": NOW})
     rolling = state("a", restarted=NOW, settled=False, restarted_for="old")
     assert chosen(looked(rolling, before=before, now=NOW + MINUTE)) == []
     settled = state("a", restarted=NOW, restarted_for="old")
@@ -209,6 +231,7 @@ def test_the_next_upgrade_has_a_canary_of_its_own() -> None:
 
 NAMES: Final = "abcdef"
 FLEETS: Final = st.lists(st.sampled_from(["good", "bad", "slow"]), min_size=1, max_size=len(NAMES))
+UNDOING: Final = st.lists(st.sampled_from(["good", "bad", "slow", "undone"]), min_size=1, max_size=len(NAMES))
 POLICIES: Final = st.builds(
     Policy,
     max_concurrent=st.integers(1, 3),
@@ -221,7 +244,9 @@ LOSSES: Final = st.lists(st.booleans(), min_size=100, max_size=100)
 
 @dataclass
 class Fleet:
-    """Workloads that do as they are told; a bad one never gets ready. All share one budget."""
+    """Workloads that do as they are told; a bad one never gets ready, and the template of one that is undone
+    is written back at once. All share one budget.
+    """
 
     manners: list[str]
     allowed: int
@@ -233,7 +258,7 @@ class Fleet:
         self.at: dict[str, datetime] = {}
 
     def rolling(self, now: datetime) -> set[str]:
-        took = {"good": MINUTE, "slow": 4 * MINUTE, "bad": timedelta(days=1)}
+        took = {"undone": timedelta(), "good": MINUTE, "slow": 4 * MINUTE, "bad": timedelta(days=1)}
         manners = dict(zip(NAMES, self.manners, strict=False))
         return {name for name, at in self.at.items() if now - at < took[manners[name]]}
 
@@ -255,7 +280,8 @@ class Fleet:
         for each in step.restart:
             name = each.name[-1]
             self.restarts[name] += 1
-            self.at[name] = now
+            if self.manners[NAMES.index(name)] != "undone":
+                self.at[name] = now
 
 
 @given(FLEETS, POLICIES, st.integers(0, 3), LOSSES)
@@ -277,10 +303,10 @@ def test_no_more_than_allowed_nothing_past_a_halt_and_nothing_twice(
     assert max(fleet.restarts.values()) <= 1
     if allowed and "bad" not in manners and not any(losses):
         assert set(fleet.restarts.values()) == {1}
-        assert progress.restarting == frozenset()
+        assert progress.restarting == {}
 
 
-@given(manners=FLEETS, policy=POLICIES, old_stay=st.booleans())
+@given(manners=UNDOING, policy=POLICIES, old_stay=st.booleans())
 def test_every_good_fleet_gets_there_and_every_bad_one_halts(
     manners: list[str], policy: Policy, *, old_stay: bool
 ) -> None:
@@ -289,8 +315,9 @@ def test_every_good_fleet_gets_there_and_every_bad_one_halts(
         step = plan(fleet.states(now), policy, progress, now)
         fleet.take(step, now)
         progress, now = step.progress, now + timedelta(seconds=30)
-    if "bad" in manners:
+    assert max(fleet.restarts.values()) <= 1
+    if {"bad", "undone"} & {*manners}:
         assert progress.halt is not None
     else:
         assert set(fleet.restarts.values()) == {1}
-        assert (progress.restarting, progress.halt) == (frozenset(), None)
+        assert (progress.restarting, progress.halt) == ({}, None)

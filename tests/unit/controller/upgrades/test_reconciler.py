@@ -82,6 +82,15 @@ class World:
             "status": READY,
         }
 
+    def undo(self, name: str) -> None:
+        """What `kubectl rollout undo` does before a pod is replaced, or an operator that owns the Deployment."""
+        workload = self.workloads[name]
+        annotations = workload["spec"]["template"]["metadata"]["annotations"]
+        for each in ("flagstaff.dev/restarted-at", "flagstaff.dev/restarted-for"):
+            annotations.pop(each, None)
+        workload["metadata"]["generation"] += 1
+        workload["status"]["observedGeneration"] = workload["metadata"]["generation"]
+
     def roll_out(self, name: str, status: Any = READY) -> None:
         """What the Deployment's controller and the kubelet do; `status` is the new pod's."""
         workload, made = self.workloads[name], {**self.pod(name), "status": status}
@@ -140,6 +149,10 @@ def skew(settled: Settled) -> tuple[int, int, int]:
     return status["pods"], status["current"], status["outdated"]
 
 
+def restarting(settled: Settled) -> list[str]:
+    return [each["workload"] for each in settled.status["restarting"]]
+
+
 async def test_nothing_is_restarted_where_all_pods_are_current() -> None:
     world = World()
     settled = await world.look()
@@ -158,7 +171,7 @@ async def test_after_a_change_of_the_image_workloads_are_restarted_one_after_the
     assert ready(first)[1] == "Progressing"
     second = await world.look(10, pause="10s")
     assert world.restarted == ["a"]
-    assert second.status["restarting"] == ["Deployment/a"]
+    assert second.status["restarting"] == [{"workload": "Deployment/a", "at": "2026-01-02T03:04:15Z"}]
     assert [(each.reason, each.message) for each in second.events] == [
         ("Restarted", "Deployment/a restarted: 1 of its 1 pods have an older evaluator")
     ]
@@ -185,7 +198,7 @@ async def test_a_controller_that_starts_anew_restarts_nothing_and_knows_what_rol
     # Its status was lost, too.
     world.status = {}
     settled = await world.look(1)
-    assert (world.restarted, settled.status["restarting"]) == (["a"], ["Deployment/a"])
+    assert (world.restarted, restarting(settled)) == (["a"], ["Deployment/a"])
 
 
 async def test_a_pod_that_does_not_get_ready_halts_it_until_a_person_lets_it_go_on() -> None:
@@ -197,7 +210,7 @@ async def test_a_pod_that_does_not_get_ready_halts_it_until_a_person_lets_it_go_
     world.roll_out("a", {"initContainerStatuses": [waiting]})
     halted = await world.look(600)
     assert ready(halted) == (
-        "False", "Halted", "Deployment/a was restarted and is not ready: Pod/a-2: container flagstaff-evaluator: "
+        "False", "Halted", "Deployment/a was restarted without success: Pod/a-2: container flagstaff-evaluator: "
         "ImagePullBackOff; put it right, then change the annotation flagstaff.dev/resume or the spec",
     )  # fmt: skip
     assert find(halted.status["conditions"], "Stalled") is not None
@@ -208,6 +221,21 @@ async def test_a_pod_that_does_not_get_ready_halts_it_until_a_person_lets_it_go_
     world.annotations = {"flagstaff.dev/resume": "now"}
     await world.look(5)
     assert world.restarted == ["a", "b"]
+
+
+async def test_a_restart_that_is_undone_halts_it_and_is_done_again_once_for_each_time_that_it_is_to_go_on() -> (
+    None
+):
+    world = World(names=("a",))
+    world.options = NEWER
+    for number in range(20):
+        await world.look(5)
+        world.undo("a")
+        if number == 10:
+            world.annotations = {"flagstaff.dev/resume": "now"}
+    assert world.restarted == ["a", "a"]
+    settled = await world.look(5)
+    assert "Deployment/a was restarted without success: its restart was undone" in ready(settled)[2]
 
 
 async def test_another_spec_lets_it_go_on() -> None:
@@ -299,7 +327,7 @@ async def test_what_was_restarted_before_a_write_failed_is_kept() -> None:
     settled = await world.look(1, maxConcurrent=2)
     assert (world.restarted, settled.retry) == (["a"], True)
     assert ready(settled)[1] == "AccessDenied"
-    assert settled.status["restarting"] == ["Deployment/a"]
+    assert restarting(settled) == ["Deployment/a"]
     assert "Restarted" in [each.reason for each in settled.events]
 
 
