@@ -146,13 +146,14 @@ def _going(state: State, policy: Policy, before: Progress, now: datetime) -> boo
     if state.done or at is None:
         return False
     recent = now - at < policy.deadline
+    known = recent or state.name in before.restarting
     if state.workload.left:
         # Its owner took it out: it halts nothing.
         return recent and not state.workload.settled
-    if state.outdated and state.restarted:
-        # Also where its status was not written any more: it is never restarted twice for the same.
-        return True
-    return not state.workload.settled and (recent or state.name in before.restarting)
+    if not state.workload.settled:
+        return known
+    # The mark may be of long ago, and its pods others by now. A person may want it to be tried once more.
+    return state.restarted and known and not before.resumed_after(at)
 
 
 def _divided(states: Sequence[State], going: Mapping[str, State]) -> tuple[dict[str, str], dict[str, State]]:

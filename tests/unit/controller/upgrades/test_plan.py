@@ -134,7 +134,8 @@ def test_one_that_is_paused_while_it_rolls_out_keeps_its_place_for_its_deadline_
 
 def test_one_whose_pods_would_be_refused_since_it_was_restarted_halts() -> None:
     stuck = state("a", restarted=NOW, settled=False, left="its pods would be refused")
-    assert looked(stuck, now=NOW + 10 * MINUTE).progress.halt is not None
+    before = Progress({"Deployment/a": NOW})
+    assert looked(stuck, before=before, now=NOW + 10 * MINUTE).progress.halt is not None
 
 
 def test_one_that_fails_long_after_it_was_restarted_halts_nothing() -> None:
@@ -159,6 +160,28 @@ def test_what_a_restart_does_not_change_is_not_restarted_again() -> None:
     on = replace(step.progress, halt=None, resumed_at=NOW + 10 * MINUTE)
     after = looked(out, state("b"), before=on, now=NOW + 10 * MINUTE)
     assert (chosen(after), after.left) == (["b"], {"Deployment/a": "paused by its annotation"})
+
+
+def test_one_that_was_restarted_long_ago_is_restarted_again_though_it_was_for_the_same() -> None:
+    long_ago = NOW - timedelta(days=30)
+    step = looked(state("a", restarted=long_ago))
+    assert (chosen(step), step.progress.halt) == (["a"], None)
+    scaled = looked(state("a", restarted=long_ago, settled=False), state("b"))
+    assert (chosen(scaled), scaled.progress.halt) == (["b"], None)
+
+
+def test_one_whose_pods_stay_outdated_is_restarted_once_for_each_time_that_it_is_to_go_on() -> None:
+    before, restarts, at = Progress({"Deployment/a": NOW}), 0, NOW
+    for minute in range(40):
+        now = NOW + minute * MINUTE
+        if minute == 15:
+            before = replace(before, halt=None, resumed_at=now)
+        step = looked(state("a", restarted=at), before=before, now=now)
+        if step.restart:
+            restarts, at = restarts + 1, now
+        before = step.progress
+    assert restarts == 1
+    assert before.halt == Halt("Deployment/a", "its pods are outdated")
 
 
 def test_a_restart_that_is_undone_halts_until_it_goes_on() -> None:
@@ -288,9 +311,12 @@ class Fleet:
 def test_no_more_than_allowed_nothing_past_a_halt_and_nothing_twice(
     manners: list[str], policy: Policy, allowed: int, losses: list[bool]
 ) -> None:
-    """`losses`: whether the status of a look is lost, as by a crash of the controller."""
+    """`losses`: whether the status of a look is lost, as by a crash of the controller; not all of them for as
+    long as the deadline.
+    """
     fleet, progress, now = Fleet(manners, allowed), Progress(), NOW
-    for lost in losses:
+    for number, may_be_lost in enumerate(losses):
+        lost = may_be_lost and number % 15 != 0
         step = plan(fleet.states(now), policy, progress, now)
         if progress.halt is not None:
             assert step.restart == ()
