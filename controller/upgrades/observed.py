@@ -106,7 +106,7 @@ def workload_of(kind: str, body: Mapping[str, Any]) -> Workload:
         str(meta.get("resourceVersion", "")),
         template,
         settled=seen and _SETTLED[kind](spec, status),
-        left=left or _left(kind, spec),
+        left=left or _left(kind, spec, written),
         at_once=_at_once(kind, spec),
         restarted_for=str(written.get(names.RESTARTED_FOR, "")),
         restarted_at=moment(written.get(names.RESTARTED_AT)),
@@ -182,7 +182,10 @@ _SETTLED: Final = {
 }
 
 
-def _left(kind: str, spec: Mapping[str, Any]) -> str:
+def _left(kind: str, spec: Mapping[str, Any], written: Mapping[str, Any]) -> str:
+    if names.INJECTED in written:
+        # By `flagstaff inject`: the webhook leaves it as it is.
+        return "its template holds the evaluator; inject it again"
     if spec.get("paused"):
         return "its rollouts are paused"
     strategy = spec.get("updateStrategy") or {}

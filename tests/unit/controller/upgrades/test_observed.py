@@ -137,6 +137,11 @@ def test_its_owner_pauses_it_by_an_annotation() -> None:
     assert not workload("Deployment", DEPLOYED, {"flagstaff.dev/upgrade": ""}).left
 
 
+def test_one_whose_template_holds_the_evaluator_is_left_alone() -> None:
+    template = {"metadata": {"annotations": {"flagstaff.dev/injected": RECORD}}}
+    assert "inject it again" in workload("Deployment", DEPLOYED, template=template).left
+
+
 def test_a_deployment_that_recreates_its_pods_takes_all_of_them_down() -> None:
     assert workload("Deployment", DEPLOYED).at_once == 1
     assert workload("Deployment", DEPLOYED, strategy={"type": "Recreate"}).at_once == 2

@@ -11,7 +11,7 @@ import pytest
 
 from controller.api.conditions import find
 from controller.api.meta import ObjectKey, Resource
-from controller.injection.pod import due
+from controller.injection.pod import due, inject
 from controller.runtime.setbacks import Failed, Stalled
 from controller.runtime.settle import Settled, settle
 from controller.upgrades.reconciler import EvaluatorUpgradeReconciler
@@ -310,6 +310,24 @@ async def test_a_template_that_would_be_refused_is_left_alone() -> None:
     settled = await world.look(1)
     assert (world.restarted, skew(settled)) == ([], (1, 0, 1))
     assert "uses port 8013" in ready(settled)[2]
+
+
+async def test_a_template_that_was_injected_offline_is_left_alone_and_halts_nothing() -> None:
+    world = World()
+    template = world.workloads["a"]["spec"]["template"]
+    changes = inject(template, "shop", OPTIONS, world.known)
+    assert changes is not None
+    template.update(changes.after)
+    world.options = NEWER
+    await world.look()
+    await world.look(1)
+    assert world.restarted == ["b"]
+    world.roll_out("b")
+    settled = await world.look(600)
+    assert ready(settled) == (
+        "True", "Succeeded", "1 of 2 pods are current; left alone: Deployment/a (its template holds the evaluator; "
+        "inject it again)",
+    )  # fmt: skip
 
 
 async def test_what_others_rolled_out_meanwhile_is_not_restarted() -> None:
