@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +13,7 @@ from controller.injection import names
 from controller.injection.record import Injected, read_record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 UPGRADE: Final = "flagstaff.dev/upgrade"
 """The annotation of a workload, not of its template, by which its owner keeps it from being restarted."""
@@ -74,6 +75,22 @@ class Budget:
         exact = self.selector.get("matchLabels") or {}
         expressions = self.selector.get("matchExpressions") or ()
         return exact.items() <= labels.items() and all(_meets(each, labels) for each in expressions)
+
+
+class Budgets:
+    """PodDisruptionBudgets by a label that each asks for: most of a large namespace ask for other pods."""
+
+    def __init__(self, budgets: Iterable[Budget]) -> None:
+        exact = [(each, ((each.selector or {}).get("matchLabels") or {}).items()) for each in budgets]
+        often = Counter(label for _, labels in exact for label in labels)
+        self._by_label: dict[tuple[str, str] | None, list[Budget]] = defaultdict(list)
+        for each, labels in exact:
+            self._by_label[min(labels, key=often.__getitem__, default=None)].append(each)
+
+    def selecting(self, labels: Mapping[str, str]) -> Iterator[Budget]:
+        """Those that are about a pod with these labels."""
+        for label in (None, *labels.items()):
+            yield from (each for each in self._by_label.get(label, ()) if each.selects(labels))
 
 
 def pod_of(body: Mapping[str, Any]) -> Pod | None:

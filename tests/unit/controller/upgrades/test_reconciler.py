@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -50,6 +51,7 @@ class World:
         self.generation = 1
         self.made = 0
         self.restarted: list[str] = []
+        self.listed: list[str] = []
         self.workloads = {name: self._workload(name) for name in self.names}
         self.pods = {name: [self.pod(name)] for name in self.names}
 
@@ -116,6 +118,7 @@ class World:
 
     async def each(self, type_: ResourceType, namespace: str) -> AsyncIterator[dict[str, Any]]:
         assert namespace == "shop"
+        self.listed.append(type_.kind)
         pods = [*self.others, *(pod for pods in self.pods.values() for pod in pods)]
         found = {"Pod": pods, "Deployment": [*self.workloads.values()], "PodDisruptionBudget": self.budgets}
         for body in found.get(type_.kind, []):
@@ -328,6 +331,49 @@ async def test_a_template_that_was_injected_offline_is_left_alone_and_halts_noth
         "True", "Succeeded", "1 of 2 pods are current; left alone: Deployment/a (its template holds the evaluator; "
         "inject it again)",
     )  # fmt: skip
+
+
+async def test_one_that_would_be_refused_is_asked_for_the_next_in_its_place() -> None:
+    world = World(names=tuple("abcdefgh"))
+    world.options = NEWER
+    for name in "abcdef":
+        template = world.workloads[name]["spec"]["template"]
+        template["spec"]["containers"][0]["ports"] = [{"containerPort": 8013}]
+    await world.look(maxConcurrent=2)
+    settled = await world.look(1, maxConcurrent=2)
+    assert world.restarted == ["g", "h"]
+    assert "and 1 more" in ready(settled)[2]
+
+
+async def test_a_look_at_many_workloads_leaves_the_event_loop_to_others() -> None:
+    class Counting(Objects):
+        asked = 0
+
+        def flag_set(self, *given: Any, **more: Any) -> Any:
+            self.asked += 1
+            return super().flag_set(*given, **more)
+
+    async def count() -> None:
+        while True:
+            turns.append(None)
+            await asyncio.sleep(0)
+
+    world = World(names=tuple(f"w{number:03}" for number in range(500)))
+    world.known = known = Counting()
+    world.options = NEWER
+    await world.look()
+    turns: list[None] = []
+    world.listed, known.asked = [], 0
+    counting = asyncio.create_task(count())
+    await asyncio.sleep(0)
+    await world.look(1)
+    counting.cancel()
+    assert world.restarted == ["w000"]
+    assert len(turns) >= 30
+    # Workloads before pods: what has changed since is not restarted.
+    assert world.listed == ["PodDisruptionBudget", "Deployment", "StatefulSet", "DaemonSet", "Pod"]
+    # For the pods, which ask for the same, and for the one that is restarted.
+    assert known.asked == 2
 
 
 async def test_what_others_rolled_out_meanwhile_is_not_restarted() -> None:
