@@ -92,6 +92,8 @@ class EvaluatorUpgradeStatus(Model):
     canary: CanaryStatus | None = None
     halted: HaltStatus | None = None
     paused_since: str | None = None
-    """When a restarted workload was rolled out last, or the first outdated pod was found."""
+    """When a restarted workload was rolled out last, or there was something else to restart for."""
+    targets: str = ""
+    """A digest of what all that is or may be restarted is to get."""
     resumed_at: str | None = None
     """When it went on after it was halted."""

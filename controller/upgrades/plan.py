@@ -4,6 +4,7 @@ what is waited for in the status. Pure.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -80,7 +81,9 @@ class Progress:
     canary: str = ""
     canary_ready_at: datetime | None = None
     pause_since: datetime | None = None
-    """When a restarted workload was rolled out last, or the first outdated pod was found."""
+    """When a restarted workload was rolled out last, or there was something else to restart for."""
+    targets: str = ""
+    """A digest of what all that is or may be restarted is to get; empty: there is none."""
     resumed_at: datetime | None = None
     halt: Halt | None = None
 
@@ -119,8 +122,11 @@ def plan(states: Sequence[State], policy: Policy, before: Progress, now: datetim
         restarting={
             name: at for name, each in going.items() if (at := each.workload.restarted_at) is not None
         },
-        pause_since=now if finished else before.pause_since,
+        targets=_targets(states, going),
     )
+    if finished or progress.targets not in ("", before.targets):
+        # Whatever else is about to change, such as other replicas of ours, has the time of a pause.
+        progress = replace(progress, pause_since=now)
     left, pending = _divided(states, going)
     if progress.halt is None:
         progress = replace(progress, halt=_undone(by_name, before) or _halt(going, policy, before, now))
@@ -154,6 +160,13 @@ def _going(state: State, policy: Policy, before: Progress, now: datetime) -> boo
         return known
     # The mark may be of long ago, and its pods others by now. A person may want it to be tried once more.
     return state.restarted and known and not before.resumed_after(at)
+
+
+def _targets(states: Iterable[State], going: Mapping[str, State]) -> str:
+    # Of one that would be refused, too: that is known only after the pause.
+    pending = {each.target for each in states if each.outdated and not each.workload.left}
+    found = pending | {each.workload.restarted_for for each in going.values()}
+    return hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest()[:16] if found else ""
 
 
 def _divided(states: Sequence[State], going: Mapping[str, State]) -> tuple[dict[str, str], dict[str, State]]:

@@ -104,8 +104,6 @@ class EvaluatorUpgradeReconciler:
         # After workloads: one that changes from here on is not restarted for what its pods were.
         pods = await self._pods(namespace, labels)
         if pods.outdated and found is None:
-            # Whatever else is about to change, such as other replicas of ours, has the time of a pause.
-            progress = replace(progress, pause_since=now)
             found, pods = await self._found(namespace), await self._pods(namespace, labels)
         states = [] if found is None else await self._states(found, pods, labels, progress)
         step = await self._planned(namespace, states, _policy(spec), progress, now)

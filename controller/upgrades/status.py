@@ -43,6 +43,7 @@ def progress_of(resource: Resource, now: datetime) -> Progress:
         canary.workload if canary is not None else "",
         moment(canary.ready_at) if canary is not None else None,
         moment(status.paused_since),
+        status.targets,
         resumed_at,
         halt,
     )
@@ -68,6 +69,7 @@ def fields_of(resource: Resource, progress: Progress) -> dict[str, Any]:
         "canary": canary,
         "halted": halted,
         "pausedSince": _written(progress.pause_since),
+        "targets": progress.targets or None,
         "resumedAt": _written(progress.resumed_at),
     }
 

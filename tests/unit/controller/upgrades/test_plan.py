@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -15,6 +16,8 @@ from controller.upgrades.plan import Halt, Policy, Progress, State, Step, plan
 NOW: Final = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 MINUTE: Final = timedelta(minutes=1)
 BEGUN: Final = Progress()
+AT_IT: Final = Progress(targets=hashlib.sha256(b"new").hexdigest()[:16])
+"""The pause before the first restart is over."""
 
 
 def state(name: str = "a", *, outdated: int = 1, **more: Any) -> State:
@@ -51,7 +54,7 @@ def test_one_is_restarted_at_a_time_unless_more_are_asked_for() -> None:
 
 
 def test_the_next_waits_until_the_last_is_rolled_out_and_for_the_pause() -> None:
-    first = looked(state("a"), state("b"), pause=MINUTE)
+    first = looked(state("a"), state("b"), before=AT_IT, pause=MINUTE)
     rolling = state("a", restarted=NOW, settled=False)
     second = looked(rolling, state("b"), before=first.progress, pause=MINUTE)
     assert (chosen(second), second.finished) == ([], ())
@@ -61,6 +64,35 @@ def test_the_next_waits_until_the_last_is_rolled_out_and_for_the_pause() -> None
     assert third.waiting == {"Deployment/b": "the pause between two restarts"}
     later = NOW + 2 * MINUTE
     assert chosen(looked(done, state("b"), before=third.progress, pause=MINUTE, now=later)) == ["b"]
+
+
+def test_a_pause_is_made_before_the_first_restart_and_whenever_there_is_something_else_to_restart_for() -> (
+    None
+):
+    job = state("job", paused="paused", left="paused")
+    before = looked(job, pause=MINUTE).progress
+    first = looked(job, state("a"), before=before, pause=MINUTE, now=NOW + 9 * MINUTE)
+    assert (chosen(first), first.waiting) == ([], {"Deployment/a": "the pause between two restarts"})
+    soon = NOW + 9.5 * MINUTE
+    changed = looked(job, replace(state("a"), target="newer"), before=first.progress, pause=MINUTE, now=soon)
+    later = NOW + 10 * MINUTE
+    assert chosen(looked(job, state("a"), before=first.progress, pause=MINUTE, now=later)) == ["a"]
+    another = replace(state("a"), target="newer")
+    assert chosen(looked(job, another, before=changed.progress, pause=MINUTE, now=later)) == []
+    assert chosen(looked(job, another, before=changed.progress, pause=MINUTE, now=soon + MINUTE)) == ["a"]
+
+
+def test_a_restart_and_one_that_would_be_refused_begin_no_pause() -> None:
+    fleet = (state("a"), state("b"), state("c", left="its pods would be refused"))
+    step = looked(*fleet, before=AT_IT, pause=MINUTE, max_concurrent=2)
+    for a in (
+        state("a", restarted=NOW, settled=False),
+        state("a", restarted=NOW, settled=False, pods=0, outdated=0),
+    ):
+        again = looked(a, *fleet[1:], before=step.progress, pause=MINUTE, now=NOW + MINUTE)
+        assert again.progress.pause_since is None
+    only = looked(fleet[2], before=AT_IT, pause=MINUTE)
+    assert only.progress == AT_IT
 
 
 def test_one_that_is_not_rolled_out_by_itself_is_not_restarted() -> None:

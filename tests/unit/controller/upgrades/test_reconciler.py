@@ -268,6 +268,22 @@ async def test_pods_that_nothing_restarts_are_counted_and_named() -> None:
     )  # fmt: skip
 
 
+async def test_a_pause_is_made_though_some_outdated_pod_is_never_restarted() -> None:
+    world = World()
+    job = [{"kind": "Job", "name": "migrate", "controller": True}]
+    world.others = [world.pod("x", ownerReferences=job)]
+    world.options = NEWER
+    world.roll_out("a")
+    world.roll_out("b")
+    assert skew(await world.look(pause="10m")) == (3, 2, 1)
+    world.options = replace(OPTIONS, image="example/evaluator:3")
+    await world.look(7200, pause="10m")
+    await world.look(599, pause="10m")
+    assert world.restarted == []
+    await world.look(1, pause="10m")
+    assert world.restarted == ["a"]
+
+
 async def test_only_pods_that_are_selected_count() -> None:
     world = World()
     world.options = NEWER
