@@ -65,6 +65,8 @@ class CanaryStatus(Model):
     workload: str = ""
     """`Kind/name`."""
     ready_at: str | None = None
+    passed: bool = False
+    """Whether it stayed ready for its time."""
 
 
 class HaltStatus(Model):

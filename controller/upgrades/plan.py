@@ -80,6 +80,10 @@ class Progress:
     """When each was restarted."""
     canary: str = ""
     canary_ready_at: datetime | None = None
+    canary_passed: bool = False
+    """Whether it stayed ready for its time. What becomes of it after that, such as by an autoscaler, stops
+    nobody.
+    """
     pause_since: datetime | None = None
     """When a restarted workload was rolled out last, or there was something else to restart for."""
     targets: str = ""
@@ -134,7 +138,7 @@ def plan(states: Sequence[State], policy: Policy, before: Progress, now: datetim
         return Step(progress, (), finished, dict.fromkeys(pending, "until it goes on"), left)
     if not pending and not going:
         # The next time there may be another canary.
-        return Step(replace(progress, canary="", canary_ready_at=None), (), finished, {}, left)
+        return Step(_without_canary(progress), (), finished, {}, left)
     waiting, able = _judged(pending, going)
     progress, free, why = _after_canary(progress, policy, by_name, able, now)
     if free and progress.pause_since is not None and now - progress.pause_since < policy.pause:
@@ -150,6 +154,8 @@ def _going(state: State, policy: Policy, before: Progress, now: datetime) -> boo
     """Whether a restart of ours is under way. What fails long after one is none of our business."""
     at = state.workload.restarted_at
     if state.done or at is None:
+        return False
+    if before.canary_passed and state.name == before.canary and not state.outdated:
         return False
     recent = now - at < policy.deadline
     known = recent or state.name in before.restarting
@@ -236,24 +242,30 @@ def _after_canary(
 ) -> tuple[Progress, Mapping[str, State], str]:
     """(the canary's progress, what of `free` may be restarted, what the others wait for)."""
     if policy.soak is None:
-        return replace(progress, canary="", canary_ready_at=None), free, ""
+        return _without_canary(progress), free, ""
     name = policy.canary or progress.canary
     found = states.get(name)
     if not policy.canary and (found is None or (found.outdated and found.left)):
         name = min(free, key=lambda each: (free[each].pods, each), default="")
         found = states.get(name)
     if name != progress.canary:
-        progress = replace(progress, canary=name, canary_ready_at=None)
+        progress = replace(_without_canary(progress), canary=name)
     if found is None:
         return progress, {}, f"the canary {name} has no injected pod" if name else "a canary"
+    if progress.canary_passed and not found.outdated:
+        return progress, free, ""
     if not found.done:
-        progress = replace(progress, canary_ready_at=None)
+        progress = replace(_without_canary(progress), canary=name)
         return progress, {name: found} if name in free else {}, f"the canary {name}"
     since = progress.canary_ready_at or now
     progress = replace(progress, canary_ready_at=since)
     if now - since < policy.soak:
         return progress, {}, f"the canary {name} to stay ready"
-    return progress, free, ""
+    return replace(progress, canary_passed=True), free, ""
+
+
+def _without_canary(progress: Progress) -> Progress:
+    return replace(progress, canary="", canary_ready_at=None, canary_passed=False)
 
 
 def _chosen(free: Mapping[str, State], going: Mapping[str, State], policy: Policy) -> Iterator[State]:

@@ -42,6 +42,7 @@ def progress_of(resource: Resource, now: datetime) -> Progress:
         {each.workload: at for each in status.restarting if (at := moment(each.at)) is not None},
         canary.workload if canary is not None else "",
         moment(canary.ready_at) if canary is not None else None,
+        canary is not None and canary.passed,
         moment(status.paused_since),
         status.targets,
         resumed_at,
@@ -55,7 +56,8 @@ def fields_of(resource: Resource, progress: Progress) -> dict[str, Any]:
     canary: dict[str, Any] | None = None
     if progress.canary:
         ready = _written(progress.canary_ready_at)
-        canary = {"workload": progress.canary, **({"readyAt": ready} if ready else {})}
+        passed = {"passed": True} if progress.canary_passed else {}
+        canary = {"workload": progress.canary, **({"readyAt": ready} if ready else {}), **passed}
     halted: dict[str, Any] | None = None
     if progress.halt is not None:
         halted = {

@@ -266,6 +266,25 @@ def test_the_canary_goes_first_and_the_others_once_it_stayed_ready() -> None:
     assert chosen(after) == ["a", "c"]
 
 
+def test_a_canary_that_stayed_ready_stops_nobody_until_it_is_outdated_again() -> None:
+    policy: dict[str, Any] = {"soak": 5 * MINUTE, "canary": "Deployment/z"}
+    before, then = Progress(canary="Deployment/z", canary_ready_at=NOW), NOW + 5 * MINUTE
+    passed = looked(state("a"), state("z", outdated=0, restarted=NOW), before=before, now=then, **policy)
+    assert (chosen(passed), passed.progress.canary_passed) == (["a"], True)
+    # An autoscaler adds a pod to it.
+    before = replace(passed.progress, restarting={})
+    scaled = looked(
+        state("a"), state("z", outdated=0, restarted=NOW, settled=False), before=before, now=then, **policy
+    )
+    assert (chosen(scaled), scaled.progress.canary_passed) == (["a"], True)
+    again = looked(state("a"), state("z", restarted_for="older"), before=before, now=then, **policy)
+    assert (chosen(again), again.progress.canary_ready_at, again.progress.canary_passed) == (
+        ["z"],
+        None,
+        False,
+    )
+
+
 def test_a_canary_that_is_named_is_waited_for_even_where_it_is_left_alone() -> None:
     policy: dict[str, Any] = {"soak": MINUTE, "canary": "Deployment/z"}
     assert chosen(looked(state("a"), state("z"), **policy)) == ["z"]
@@ -277,9 +296,9 @@ def test_a_canary_that_is_named_is_waited_for_even_where_it_is_left_alone() -> N
 
 
 def test_the_next_upgrade_has_a_canary_of_its_own() -> None:
-    before = Progress(canary="Deployment/a", canary_ready_at=NOW)
+    before = Progress(canary="Deployment/a", canary_ready_at=NOW, canary_passed=True)
     step = looked(state("a", outdated=0), before=before, soak=MINUTE)
-    assert (step.progress.canary, step.progress.canary_ready_at) == ("", None)
+    assert step.progress == Progress()
 
 
 # -- whole upgrades ----------------------------------------------------------------------------------------------------

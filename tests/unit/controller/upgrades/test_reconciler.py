@@ -423,8 +423,11 @@ async def test_the_canary_is_kept_in_the_status() -> None:
     assert settled.status["canary"] == {"workload": "Deployment/b", "readyAt": "2026-01-02T03:05:06Z"}
     await world.look(299, **spec)
     assert world.restarted == ["b"]
-    await world.look(1, **spec)
+    settled = await world.look(1, **spec)
     assert world.restarted == ["b", "a"]
+    assert settled.status["canary"]["passed"] is True
+    settled = await world.look(5, **spec)
+    assert settled.status["canary"]["passed"] is True
 
 
 async def test_a_spec_that_cannot_be_read_stalls() -> None:
