@@ -51,12 +51,22 @@ class EvaluatorUpgradeSpec(Model):
     canary: CanarySpec | None = None
 
 
+class RestartStatus(Model):
+    """A restart that is under way."""
+
+    workload: str
+    """`Kind/name`."""
+    at: str
+
+
 class CanaryStatus(Model):
     """The workload that goes first."""
 
     workload: str = ""
     """`Kind/name`."""
     ready_at: str | None = None
+    passed: bool = False
+    """Whether it stayed ready for its time."""
 
 
 class HaltStatus(Model):
@@ -79,11 +89,13 @@ class EvaluatorUpgradeStatus(Model):
     pods: int | None = None
     current: int | None = None
     outdated: int | None = None
-    restarting: tuple[str, ...] = ()
-    """`Kind/name` of each that was restarted and is not rolled out yet."""
+    restarting: tuple[RestartStatus, ...] = ()
+    """Each that was restarted and is not rolled out yet."""
     canary: CanaryStatus | None = None
     halted: HaltStatus | None = None
     paused_since: str | None = None
-    """When a restarted workload was rolled out last, or the first outdated pod was found."""
+    """When a restarted workload was rolled out last, or there was something else to restart for."""
+    targets: str = ""
+    """A digest of what all that is or may be restarted is to get."""
     resumed_at: str | None = None
     """When it went on after it was halted."""

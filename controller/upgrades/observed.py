@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +13,7 @@ from controller.injection import names
 from controller.injection.record import Injected, read_record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 UPGRADE: Final = "flagstaff.dev/upgrade"
 """The annotation of a workload, not of its template, by which its owner keeps it from being restarted."""
@@ -76,6 +77,22 @@ class Budget:
         return exact.items() <= labels.items() and all(_meets(each, labels) for each in expressions)
 
 
+class Budgets:
+    """PodDisruptionBudgets by a label that each asks for: most of a large namespace ask for other pods."""
+
+    def __init__(self, budgets: Iterable[Budget]) -> None:
+        exact = [(each, ((each.selector or {}).get("matchLabels") or {}).items()) for each in budgets]
+        often = Counter(label for _, labels in exact for label in labels)
+        self._by_label: dict[tuple[str, str] | None, list[Budget]] = defaultdict(list)
+        for each, labels in exact:
+            self._by_label[min(labels, key=often.__getitem__, default=None)].append(each)
+
+    def selecting(self, labels: Mapping[str, str]) -> Iterator[Budget]:
+        """Those that are about a pod with these labels."""
+        for label in (None, *labels.items()):
+            yield from (each for each in self._by_label.get(label, ()) if each.selects(labels))
+
+
 def pod_of(body: Mapping[str, Any]) -> Pod | None:
     """A pod; None of one that was not injected, or has ended or is ending."""
     meta, status = body["metadata"], body.get("status") or {}
@@ -106,7 +123,7 @@ def workload_of(kind: str, body: Mapping[str, Any]) -> Workload:
         str(meta.get("resourceVersion", "")),
         template,
         settled=seen and _SETTLED[kind](spec, status),
-        left=left or _left(kind, spec),
+        left=left or _left(kind, spec, written),
         at_once=_at_once(kind, spec),
         restarted_for=str(written.get(names.RESTARTED_FOR, "")),
         restarted_at=moment(written.get(names.RESTARTED_AT)),
@@ -182,7 +199,10 @@ _SETTLED: Final = {
 }
 
 
-def _left(kind: str, spec: Mapping[str, Any]) -> str:
+def _left(kind: str, spec: Mapping[str, Any], written: Mapping[str, Any]) -> str:
+    if names.INJECTED in written:
+        # By `flagstaff inject`: the webhook leaves it as it is.
+        return "its template holds the evaluator; inject it again"
     if spec.get("paused"):
         return "its rollouts are paused"
     strategy = spec.get("updateStrategy") or {}

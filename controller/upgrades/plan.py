@@ -4,6 +4,7 @@ what is waited for in the status. Pure.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -75,13 +76,24 @@ class Halt:
 class Progress:
     """What the status keeps from one look to the next."""
 
-    restarting: frozenset[str] = frozenset()
+    restarting: Mapping[str, datetime] = field(default_factory=dict)
+    """When each was restarted."""
     canary: str = ""
     canary_ready_at: datetime | None = None
+    canary_passed: bool = False
+    """Whether it stayed ready for its time. What becomes of it after that, such as by an autoscaler, stops
+    nobody.
+    """
     pause_since: datetime | None = None
-    """When a restarted workload was rolled out last, or the first outdated pod was found."""
+    """When a restarted workload was rolled out last, or there was something else to restart for."""
+    targets: str = ""
+    """A digest of what all that is or may be restarted is to get; empty: there is none."""
     resumed_at: datetime | None = None
     halt: Halt | None = None
+
+    def resumed_after(self, time: datetime) -> bool:
+        """Whether a person let it go on since."""
+        return self.resumed_at is not None and self.resumed_at > time
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,34 +111,42 @@ class Step:
 
     def after(self, restarted: Iterable[State]) -> Progress:
         """The progress where no others of `restart` could be restarted."""
-        undone = {each.name for each in self.restart} - {each.name for each in restarted}
-        return replace(self.progress, restarting=self.progress.restarting - undone)
+        failed = {each.name for each in self.restart} - {each.name for each in restarted}
+        restarting = {name: at for name, at in self.progress.restarting.items() if name not in failed}
+        return replace(self.progress, restarting=restarting)
 
 
 def plan(states: Sequence[State], policy: Policy, before: Progress, now: datetime) -> Step:
     """The next step. What it restarts counts as restarting from here on."""
-    going = {each.name: each for each in states if _going(each, policy, before, now)}
     by_name = {each.name: each for each in states}
+    going = {each.name: each for each in states if _going(each, policy, before, now)}
     finished = tuple(sorted(name for name in before.restarting if name in by_name and by_name[name].done))
     progress = replace(
-        before, restarting=frozenset(going), pause_since=now if finished else before.pause_since
+        before,
+        restarting={
+            name: at for name, each in going.items() if (at := each.workload.restarted_at) is not None
+        },
+        targets=_targets(states, going),
     )
+    if finished or progress.targets not in ("", before.targets):
+        # Whatever else is about to change, such as other replicas of ours, has the time of a pause.
+        progress = replace(progress, pause_since=now)
     left, pending = _divided(states, going)
     if progress.halt is None:
-        progress = replace(progress, halt=_halt(going, policy, before, now))
+        progress = replace(progress, halt=_undone(by_name, before) or _halt(going, policy, before, now))
     if progress.halt is not None:
         return Step(progress, (), finished, dict.fromkeys(pending, "until it goes on"), left)
     if not pending and not going:
         # The next time there may be another canary.
-        return Step(replace(progress, canary="", canary_ready_at=None), (), finished, {}, left)
+        return Step(_without_canary(progress), (), finished, {}, left)
     waiting, able = _judged(pending, going)
     progress, free, why = _after_canary(progress, policy, by_name, able, now)
     if free and progress.pause_since is not None and now - progress.pause_since < policy.pause:
         free, why = {}, "the pause between two restarts"
     chosen = tuple(_chosen(free, going, policy))
-    names = {each.name for each in chosen}
+    names = {each.name: now for each in chosen}
     held = {name: why or "others roll out" for name in pending if name not in names}
-    progress = replace(progress, restarting=progress.restarting | names)
+    progress = replace(progress, restarting={**progress.restarting, **names})
     return Step(progress, chosen, finished, held | waiting, left)
 
 
@@ -135,14 +155,24 @@ def _going(state: State, policy: Policy, before: Progress, now: datetime) -> boo
     at = state.workload.restarted_at
     if state.done or at is None:
         return False
+    if before.canary_passed and state.name == before.canary and not state.outdated:
+        return False
     recent = now - at < policy.deadline
+    known = recent or state.name in before.restarting
     if state.workload.left:
         # Its owner took it out: it halts nothing.
         return recent and not state.workload.settled
-    if state.outdated and state.restarted:
-        # Also where its status was not written any more: it is never restarted twice for the same.
-        return True
-    return not state.workload.settled and (recent or state.name in before.restarting)
+    if not state.workload.settled:
+        return known
+    # The mark may be of long ago, and its pods others by now. A person may want it to be tried once more.
+    return state.restarted and known and not before.resumed_after(at)
+
+
+def _targets(states: Iterable[State], going: Mapping[str, State]) -> str:
+    # Of one that would be refused, too: that is known only after the pause.
+    pending = {each.target for each in states if each.outdated and not each.workload.left}
+    found = pending | {each.workload.restarted_for for each in going.values()}
+    return hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest()[:16] if found else ""
 
 
 def _divided(states: Sequence[State], going: Mapping[str, State]) -> tuple[dict[str, str], dict[str, State]]:
@@ -156,6 +186,18 @@ def _divided(states: Sequence[State], going: Mapping[str, State]) -> tuple[dict[
         else:
             pending[each.name] = each
     return left, pending
+
+
+def _undone(states: Mapping[str, State], before: Progress) -> Halt | None:
+    """A restart whose mark somebody took back. To restart it again would go on for ever."""
+    for name, at in sorted(before.restarting.items()):
+        each = states.get(name)
+        if each is None or not each.outdated or each.workload.left:
+            continue
+        mark = each.workload.restarted_at
+        if (mark is None or mark < at) and not before.resumed_after(at):
+            return Halt(name, "its restart was undone")
+    return None
 
 
 def _halt(going: Mapping[str, State], policy: Policy, before: Progress, now: datetime) -> Halt | None:
@@ -200,24 +242,30 @@ def _after_canary(
 ) -> tuple[Progress, Mapping[str, State], str]:
     """(the canary's progress, what of `free` may be restarted, what the others wait for)."""
     if policy.soak is None:
-        return replace(progress, canary="", canary_ready_at=None), free, ""
+        return _without_canary(progress), free, ""
     name = policy.canary or progress.canary
     found = states.get(name)
     if not policy.canary and (found is None or (found.outdated and found.left)):
         name = min(free, key=lambda each: (free[each].pods, each), default="")
         found = states.get(name)
     if name != progress.canary:
-        progress = replace(progress, canary=name, canary_ready_at=None)
+        progress = replace(_without_canary(progress), canary=name)
     if found is None:
         return progress, {}, f"the canary {name} has no injected pod" if name else "a canary"
+    if progress.canary_passed and not found.outdated:
+        return progress, free, ""
     if not found.done:
-        progress = replace(progress, canary_ready_at=None)
+        progress = replace(_without_canary(progress), canary=name)
         return progress, {name: found} if name in free else {}, f"the canary {name}"
     since = progress.canary_ready_at or now
     progress = replace(progress, canary_ready_at=since)
     if now - since < policy.soak:
         return progress, {}, f"the canary {name} to stay ready"
-    return progress, free, ""
+    return replace(progress, canary_passed=True), free, ""
+
+
+def _without_canary(progress: Progress) -> Progress:
+    return replace(progress, canary="", canary_ready_at=None, canary_passed=False)
 
 
 def _chosen(free: Mapping[str, State], going: Mapping[str, State], policy: Policy) -> Iterator[State]:

@@ -4,6 +4,7 @@ workloads one after the other.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from controller.injection.record import Injected, injected_of
 from controller.runtime.events import Occurrence
 from controller.runtime.result import Done, Result
 from controller.runtime.setbacks import Setback, Stalled, Waiting
-from controller.upgrades.observed import budget_of, pod_of, workload_of
+from controller.upgrades.observed import Budgets, budget_of, pod_of, workload_of
 from controller.upgrades.plan import Policy, State, plan
 from controller.upgrades.status import fields_of, progress_of, told
 
@@ -32,13 +33,15 @@ if TYPE_CHECKING:
     from controller.api.kinds import ResourceType
     from controller.api.meta import Resource
     from controller.injection.options import Known, Options
-    from controller.upgrades.observed import Budget, Pod, Workload
+    from controller.upgrades.observed import Pod, Workload
     from controller.upgrades.plan import Progress, Step
 
 _IDLE: Final = 60.0
 """Seconds to the next look where nothing is to be restarted."""
 _BUSY: Final = 5.0
 """Where something is."""
+_TURN: Final = 50
+"""Pods or workloads that are looked at before others have the event loop."""
 _TYPES: Final = {each.kind: each for each in RESTARTED}
 
 
@@ -77,7 +80,7 @@ class _Found(NamedTuple):
     """What is there beside pods."""
 
     workloads: tuple[Workload, ...]
-    budgets: tuple[Budget, ...]
+    budgets: Budgets
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +97,16 @@ class EvaluatorUpgradeReconciler:
             spec = read(EvaluatorUpgradeSpec, resource.spec)
         except InvalidSpecError as error:
             raise Stalled("InvalidSpec", str(error)) from error
-        pods = await self._pods(resource.namespace, _labels(spec))
-        progress = progress_of(resource, now)
-        if pods.outdated and not resource.status.get("outdated"):
-            # Whatever else is about to change, such as other replicas of ours, has the time of a pause.
-            progress = replace(progress, pause_since=now)
-        states: list[State] = []
-        if pods.outdated or progress.restarting or progress.halt is not None:
-            found = await self._found(resource.namespace)
-            # Again: a workload that changes from here on is not restarted for what its pods were.
-            pods = await self._pods(resource.namespace, _labels(spec))
-            states = self._states(resource.namespace, found, pods, _labels(spec), progress)
-        step = plan(states, _policy(spec), progress, now)
+        namespace, labels, progress = resource.namespace, _labels(spec), progress_of(resource, now)
+        found: _Found | None = None
+        if resource.status.get("outdated") or progress.restarting or progress.halt is not None:
+            found = await self._found(namespace)
+        # After workloads: one that changes from here on is not restarted for what its pods were.
+        pods = await self._pods(namespace, labels)
+        if pods.outdated and found is None:
+            found, pods = await self._found(namespace), await self._pods(namespace, labels)
+        states = [] if found is None else await self._states(found, pods, labels, progress)
+        step = await self._planned(namespace, states, _policy(spec), progress, now)
         step = replace(step, left={**_unowned(pods.outdated), **step.left, **_refused(pods)})
         counts = {
             "pods": len(pods.all),
@@ -115,7 +116,7 @@ class EvaluatorUpgradeReconciler:
         restarted: list[State] = []
         try:
             for each in step.restart:
-                await self._restart(resource.namespace, each, now)
+                await self._restart(namespace, each, now)
                 restarted.append(each)
         except Setback as setback:
             status = {**counts, **fields_of(resource, step.after(restarted))}
@@ -131,10 +132,12 @@ class EvaluatorUpgradeReconciler:
             each = pod_of(body)
             if each is not None and labels.items() <= each.labels.items():
                 found.append(each)
+                await _turn(len(found))
         # Pods of one template ask for the same: it is looked for once.
         answers: dict[tuple[tuple[str, str], ...], Injected | str] = {}
         wanted = {}
-        for each in found:
+        for number, each in enumerate(found):
+            await _turn(number)
             asks = tuple(sorted(each.asks.items()))
             if asks not in answers:
                 answers[asks] = self._due(each, namespace)
@@ -156,45 +159,47 @@ class EvaluatorUpgradeReconciler:
             for type_ in RESTARTED
             async for body in self.cluster.each(type_, namespace)
         ]
-        return _Found(tuple(workloads), tuple(budgets))
+        return _Found(tuple(workloads), Budgets(budgets))
 
-    def _states(
-        self, namespace: str, found: _Found, pods: _Pods, labels: Mapping[str, str], progress: Progress
+    async def _states(
+        self, found: _Found, pods: _Pods, labels: Mapping[str, str], progress: Progress
     ) -> list[State]:
         owned: dict[str, list[Pod]] = defaultdict(list)
-        for each in pods.all:
-            owned[each.owner].append(each)
-        return [
-            self._state(namespace, each, owned.get(each.name, ()), pods, found.budgets)
-            for each in found.workloads
+        for pod in pods.all:
+            owned[pod.owner].append(pod)
+        states = []
+        for number, each in enumerate(found.workloads):
+            await _turn(number)
             # One that was restarted may have no pod at the moment.
-            if each.name in owned
-            or each.name in progress.restarting
-            or (each.restarted_at is not None and labels.items() <= _template_labels(each).items())
-        ]
+            if (
+                each.name in owned
+                or each.name in progress.restarting
+                or (each.restarted_at is not None and labels.items() <= _template_labels(each).items())
+            ):
+                states.append(_state(each, owned.get(each.name, ()), pods, found.budgets))
+        return states
 
-    def _state(
-        self,
-        namespace: str,
-        workload: Workload,
-        own: Sequence[Pod],
-        pods: _Pods,
-        budgets: Sequence[Budget],
-    ) -> State:
-        outdated = [each for each in own if pods.is_outdated(each)]
-        current = [each for each in own if not pods.is_outdated(each)]
-        wanted = sorted({str(pods.due[each.name]) for each in own})
-        return State(
-            workload,
-            len(own),
-            len(outdated),
-            hashlib.sha256("\n".join(wanted).encode()).hexdigest()[:16],
-            tuple(each for each in budgets if any(each.selects(pod.labels) for pod in own)),
-            workload.left or (self._refusal(workload, namespace) if outdated else ""),
-            # Those that came after the restart say what is wrong with it.
-            next((f"Pod/{each.name}: {each.trouble}" for each in (*current, *outdated) if each.trouble), ""),
-            max((each.ready_at for each in current if each.ready_at is not None), default=None),
-        )
+    async def _planned(
+        self, namespace: str, states: Sequence[State], policy: Policy, progress: Progress, now: datetime
+    ) -> Step:
+        """The next step, without workloads whose pods would be refused.
+
+        To know that takes long: only those are asked that would be restarted, and after a refusal some that
+        would be next, twice as many each time.
+        """
+        beyond = 0
+        while True:
+            step = plan(states, policy, progress, now)
+            waiting = [each for each in states if each.name in step.waiting] if step.restart else []
+            refused = {}
+            for number, each in enumerate((*step.restart, *waiting[:beyond])):
+                await _turn(number)
+                if why := self._refusal(each.workload, namespace):
+                    refused[each.name] = why
+            if not refused.keys() & {each.name for each in step.restart}:
+                return step
+            states = [replace(each, left=refused.get(each.name, each.left)) for each in states]
+            beyond = 2 * beyond + 1
 
     def _refusal(self, workload: Workload, namespace: str) -> str:
         """Why pods of its template would be refused now; empty: they would not."""
@@ -218,8 +223,32 @@ def _labels(spec: EvaluatorUpgradeSpec) -> Mapping[str, str]:
     return {} if spec.selector is None else spec.selector.match_labels
 
 
+async def _turn(number: int) -> None:
+    """Now and then, let others have the event loop."""
+    if number % _TURN == 0:
+        await asyncio.sleep(0)
+
+
 def _template_labels(workload: Workload) -> Mapping[str, str]:
     return (workload.template.get("metadata") or {}).get("labels") or {}
+
+
+def _state(workload: Workload, own: Sequence[Pod], pods: _Pods, budgets: Budgets) -> State:
+    outdated = [each for each in own if pods.is_outdated(each)]
+    current = [each for each in own if not pods.is_outdated(each)]
+    wanted = sorted({str(pods.due[each.name]) for each in own})
+    selecting = {each.name: each for pod in own for each in budgets.selecting(pod.labels)}
+    return State(
+        workload,
+        len(own),
+        len(outdated),
+        hashlib.sha256("\n".join(wanted).encode()).hexdigest()[:16],
+        tuple(selecting.values()),
+        workload.left,
+        # Those that came after the restart say what is wrong with it.
+        next((f"Pod/{each.name}: {each.trouble}" for each in (*current, *outdated) if each.trouble), ""),
+        max((each.ready_at for each in current if each.ready_at is not None), default=None),
+    )
 
 
 def _policy(spec: EvaluatorUpgradeSpec) -> Policy:
@@ -275,7 +304,7 @@ def _judged(resource: Resource, step: Step, counts: Mapping[str, Any]) -> Result
     if progress.halt is not None:
         halt = progress.halt
         how = f"put it right, then change the annotation {RESUME} or the spec"
-        outcome = Stalled("Halted", f"{halt.workload} was restarted and is not ready: {halt.message}; {how}")
+        outcome = Stalled("Halted", f"{halt.workload} was restarted without success: {halt.message}; {how}")
     elif progress.restarting or step.waiting:
         going = f"; restarting {', '.join(sorted(progress.restarting))}" if progress.restarting else ""
         outcome = Waiting("Progressing", message + going + told("waiting", step.waiting) + left)

@@ -39,10 +39,12 @@ def progress_of(resource: Resource, now: datetime) -> Progress:
         else:
             halt = Halt(halted.workload, halted.message)
     return Progress(
-        frozenset(status.restarting),
+        {each.workload: at for each in status.restarting if (at := moment(each.at)) is not None},
         canary.workload if canary is not None else "",
         moment(canary.ready_at) if canary is not None else None,
+        canary is not None and canary.passed,
         moment(status.paused_since),
+        status.targets,
         resumed_at,
         halt,
     )
@@ -50,10 +52,12 @@ def progress_of(resource: Resource, now: datetime) -> Progress:
 
 def fields_of(resource: Resource, progress: Progress) -> dict[str, Any]:
     """Of the status; None: it is not there."""
+    restarting = [{"workload": name, "at": _written(at)} for name, at in sorted(progress.restarting.items())]
     canary: dict[str, Any] | None = None
     if progress.canary:
         ready = _written(progress.canary_ready_at)
-        canary = {"workload": progress.canary, **({"readyAt": ready} if ready else {})}
+        passed = {"passed": True} if progress.canary_passed else {}
+        canary = {"workload": progress.canary, **({"readyAt": ready} if ready else {}), **passed}
     halted: dict[str, Any] | None = None
     if progress.halt is not None:
         halted = {
@@ -63,10 +67,11 @@ def fields_of(resource: Resource, progress: Progress) -> dict[str, Any]:
             "request": resource.annotations.get(RESUME, ""),
         }
     return {
-        "restarting": sorted(progress.restarting) or None,
+        "restarting": restarting or None,
         "canary": canary,
         "halted": halted,
         "pausedSince": _written(progress.pause_since),
+        "targets": progress.targets or None,
         "resumedAt": _written(progress.resumed_at),
     }
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.injection.record import Injected
-from controller.upgrades.observed import Budget, Pod, budget_of, moment, pod_of, workload_of
+from controller.upgrades.observed import Budget, Budgets, Pod, budget_of, moment, pod_of, workload_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 RECORD = '{"image":"evaluator:1","configuration":"c"}'
 READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
@@ -137,6 +142,11 @@ def test_its_owner_pauses_it_by_an_annotation() -> None:
     assert not workload("Deployment", DEPLOYED, {"flagstaff.dev/upgrade": ""}).left
 
 
+def test_one_whose_template_holds_the_evaluator_is_left_alone() -> None:
+    template = {"metadata": {"annotations": {"flagstaff.dev/injected": RECORD}}}
+    assert "inject it again" in workload("Deployment", DEPLOYED, template=template).left
+
+
 def test_a_deployment_that_recreates_its_pods_takes_all_of_them_down() -> None:
     assert workload("Deployment", DEPLOYED).at_once == 1
     assert workload("Deployment", DEPLOYED, strategy={"type": "Recreate"}).at_once == 2
@@ -159,6 +169,34 @@ def test_a_budget_allows_what_its_controller_says_of_it_as_it_is() -> None:
     assert budget_of(body).allowed == 0
     assert budget_of({**body, "status": {"observedGeneration": 1, "disruptionsAllowed": 1}}).allowed == 0
     assert budget_of({**body, "status": {"observedGeneration": 2, "disruptionsAllowed": 1}}).allowed == 1
+
+
+LABELS = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy"))
+SELECTORS = st.none() | st.fixed_dictionaries(
+    {}, optional={"matchLabels": LABELS, "matchExpressions": st.just([{"key": "a", "operator": "Exists"}])}
+)
+
+
+@given(st.lists(SELECTORS), LABELS)
+def test_budgets_that_select_a_pod_are_those_of_all_that_do(
+    selectors: list[Any], labels: dict[str, str]
+) -> None:
+    budgets = [Budget(str(number), selector, 0) for number, selector in enumerate(selectors)]
+    found = sorted(each.name for each in Budgets(budgets).selecting(labels))
+    assert found == sorted(each.name for each in budgets if each.selects(labels))
+
+
+def test_of_many_budgets_only_those_with_a_label_of_the_pod_are_asked() -> None:
+    class Asked(Budget):
+        def selects(self, labels: Mapping[str, str]) -> bool:
+            asked.append(self.name)
+            return super().selects(labels)
+
+    asked: list[str] = []
+    labels = [{"shop": "all", "app": str(number)} for number in range(100)]
+    budgets = Budgets([Asked(each["app"], {"matchLabels": each}, 0) for each in labels])
+    assert [each.name for each in budgets.selecting({"app": "7", "shop": "all"})] == ["7"]
+    assert asked == ["7"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ import pytest
 
 from controller.api.conditions import find
 from controller.api.meta import ObjectKey, Resource
-from controller.injection.pod import due
+from controller.injection.pod import due, inject
 from controller.runtime.setbacks import Failed, Stalled
 from controller.runtime.settle import Settled, settle
 from controller.upgrades.reconciler import EvaluatorUpgradeReconciler
@@ -50,6 +51,7 @@ class World:
         self.generation = 1
         self.made = 0
         self.restarted: list[str] = []
+        self.listed: list[str] = []
         self.workloads = {name: self._workload(name) for name in self.names}
         self.pods = {name: [self.pod(name)] for name in self.names}
 
@@ -82,6 +84,15 @@ class World:
             "status": READY,
         }
 
+    def undo(self, name: str) -> None:
+        """What `kubectl rollout undo` does before a pod is replaced, or an operator that owns the Deployment."""
+        workload = self.workloads[name]
+        annotations = workload["spec"]["template"]["metadata"]["annotations"]
+        for each in ("flagstaff.dev/restarted-at", "flagstaff.dev/restarted-for"):
+            annotations.pop(each, None)
+        workload["metadata"]["generation"] += 1
+        workload["status"]["observedGeneration"] = workload["metadata"]["generation"]
+
     def roll_out(self, name: str, status: Any = READY) -> None:
         """What the Deployment's controller and the kubelet do; `status` is the new pod's."""
         workload, made = self.workloads[name], {**self.pod(name), "status": status}
@@ -107,6 +118,7 @@ class World:
 
     async def each(self, type_: ResourceType, namespace: str) -> AsyncIterator[dict[str, Any]]:
         assert namespace == "shop"
+        self.listed.append(type_.kind)
         pods = [*self.others, *(pod for pods in self.pods.values() for pod in pods)]
         found = {"Pod": pods, "Deployment": [*self.workloads.values()], "PodDisruptionBudget": self.budgets}
         for body in found.get(type_.kind, []):
@@ -140,6 +152,10 @@ def skew(settled: Settled) -> tuple[int, int, int]:
     return status["pods"], status["current"], status["outdated"]
 
 
+def restarting(settled: Settled) -> list[str]:
+    return [each["workload"] for each in settled.status["restarting"]]
+
+
 async def test_nothing_is_restarted_where_all_pods_are_current() -> None:
     world = World()
     settled = await world.look()
@@ -158,7 +174,7 @@ async def test_after_a_change_of_the_image_workloads_are_restarted_one_after_the
     assert ready(first)[1] == "Progressing"
     second = await world.look(10, pause="10s")
     assert world.restarted == ["a"]
-    assert second.status["restarting"] == ["Deployment/a"]
+    assert second.status["restarting"] == [{"workload": "Deployment/a", "at": "2026-01-02T03:04:15Z"}]
     assert [(each.reason, each.message) for each in second.events] == [
         ("Restarted", "Deployment/a restarted: 1 of its 1 pods have an older evaluator")
     ]
@@ -185,7 +201,7 @@ async def test_a_controller_that_starts_anew_restarts_nothing_and_knows_what_rol
     # Its status was lost, too.
     world.status = {}
     settled = await world.look(1)
-    assert (world.restarted, settled.status["restarting"]) == (["a"], ["Deployment/a"])
+    assert (world.restarted, restarting(settled)) == (["a"], ["Deployment/a"])
 
 
 async def test_a_pod_that_does_not_get_ready_halts_it_until_a_person_lets_it_go_on() -> None:
@@ -197,7 +213,7 @@ async def test_a_pod_that_does_not_get_ready_halts_it_until_a_person_lets_it_go_
     world.roll_out("a", {"initContainerStatuses": [waiting]})
     halted = await world.look(600)
     assert ready(halted) == (
-        "False", "Halted", "Deployment/a was restarted and is not ready: Pod/a-2: container flagstaff-evaluator: "
+        "False", "Halted", "Deployment/a was restarted without success: Pod/a-2: container flagstaff-evaluator: "
         "ImagePullBackOff; put it right, then change the annotation flagstaff.dev/resume or the spec",
     )  # fmt: skip
     assert find(halted.status["conditions"], "Stalled") is not None
@@ -208,6 +224,21 @@ async def test_a_pod_that_does_not_get_ready_halts_it_until_a_person_lets_it_go_
     world.annotations = {"flagstaff.dev/resume": "now"}
     await world.look(5)
     assert world.restarted == ["a", "b"]
+
+
+async def test_a_restart_that_is_undone_halts_it_and_is_done_again_once_for_each_time_that_it_is_to_go_on() -> (
+    None
+):
+    world = World(names=("a",))
+    world.options = NEWER
+    for number in range(20):
+        await world.look(5)
+        world.undo("a")
+        if number == 10:
+            world.annotations = {"flagstaff.dev/resume": "now"}
+    assert world.restarted == ["a", "a"]
+    settled = await world.look(5)
+    assert "Deployment/a was restarted without success: its restart was undone" in ready(settled)[2]
 
 
 async def test_another_spec_lets_it_go_on() -> None:
@@ -235,6 +266,22 @@ async def test_pods_that_nothing_restarts_are_counted_and_named() -> None:
         "True", "Succeeded", "1 of 3 pods are current; left alone: Job/migrate (1 outdated, which nothing "
         "restarts), Pod/bare (1 outdated, which nothing restarts)",
     )  # fmt: skip
+
+
+async def test_a_pause_is_made_though_some_outdated_pod_is_never_restarted() -> None:
+    world = World()
+    job = [{"kind": "Job", "name": "migrate", "controller": True}]
+    world.others = [world.pod("x", ownerReferences=job)]
+    world.options = NEWER
+    world.roll_out("a")
+    world.roll_out("b")
+    assert skew(await world.look(pause="10m")) == (3, 2, 1)
+    world.options = replace(OPTIONS, image="example/evaluator:3")
+    await world.look(7200, pause="10m")
+    await world.look(599, pause="10m")
+    assert world.restarted == []
+    await world.look(1, pause="10m")
+    assert world.restarted == ["a"]
 
 
 async def test_only_pods_that_are_selected_count() -> None:
@@ -284,6 +331,67 @@ async def test_a_template_that_would_be_refused_is_left_alone() -> None:
     assert "uses port 8013" in ready(settled)[2]
 
 
+async def test_a_template_that_was_injected_offline_is_left_alone_and_halts_nothing() -> None:
+    world = World()
+    template = world.workloads["a"]["spec"]["template"]
+    changes = inject(template, "shop", OPTIONS, world.known)
+    assert changes is not None
+    template.update(changes.after)
+    world.options = NEWER
+    await world.look()
+    await world.look(1)
+    assert world.restarted == ["b"]
+    world.roll_out("b")
+    settled = await world.look(600)
+    assert ready(settled) == (
+        "True", "Succeeded", "1 of 2 pods are current; left alone: Deployment/a (its template holds the evaluator; "
+        "inject it again)",
+    )  # fmt: skip
+
+
+async def test_one_that_would_be_refused_is_asked_for_the_next_in_its_place() -> None:
+    world = World(names=tuple("abcdefgh"))
+    world.options = NEWER
+    for name in "abcdef":
+        template = world.workloads[name]["spec"]["template"]
+        template["spec"]["containers"][0]["ports"] = [{"containerPort": 8013}]
+    await world.look(maxConcurrent=2)
+    settled = await world.look(1, maxConcurrent=2)
+    assert world.restarted == ["g", "h"]
+    assert "and 1 more" in ready(settled)[2]
+
+
+async def test_a_look_at_many_workloads_leaves_the_event_loop_to_others() -> None:
+    class Counting(Objects):
+        asked = 0
+
+        def flag_set(self, *given: Any, **more: Any) -> Any:
+            self.asked += 1
+            return super().flag_set(*given, **more)
+
+    async def count() -> None:
+        while True:
+            turns.append(None)
+            await asyncio.sleep(0)
+
+    world = World(names=tuple(f"w{number:03}" for number in range(500)))
+    world.known = known = Counting()
+    world.options = NEWER
+    await world.look()
+    turns: list[None] = []
+    world.listed, known.asked = [], 0
+    counting = asyncio.create_task(count())
+    await asyncio.sleep(0)
+    await world.look(1)
+    counting.cancel()
+    assert world.restarted == ["w000"]
+    assert len(turns) >= 30
+    # Workloads before pods: what has changed since is not restarted.
+    assert world.listed == ["PodDisruptionBudget", "Deployment", "StatefulSet", "DaemonSet", "Pod"]
+    # For the pods, which ask for the same, and for the one that is restarted.
+    assert known.asked == 2
+
+
 async def test_what_others_rolled_out_meanwhile_is_not_restarted() -> None:
     world = World(rolling="a")
     world.options = NEWER
@@ -299,7 +407,7 @@ async def test_what_was_restarted_before_a_write_failed_is_kept() -> None:
     settled = await world.look(1, maxConcurrent=2)
     assert (world.restarted, settled.retry) == (["a"], True)
     assert ready(settled)[1] == "AccessDenied"
-    assert settled.status["restarting"] == ["Deployment/a"]
+    assert restarting(settled) == ["Deployment/a"]
     assert "Restarted" in [each.reason for each in settled.events]
 
 
@@ -315,8 +423,11 @@ async def test_the_canary_is_kept_in_the_status() -> None:
     assert settled.status["canary"] == {"workload": "Deployment/b", "readyAt": "2026-01-02T03:05:06Z"}
     await world.look(299, **spec)
     assert world.restarted == ["b"]
-    await world.look(1, **spec)
+    settled = await world.look(1, **spec)
     assert world.restarted == ["b", "a"]
+    assert settled.status["canary"]["passed"] is True
+    settled = await world.look(5, **spec)
+    assert settled.status["canary"]["passed"] is True
 
 
 async def test_a_spec_that_cannot_be_read_stalls() -> None:
