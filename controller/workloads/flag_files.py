@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from controller.api import shard
 from controller.api.configuration import MissingShardsError
 from controller.api.fields import InvalidSpecError
+from controller.api.kinds import CONFIG_MAP
 from controller.api.meta import ObjectKey, about
 from controller.delivery.delivered import delivered
 from controller.injection.files import FlagFile
@@ -123,39 +124,48 @@ class FlagFiles:
             self.queue.forget(file)
             self._failed.pop(file, None)
             return
-        self.queue.put(file, LOOK)
         found = self._served(file)
-        if found is None:
-            # What is there stays; the flag set wakes us.
-            return
+        key = ObjectKey(CONFIG_MAP.kind, file.namespace, file.name) if found is None else found.key
         try:
             await self._keep(file, found, readers)
         except Waiting as waiting:
-            log.info("the ConfigMap of the flags: %s", waiting.message, extra=about(found.key))
+            log.info("the ConfigMap of the flags: %s", waiting.message, extra=about(key))
         except Setback as setback:
-            log.warning("the ConfigMap of the flags: %s", setback.message, extra=about(found.key))
-            if self._failed.get(file) != setback.message:
+            log.warning("the ConfigMap of the flags: %s", setback.message, extra=about(key))
+            if found is not None and self._failed.get(file) != setback.message:
                 self._failed[file] = setback.message
                 self._tell(found, Occurrence("FlagFileFailed", setback.message, warning=True))
             self.queue.put_after_failure(file, LOOK)
         except Exception:
-            log.exception("an unexpected error", extra=about(found.key))
+            log.exception("an unexpected error", extra=about(key))
             self.queue.put_after_failure(file, LOOK)
         else:
             self._failed.pop(file, None)
             self.queue.succeeded(file)
 
-    async def _keep(self, file: FlagFile, found: Resource, readers: list[FilePod]) -> None:
+    async def _keep(self, file: FlagFile, found: Resource | None, readers: list[FilePod]) -> None:
         there = await self.cluster.config_map(file)
-        if there is not None:
-            await self._require_ours(there, file)
-        before = ((there or {}).get("data") or {}).get(file.key)
-        text = await asyncio.to_thread(_text, found, self._shard(file.namespace), before)
-        references = _owners(there, readers)
-        if text == before and references == _references(there):
+        if found is None and not _is_ours(there):
+            # The flag set wakes us.
             return
-        await self.cluster.apply(_manifest(file, text, references), manager=MANAGER)
-        if text != before:
+        self.queue.put(file, LOOK)
+        if there is not None and not _is_ours(there):
+            await self._adopt(there, file)
+        before = ((there or {}).get("data") or {}).get(file.key)
+        text, setback = before, None
+        if found is not None:
+            try:
+                text = await asyncio.to_thread(_text, found, self._shard(file.namespace), before)
+            except Setback as raised:
+                setback = raised
+        references = _owners(there, readers)
+        if text is not None and (text != before or references != _references(there)):
+            # Also where the flags are bad or gone: newer pods read what is there, and it must not go with the
+            # owner of older ones.
+            await self.cluster.apply(_manifest(file, text, references), manager=MANAGER)
+        if setback is not None:
+            raise setback
+        if found is not None and text != before:
             self._tell(found, Occurrence("FlagFileWritten", f"ConfigMap {file.name} has these flags"))
             await self._touch(file, found)
 
@@ -166,12 +176,9 @@ class FlagFiles:
     def _shard(self, namespace: str) -> Callable[[str], Resource | None]:
         return lambda name: self.objects.get(ObjectKey(shard.KIND, namespace, name))
 
-    async def _require_ours(self, there: Mapping[str, Any], file: FlagFile) -> None:
-        """Raise Stalled for a ConfigMap that is somebody else's; the operator's becomes ours."""
-        meta = there["metadata"]
-        if (meta.get("labels") or {}).get(MANAGED_BY) == OURS:
-            return
-        if (meta.get("annotations") or {}).get(OPERATORS_MARK) != file.name:
+    async def _adopt(self, there: Mapping[str, Any], file: FlagFile) -> None:
+        """Make the operator's ConfigMap ours. Raises Stalled for one that is somebody else's."""
+        if (there["metadata"].get("annotations") or {}).get(OPERATORS_MARK) != file.name:
             raise Stalled(
                 "OwnershipConflict",
                 f"ConfigMap {file.name} is there, and not of Flagstaff; rename it, or use the provider "
@@ -224,6 +231,10 @@ def _text(found: Resource, part: Callable[[str], Resource | None], before: str |
             f"{len(content)} bytes of flags are more than a ConfigMap holds; use the provider kubernetes",
         )
     return content.decode()
+
+
+def _is_ours(there: Mapping[str, Any] | None) -> bool:
+    return there is not None and (there["metadata"].get("labels") or {}).get(MANAGED_BY) == OURS
 
 
 def _references(there: Mapping[str, Any] | None) -> list[dict[str, Any]]:

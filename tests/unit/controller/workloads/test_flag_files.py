@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from controller.api.meta import ObjectKey, Resource
 from controller.configurations.stage import BY_SHARD, CONFIGURATIONS
 from controller.injection.files import FlagFile
@@ -22,8 +24,6 @@ from tests.cluster.objects import flags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    import pytest
 
     from controller.runtime.cache import Change
     from controller.runtime.events import Event
@@ -181,6 +181,46 @@ async def test_the_flags_stay_where_the_flag_set_goes() -> None:
     world.objects.forget(ObjectKey("FeatureFlagConfiguration", "shop", "checkout"))
     await world.look()
     assert (world.defaults, world.writes) == ({"banner": "on"}, 1)
+
+
+@pytest.mark.parametrize("flag_set", ["bad", "too large", "shards that lack", "deleted"])
+async def test_newer_pods_keep_the_last_flags_where_there_are_none_to_write(flag_set: str) -> None:
+    world = World()
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a", REPLICAS))
+    await world.look()
+    match flag_set:
+        case "bad":
+            world.flags(2, flagSpec="none at all")
+        case "too large":
+            variants = {"on": "x" * (flag_files.MOST_BYTES + 1)}
+            large = {"state": "ENABLED", "variants": variants, "defaultVariant": "on"}
+            world.flags(2, flagSpec={"flags": {"banner": large}})
+        case "shards that lack":
+            world.flags(2, shards=[{"name": "checkout-1", "digest": "sha256:" + "0" * 64}])
+        case _:
+            world.objects.forget(ObjectKey("FeatureFlagConfiguration", "shop", "checkout"))
+    await world.look()
+    world.pods.learn("Pod", pod("b", {**REPLICAS, "name": "app-2", "uid": "rs-2"}))
+    await world.look()
+    assert (world.defaults, world.owners, world.writes) == ({"banner": "on"}, ["rs-1", "rs-2"], 2)
+    # Kubernetes takes off what is gone, and the next look leaves it so.
+    del world.config_maps[FILE]["metadata"]["ownerReferences"][0]
+    world.pods.forget("Pod", "shop", "a")
+    world.time += flag_files.LOOK
+    await world.look()
+    assert (world.owners, world.writes, world.told.count("FlagFileWritten")) == (["rs-2"], 2, 1)
+
+
+async def test_without_flag_set_there_is_nothing_to_keep_and_strangers_are_not_told() -> None:
+    world = World()
+    world.pods.learn("Pod", pod("a"))
+    await world.look()
+    world.config_maps[FILE] = {"metadata": {"name": "checkout", "namespace": "shop"}, "data": {"x": "y"}}
+    world.pods.learn("Pod", pod("b"))
+    await world.look()
+    world.time += flag_files.LOOK
+    assert (world.writes, world.told, world.due()) == (0, [], False)
 
 
 async def test_each_owner_of_pods_keeps_it_and_bare_pods_do() -> None:
