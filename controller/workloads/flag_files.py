@@ -17,10 +17,10 @@ from controller.api.kinds import CONFIG_MAP
 from controller.api.meta import ObjectKey, about
 from controller.delivery.delivered import delivered
 from controller.injection.files import FlagFile
-from controller.injection.names import FLAGS_CHANGED
 from controller.injection.options import SERVED
 from controller.runtime.events import Occurrence, event_of
 from controller.runtime.setbacks import Setback, Stalled, Waiting
+from controller.workloads.file_touches import AT_ONCE
 from controller.workloads.manifests import MANAGED_BY, OURS
 from evaluator.flags.canonical import canonical
 from evaluator.flags.model import DIGEST_KEY
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from controller.runtime.events import EventSink
     from controller.runtime.queue import KeyedQueue
     from controller.workloads.file_pods import FilePod, FilePods
+    from controller.workloads.file_touches import FileTouches
 
 log = logging.getLogger(__name__)
 
@@ -46,14 +47,10 @@ LOOK: Final = 60.0
 MOST_BYTES: Final = 1_000_000
 """What a ConfigMap holds, 1 MiB, less the rest of it."""
 _MOST_OWNERS: Final = 200
-_HEARD: Final = 1.0
-"""Seconds in which a kubelet's own watch learns of the ConfigMap, before it is told to look."""
-_AT_ONCE: Final = 8
-"""Files, and pods of each, at a time."""
 
 
 class FileObjects(Protocol):
-    """ConfigMaps and pods. Every method raises a Setback."""
+    """ConfigMaps. Every method raises a Setback."""
 
     async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
         """As Applier has it."""
@@ -63,9 +60,6 @@ class FileObjects(Protocol):
 
     async def adopt(self, file: FlagFile) -> None:
         """Put our label on the ConfigMap, which is the operator's."""
-
-    async def touch(self, pod: FilePod, annotations: Mapping[str, str]) -> None:
-        """Set annotations of a pod, if that can be done."""
 
 
 @dataclass(slots=True)
@@ -80,8 +74,7 @@ class FlagFiles:
     by_shard: Index
     """FeatureFlagConfigurations by the FlagShards that they consist of."""
     pods: FilePods
-    heard: float = _HEARD
-    """Seconds from a ConfigMap's change to that of the pods."""
+    touches: FileTouches
     _failed: dict[FlagFile, str] = field(default_factory=dict)
     """What was told of each file last."""
 
@@ -104,7 +97,8 @@ class FlagFiles:
     async def run(self) -> None:
         """Keep files until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(_AT_ONCE):
+            group.create_task(self.touches.run(self._refused))
+            for _ in range(AT_ONCE):
                 group.create_task(self._work())
 
     async def _work(self) -> None:
@@ -125,16 +119,13 @@ class FlagFiles:
             self._failed.pop(file, None)
             return
         found = self._served(file)
-        key = ObjectKey(CONFIG_MAP.kind, file.namespace, file.name) if found is None else found.key
+        key = _key(file, found)
         try:
             await self._keep(file, found, readers)
         except Waiting as waiting:
             log.info("the ConfigMap of the flags: %s", waiting.message, extra=about(key))
         except Setback as setback:
-            log.warning("the ConfigMap of the flags: %s", setback.message, extra=about(key))
-            if found is not None and self._failed.get(file) != setback.message:
-                self._failed[file] = setback.message
-                self._tell(found, Occurrence("FlagFileFailed", setback.message, warning=True))
+            self._refused(file, setback)
             self.queue.put_after_failure(file, LOOK)
         except Exception:
             log.exception("an unexpected error", extra=about(key))
@@ -167,7 +158,7 @@ class FlagFiles:
             raise setback
         if found is not None and text != before:
             self._tell(found, Occurrence("FlagFileWritten", f"ConfigMap {file.name} has these flags"))
-            await self._touch(file, found)
+            self.touches.put(file, f"{found.uid}/{found.resource_version}")
 
     def _served(self, file: FlagFile) -> Resource | None:
         keys = (ObjectKey(kind, file.namespace, file.name) for kind in SERVED)
@@ -186,26 +177,21 @@ class FlagFiles:
             )
         await self.cluster.adopt(file)
 
-    async def _touch(self, file: FlagFile, found: Resource) -> None:
-        """Have each pod's kubelet look now, and not within its next minutes."""
-        await asyncio.sleep(self.heard)
-        # Also of those that came meanwhile: they may have been started without the ConfigMap.
-        readers = self.pods.readers(file)
-        places = asyncio.Semaphore(_AT_ONCE)
-
-        async def one(pod: FilePod) -> None:
-            async with places:
-                await self.cluster.touch(pod, {FLAGS_CHANGED: f"{found.uid}/{found.resource_version}"})
-
-        outcomes = await asyncio.gather(*map(one, readers), return_exceptions=True)
-        for each in outcomes:
-            if isinstance(each, BaseException):
-                raise each
+    def _refused(self, file: FlagFile, setback: Setback) -> None:
+        found = self._served(file)
+        log.warning("the ConfigMap of the flags: %s", setback.message, extra=about(_key(file, found)))
+        if found is not None and self._failed.get(file) != setback.message:
+            self._failed[file] = setback.message
+            self._tell(found, Occurrence("FlagFileFailed", setback.message, warning=True))
 
     def _tell(self, found: Resource, occurrence: Occurrence) -> None:
         event = event_of(found, occurrence, found.status, self.now())
         for sink in self.sinks:
             sink.accept(event)
+
+
+def _key(file: FlagFile, found: Resource | None) -> ObjectKey:
+    return ObjectKey(CONFIG_MAP.kind, file.namespace, file.name) if found is None else found.key
 
 
 def _content(resource: Resource | None) -> object:
