@@ -15,7 +15,7 @@ from controller.runtime.queue import KeyedQueue
 from controller.runtime.setbacks import Setback
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from controller.injection.files import FlagFile
     from controller.workloads.file_pods import FilePod, FilePods
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 AT_ONCE: Final = 16
 """Workers of a queue of files: as many as the keys that it gives out at a time."""
+_PER_SECOND: Final = 50
+"""Pods that are annotated at most, of all files together."""
 _HEARD: Final = 1.0
 """Seconds in which a kubelet's own watch learns of the ConfigMap, before it is told to look."""
 
@@ -43,7 +45,9 @@ class TouchedPods(Protocol):
 
 @dataclass(slots=True)
 class FileTouches:
-    """Annotates the pods of changed files: several files at a time, one pod of each after the other."""
+    """Annotates the pods of changed files: several files at a time, one pod of each after the other, and no
+    more than the API server can take.
+    """
 
     cluster: TouchedPods
     pods: FilePods
@@ -52,6 +56,9 @@ class FileTouches:
     queue: KeyedQueue[FlagFile]
     heard: float = _HEARD
     """Seconds from a ConfigMap's change to that of the pods."""
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Whoever annotates next; in the order in which they ask."""
     _changes: dict[FlagFile, tuple[str, float]] = field(default_factory=dict)
     """What the pods are to be told, and from when on."""
 
@@ -89,4 +96,6 @@ class FileTouches:
             del self._changes[file]
         # Also those that came meanwhile: they may have been started without the ConfigMap.
         for pod in self.pods.readers(file):
+            async with self._turn:
+                await self.sleep(1 / _PER_SECOND)
             await self.cluster.touch(pod, {FLAGS_CHANGED: version})

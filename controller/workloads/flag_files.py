@@ -153,12 +153,13 @@ class FlagFiles:
         if text is not None and (text != before or references != _references(there)):
             # Also where the flags are bad or gone: newer pods read what is there, and it must not go with the
             # owner of older ones.
-            await self.cluster.apply(_manifest(file, text, references), manager=MANAGER)
+            there, _ = await self.cluster.apply(_manifest(file, text, references), manager=MANAGER)
         if setback is not None:
             raise setback
-        if found is not None and text != before:
+        if found is not None and there is not None and text != before:
             self._tell(found, Occurrence("FlagFileWritten", f"ConfigMap {file.name} has these flags"))
-            self.touches.put(file, f"{found.uid}/{found.resource_version}")
+            # Of the ConfigMap, not of the flags: one that was deleted and made again is another.
+            self.touches.put(file, there["metadata"]["resourceVersion"])
 
     def _served(self, file: FlagFile) -> Resource | None:
         keys = (ObjectKey(kind, file.namespace, file.name) for kind in SERVED)

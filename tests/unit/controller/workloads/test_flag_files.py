@@ -53,6 +53,10 @@ class World:
 
     config_maps: dict[FlagFile, dict[str, Any]] = field(default_factory=dict)
     touched: list[str] = field(default_factory=list)
+    versions: list[str] = field(default_factory=list)
+    """What they were told."""
+    slept: float = 0.0
+    sleepers: int = 0
     writes: int = 0
     failing: Failed | None = None
     untouchable: Failed | None = None
@@ -71,7 +75,7 @@ class World:
         self.queue = queue_of_files(clock, lambda: 0.0)
         self.pods = FilePods(self.queue.put)
         self.touches = FileTouches(
-            self, self.pods, clock, queue_of_files(clock, lambda: 0.0), heard=self.heard
+            self, self.pods, clock, queue_of_files(clock, lambda: 0.0), heard=self.heard, sleep=self.sleep
         )
         now = lambda: datetime(2026, 1, 2, tzinfo=UTC)  # noqa: E731
         self.files = FlagFiles(self.objects, self, [self], now, self.queue, BY_SHARD, self.pods, self.touches)
@@ -141,8 +145,10 @@ class World:
         meta = manifest["metadata"]
         await self.answered("apply", meta["namespace"])
         self.writes += 1
-        self.config_maps[FlagFile(meta["namespace"], meta["name"])] = deepcopy(dict(manifest))
-        return dict(manifest), ""
+        body = deepcopy(dict(manifest))
+        body["metadata"]["resourceVersion"] = str(self.writes)
+        self.config_maps[FlagFile(meta["namespace"], meta["name"])] = body
+        return deepcopy(body), ""
 
     async def touch(self, pod: FilePod, annotations: Mapping[str, str]) -> None:
         assert annotations.keys() == {"flagstaff.dev/flags-changed"}
@@ -150,6 +156,14 @@ class World:
         if self.untouchable is not None:
             raise self.untouchable
         self.touched.append(pod.name)
+        self.versions.append(annotations["flagstaff.dev/flags-changed"])
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+        self.sleepers += 1
+        assert self.sleepers == 1
+        await asyncio.sleep(0)
+        self.sleepers -= 1
 
     async def answered(self, verb: str, namespace: str) -> None:
         if self.blocked(verb, namespace):
@@ -196,7 +210,8 @@ async def test_what_was_deleted_is_made_again() -> None:
     world.config_maps.clear()
     world.time += flag_files.LOOK
     await world.look()
-    assert world.defaults == {"banner": "on"}
+    # Of the same flags, the pods are told once more.
+    assert (world.defaults, world.versions) == ({"banner": "on"}, ["1", "2"])
 
 
 async def test_a_bad_flag_stays_as_it_is_in_the_file() -> None:
@@ -377,6 +392,17 @@ async def test_kubelets_have_time_to_hear_of_each_change_before_they_are_told() 
         await world.look()
         told.append(len(world.touched))
     assert told == [0, 0, 1, 1, 2]
+
+
+async def test_all_files_pods_are_annotated_no_faster_than_the_api_server_can_take() -> None:
+    world = World()
+    for name in ("f1", "f2"):
+        world.flags(name=name, flagSpec=document(banner="on"))
+        for number in range(50):
+            world.pods.learn("Pod", pod(f"{name}-{number}", files=name))
+    async with world.running():
+        await until(lambda: len(world.touched) == 100)
+    assert world.slept == pytest.approx(2.0)
 
 
 async def test_pods_that_may_not_be_annotated_are_told_of() -> None:
