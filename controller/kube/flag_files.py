@@ -26,8 +26,8 @@ ROLE: Final = "flagstaff-flag-files"
 
 @dataclass(frozen=True, slots=True)
 class ClusterFiles:
-    """Implements `workloads.flag_files.FileObjects`. Every method raises a Setback, which says how to grant a
-    right that lacks.
+    """Implements `workloads.flag_files.FileObjects` and `workloads.file_touches.TouchedPods`. Every method
+    raises a Setback, which says how to grant a right that lacks.
     """
 
     cluster: Cluster
@@ -49,7 +49,7 @@ class ClusterFiles:
             return await self.cluster.apply(manifest, manager=manager)
 
     async def touch(self, pod: FilePod, annotations: Mapping[str, str]) -> None:
-        """As FileObjects has it."""
+        """As TouchedPods has it."""
         key = ObjectKey(POD.kind, pod.namespace, pod.name)
         try:
             with granting(pod.namespace, ROLE, None):

@@ -20,6 +20,7 @@ from controller.runtime.queue import KeyedQueue
 from controller.settings import InvalidSettingError
 from controller.workloads import file_pods, flag_readers, proxy_scale, reader_pods
 from controller.workloads.file_pods import FilePods
+from controller.workloads.file_touches import FileTouches, queue_of_files
 from controller.workloads.flag_files import FlagFiles
 from controller.workloads.flag_readers import FlagReaders
 from controller.workloads.proxy_scale import ProxiedPods, ProxyScale
@@ -28,7 +29,6 @@ from controller.workloads.reader_pods import ReaderPods
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from controller.injection.files import FlagFile
     from controller.kube.client import Cluster
     from controller.kube.reflector import Sink
     from controller.runtime.cache import Cache
@@ -72,9 +72,10 @@ def pod_work_of(
 
     files = readers = proxy = None
     if settings.flag_files:
-        queue: KeyedQueue[FlagFile] = KeyedQueue(clock, random.random)
-        reading = FilePods(queue.put)
-        files = FlagFiles(objects, ClusterFiles(cluster), sinks, now, queue, BY_SHARD, reading)
+        queue = queue_of_files(clock, random.random)
+        reading, objects_of_files = FilePods(queue.put), ClusterFiles(cluster)
+        touches = FileTouches(objects_of_files, reading, clock, queue_of_files(clock, random.random))
+        files = FlagFiles(objects, objects_of_files, sinks, now, queue, BY_SHARD, reading, touches)
         watch(file_pods.SELECTOR, reading)
     if settings.flag_readers:
         places: KeyedQueue[str] = KeyedQueue(clock, random.random)

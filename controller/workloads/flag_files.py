@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from controller.api import shard
 from controller.api.configuration import MissingShardsError
 from controller.api.fields import InvalidSpecError
+from controller.api.kinds import CONFIG_MAP
 from controller.api.meta import ObjectKey, about
 from controller.delivery.delivered import delivered
 from controller.injection.files import FlagFile
-from controller.injection.names import FLAGS_CHANGED
 from controller.injection.options import SERVED
 from controller.runtime.events import Occurrence, event_of
 from controller.runtime.setbacks import Setback, Stalled, Waiting
+from controller.workloads.file_touches import AT_ONCE
 from controller.workloads.manifests import MANAGED_BY, OURS
 from evaluator.flags.canonical import canonical
 from evaluator.flags.model import DIGEST_KEY
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from controller.runtime.events import EventSink
     from controller.runtime.queue import KeyedQueue
     from controller.workloads.file_pods import FilePod, FilePods
+    from controller.workloads.file_touches import FileTouches
 
 log = logging.getLogger(__name__)
 
@@ -45,14 +47,10 @@ LOOK: Final = 60.0
 MOST_BYTES: Final = 1_000_000
 """What a ConfigMap holds, 1 MiB, less the rest of it."""
 _MOST_OWNERS: Final = 200
-_HEARD: Final = 1.0
-"""Seconds in which a kubelet's own watch learns of the ConfigMap, before it is told to look."""
-_AT_ONCE: Final = 8
-"""Files, and pods of each, at a time."""
 
 
 class FileObjects(Protocol):
-    """ConfigMaps and pods. Every method raises a Setback."""
+    """ConfigMaps. Every method raises a Setback."""
 
     async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
         """As Applier has it."""
@@ -62,9 +60,6 @@ class FileObjects(Protocol):
 
     async def adopt(self, file: FlagFile) -> None:
         """Put our label on the ConfigMap, which is the operator's."""
-
-    async def touch(self, pod: FilePod, annotations: Mapping[str, str]) -> None:
-        """Set annotations of a pod, if that can be done."""
 
 
 @dataclass(slots=True)
@@ -79,8 +74,7 @@ class FlagFiles:
     by_shard: Index
     """FeatureFlagConfigurations by the FlagShards that they consist of."""
     pods: FilePods
-    heard: float = _HEARD
-    """Seconds from a ConfigMap's change to that of the pods."""
+    touches: FileTouches
     _failed: dict[FlagFile, str] = field(default_factory=dict)
     """What was told of each file last."""
 
@@ -103,7 +97,8 @@ class FlagFiles:
     async def run(self) -> None:
         """Keep files until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(_AT_ONCE):
+            group.create_task(self.touches.run(self._refused))
+            for _ in range(AT_ONCE):
                 group.create_task(self._work())
 
     async def _work(self) -> None:
@@ -123,41 +118,48 @@ class FlagFiles:
             self.queue.forget(file)
             self._failed.pop(file, None)
             return
-        self.queue.put(file, LOOK)
         found = self._served(file)
-        if found is None:
-            # What is there stays; the flag set wakes us.
-            return
+        key = _key(file, found)
         try:
             await self._keep(file, found, readers)
         except Waiting as waiting:
-            log.info("the ConfigMap of the flags: %s", waiting.message, extra=about(found.key))
+            log.info("the ConfigMap of the flags: %s", waiting.message, extra=about(key))
         except Setback as setback:
-            log.warning("the ConfigMap of the flags: %s", setback.message, extra=about(found.key))
-            if self._failed.get(file) != setback.message:
-                self._failed[file] = setback.message
-                self._tell(found, Occurrence("FlagFileFailed", setback.message, warning=True))
+            self._refused(file, setback)
             self.queue.put_after_failure(file, LOOK)
         except Exception:
-            log.exception("an unexpected error", extra=about(found.key))
+            log.exception("an unexpected error", extra=about(key))
             self.queue.put_after_failure(file, LOOK)
         else:
             self._failed.pop(file, None)
             self.queue.succeeded(file)
 
-    async def _keep(self, file: FlagFile, found: Resource, readers: list[FilePod]) -> None:
+    async def _keep(self, file: FlagFile, found: Resource | None, readers: list[FilePod]) -> None:
         there = await self.cluster.config_map(file)
-        if there is not None:
-            await self._require_ours(there, file)
-        before = ((there or {}).get("data") or {}).get(file.key)
-        text = await asyncio.to_thread(_text, found, self._shard(file.namespace), before)
-        references = _owners(there, readers)
-        if text == before and references == _references(there):
+        if found is None and not _is_ours(there):
+            # The flag set wakes us.
             return
-        await self.cluster.apply(_manifest(file, text, references), manager=MANAGER)
-        if text != before:
+        self.queue.put(file, LOOK)
+        if there is not None and not _is_ours(there):
+            await self._adopt(there, file)
+        before = ((there or {}).get("data") or {}).get(file.key)
+        text, setback = before, None
+        if found is not None:
+            try:
+                text = await asyncio.to_thread(_text, found, self._shard(file.namespace), before)
+            except Setback as raised:
+                setback = raised
+        references = _owners(there, readers)
+        if text is not None and (text != before or references != _references(there)):
+            # Also where the flags are bad or gone: newer pods read what is there, and it must not go with the
+            # owner of older ones.
+            there, _ = await self.cluster.apply(_manifest(file, text, references), manager=MANAGER)
+        if setback is not None:
+            raise setback
+        if found is not None and there is not None and text != before:
             self._tell(found, Occurrence("FlagFileWritten", f"ConfigMap {file.name} has these flags"))
-            await self._touch(file, found)
+            # Of the ConfigMap, not of the flags: one that was deleted and made again is another.
+            self.touches.put(file, there["metadata"]["resourceVersion"])
 
     def _served(self, file: FlagFile) -> Resource | None:
         keys = (ObjectKey(kind, file.namespace, file.name) for kind in SERVED)
@@ -166,12 +168,9 @@ class FlagFiles:
     def _shard(self, namespace: str) -> Callable[[str], Resource | None]:
         return lambda name: self.objects.get(ObjectKey(shard.KIND, namespace, name))
 
-    async def _require_ours(self, there: Mapping[str, Any], file: FlagFile) -> None:
-        """Raise Stalled for a ConfigMap that is somebody else's; the operator's becomes ours."""
-        meta = there["metadata"]
-        if (meta.get("labels") or {}).get(MANAGED_BY) == OURS:
-            return
-        if (meta.get("annotations") or {}).get(OPERATORS_MARK) != file.name:
+    async def _adopt(self, there: Mapping[str, Any], file: FlagFile) -> None:
+        """Make the operator's ConfigMap ours. Raises Stalled for one that is somebody else's."""
+        if (there["metadata"].get("annotations") or {}).get(OPERATORS_MARK) != file.name:
             raise Stalled(
                 "OwnershipConflict",
                 f"ConfigMap {file.name} is there, and not of Flagstaff; rename it, or use the provider "
@@ -179,26 +178,21 @@ class FlagFiles:
             )
         await self.cluster.adopt(file)
 
-    async def _touch(self, file: FlagFile, found: Resource) -> None:
-        """Have each pod's kubelet look now, and not within its next minutes."""
-        await asyncio.sleep(self.heard)
-        # Also of those that came meanwhile: they may have been started without the ConfigMap.
-        readers = self.pods.readers(file)
-        places = asyncio.Semaphore(_AT_ONCE)
-
-        async def one(pod: FilePod) -> None:
-            async with places:
-                await self.cluster.touch(pod, {FLAGS_CHANGED: f"{found.uid}/{found.resource_version}"})
-
-        outcomes = await asyncio.gather(*map(one, readers), return_exceptions=True)
-        for each in outcomes:
-            if isinstance(each, BaseException):
-                raise each
+    def _refused(self, file: FlagFile, setback: Setback) -> None:
+        found = self._served(file)
+        log.warning("the ConfigMap of the flags: %s", setback.message, extra=about(_key(file, found)))
+        if found is not None and self._failed.get(file) != setback.message:
+            self._failed[file] = setback.message
+            self._tell(found, Occurrence("FlagFileFailed", setback.message, warning=True))
 
     def _tell(self, found: Resource, occurrence: Occurrence) -> None:
         event = event_of(found, occurrence, found.status, self.now())
         for sink in self.sinks:
             sink.accept(event)
+
+
+def _key(file: FlagFile, found: Resource | None) -> ObjectKey:
+    return ObjectKey(CONFIG_MAP.kind, file.namespace, file.name) if found is None else found.key
 
 
 def _content(resource: Resource | None) -> object:
@@ -224,6 +218,10 @@ def _text(found: Resource, part: Callable[[str], Resource | None], before: str |
             f"{len(content)} bytes of flags are more than a ConfigMap holds; use the provider kubernetes",
         )
     return content.decode()
+
+
+def _is_ours(there: Mapping[str, Any] | None) -> bool:
+    return there is not None and (there["metadata"].get("labels") or {}).get(MANAGED_BY) == OURS
 
 
 def _references(there: Mapping[str, Any] | None) -> list[dict[str, Any]]:

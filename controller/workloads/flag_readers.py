@@ -91,7 +91,8 @@ class FlagReaders:
             self.queue.put_after_failure(namespace, LOOK)
         else:
             self.queue.succeeded(namespace)
-            if not accounts:
+            # A pod may have come meanwhile, which has woken us.
+            if not self.pods.accounts(namespace):
                 self.queue.forget(namespace)
 
     async def _keep(self, type_: ResourceType, namespace: str, rest: dict[str, Any] | None) -> None:

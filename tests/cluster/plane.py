@@ -83,6 +83,8 @@ class Plane:
                 "--service-account-signing-key-file", str(self.folder / "accounts.key"),
                 "--token-auth-file", str(self.folder / "tokens.csv"), "--authorization-mode", "RBAC",
                 "--service-cluster-ip-range", "10.0.0.0/24", "--allow-privileged", "--endpoint-reconciler-type", "none",
+                # As OpenShift has it: who changes an object's owners needs the right to delete it.
+                "--enable-admission-plugins", "OwnerReferencesPermissionEnforcement",
             ],
             "kube-controller-manager": [
                 "--kubeconfig", str(self.kubeconfig), "--bind-address", "127.0.0.1", "--secure-port", str(manager),

@@ -54,6 +54,11 @@ def marks(space: Namespace) -> set[str | None]:
     return {each["metadata"]["annotations"].get(CHANGED) for each in space.all("pod")}
 
 
+def owners(space: Namespace) -> set[str]:
+    """The kinds of the ConfigMap's."""
+    return {each["kind"] for each in space.get("configmap")["metadata"]["ownerReferences"]}
+
+
 def mounted(space: Namespace, folder: Path) -> None:
     """The ConfigMap as a kubelet renews it: by rename."""
     name = KEY.format(space.name)
@@ -79,8 +84,7 @@ def test_a_config_map_follows_the_flags_and_who_serves_it_is_counted(
     space.apply(deployment(space, delivering.target))
     within(lambda: default(space) == "on", lambda: str(space.events()))
     within(lambda: len(space.all("pod")) == 2 and marks(space) != {None})
-    (owner,) = space.get("configmap")["metadata"]["ownerReferences"]
-    assert owner["kind"] == "ReplicaSet"
+    assert owners(space) == {"ReplicaSet"}
 
     (container, *_) = space.all("pod")[0]["spec"]["initContainers"]
     words = [
@@ -110,4 +114,23 @@ def test_a_config_map_follows_the_flags_and_who_serves_it_is_counted(
         space.wait("ffc", lambda found: found["status"].get("served") == "1/1")
 
     space.delete("deployment")
+    space.wait_gone("configmap")
+
+
+def test_it_goes_with_the_last_of_its_owners(space: Namespace) -> None:
+    space.apply(configuration("flags", flagSpec=json.loads(flags(banner="on"))))
+    space.wait_ready("ffc")
+    made = deployment(space, "127.0.0.1:1")
+    space.apply(made)
+    within(lambda: default(space) == "on", lambda: str(space.events()))
+    # One more owner, of which the ConfigMap learns without a flag set, and for which it outlives the first.
+    space.delete("ffc")
+    template = made["spec"]["template"]
+    bare = {"metadata": {**template["metadata"], "name": "flags"}, "spec": template["spec"]}
+    space.apply({"apiVersion": "v1", "kind": "Pod", **bare})
+    within(lambda: owners(space) == {"ReplicaSet", "Pod"})
+    space.delete("deployment")
+    within(lambda: owners(space) == {"Pod"})
+    assert default(space) == "on"
+    space.delete("pod")
     space.wait_gone("configmap")

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from controller.api.meta import ObjectKey, Resource
 from controller.configurations.stage import BY_SHARD, CONFIGURATIONS
 from controller.injection.files import FlagFile
 from controller.runtime.cache import Cache
-from controller.runtime.queue import KeyedQueue
 from controller.runtime.setbacks import Failed
 from controller.runtime.watches import indexes_of
 from controller.workloads import flag_files
 from controller.workloads.file_pods import FilePod, FilePods
+from controller.workloads.file_touches import AT_ONCE, FileTouches, queue_of_files
 from controller.workloads.flag_files import FlagFiles
 from tests.cluster.objects import flags
+from tests.cluster.patience import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import pytest
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from controller.runtime.cache import Change
     from controller.runtime.events import Event
@@ -32,8 +35,10 @@ FILE = FlagFile("shop", "checkout")
 REPLICAS = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "app-1", "uid": "rs-1"}
 
 
-def pod(name: str, *owners: dict[str, Any], files: str = "checkout") -> dict[str, Any]:
-    meta = {"namespace": "shop", "name": name, "uid": f"uid-{name}", "ownerReferences": [*owners]}
+def pod(
+    name: str, *owners: dict[str, Any], files: str = "checkout", namespace: str = "shop"
+) -> dict[str, Any]:
+    meta = {"namespace": namespace, "name": name, "uid": f"uid-{name}", "ownerReferences": [*owners]}
     return {"metadata": {**meta, "annotations": {"flagstaff.dev/flag-files": files}}}
 
 
@@ -48,17 +53,32 @@ class World:
 
     config_maps: dict[FlagFile, dict[str, Any]] = field(default_factory=dict)
     touched: list[str] = field(default_factory=list)
+    versions: list[str] = field(default_factory=list)
+    """What they were told."""
+    slept: float = 0.0
+    sleepers: int = 0
     writes: int = 0
     failing: Failed | None = None
+    untouchable: Failed | None = None
+    heard: float = 0.0
+    blocked: Callable[[str, str], bool] = lambda _verb, _namespace: False
+    """Which requests are never answered."""
     events: list[Event] = field(default_factory=list)
+
+    waiting: int = 0
+    """Those that were made meanwhile."""
 
     def __post_init__(self) -> None:
         self.objects = Cache(indexes_of((CONFIGURATIONS,)))
         self.time = 0.0
-        self.queue: KeyedQueue[FlagFile] = KeyedQueue(lambda: self.time, lambda: 0.0)
+        clock = lambda: self.time  # noqa: E731
+        self.queue = queue_of_files(clock, lambda: 0.0)
         self.pods = FilePods(self.queue.put)
+        self.touches = FileTouches(
+            self, self.pods, clock, queue_of_files(clock, lambda: 0.0), heard=self.heard, sleep=self.sleep
+        )
         now = lambda: datetime(2026, 1, 2, tzinfo=UTC)  # noqa: E731
-        self.files = FlagFiles(self.objects, self, [self], now, self.queue, BY_SHARD, self.pods, heard=0.0)
+        self.files = FlagFiles(self.objects, self, [self], now, self.queue, BY_SHARD, self.pods, self.touches)
 
         def changed(change: Change) -> None:
             self.files.changed(change)
@@ -72,8 +92,10 @@ class World:
     def told(self) -> list[str]:
         return [each.reason for each in self.events]
 
-    def flags(self, generation: int = 1, name: str = "checkout", **spec: Any) -> None:
-        key = ObjectKey("FeatureFlagConfiguration", "shop", name)
+    def flags(
+        self, generation: int = 1, name: str = "checkout", namespace: str = "shop", **spec: Any
+    ) -> None:
+        key = ObjectKey("FeatureFlagConfiguration", namespace, name)
         self.objects.learn(Resource(key, "ffc-uid", generation, str(generation), spec))
 
     def due(self) -> bool:
@@ -85,6 +107,20 @@ class World:
             file = await self.queue.take()
             await self.files.keep(file)
             self.queue.done(file)
+        while len(self.touches.queue):
+            file = await self.touches.queue.take()
+            await self.touches.touch(file)
+            self.touches.queue.done(file)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Its workers, for as long as the block lasts."""
+        task = asyncio.create_task(self.files.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
 
     @property
     def defaults(self) -> dict[str, str]:
@@ -107,13 +143,32 @@ class World:
     async def apply(self, manifest: Mapping[str, Any], *, manager: str) -> tuple[dict[str, Any], str]:
         assert manager == "flagstaff-flag-files"
         meta = manifest["metadata"]
+        await self.answered("apply", meta["namespace"])
         self.writes += 1
-        self.config_maps[FlagFile(meta["namespace"], meta["name"])] = deepcopy(dict(manifest))
-        return dict(manifest), ""
+        body = deepcopy(dict(manifest))
+        body["metadata"]["resourceVersion"] = str(self.writes)
+        self.config_maps[FlagFile(meta["namespace"], meta["name"])] = body
+        return deepcopy(body), ""
 
     async def touch(self, pod: FilePod, annotations: Mapping[str, str]) -> None:
         assert annotations.keys() == {"flagstaff.dev/flags-changed"}
+        await self.answered("touch", pod.namespace)
+        if self.untouchable is not None:
+            raise self.untouchable
         self.touched.append(pod.name)
+        self.versions.append(annotations["flagstaff.dev/flags-changed"])
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+        self.sleepers += 1
+        assert self.sleepers == 1
+        await asyncio.sleep(0)
+        self.sleepers -= 1
+
+    async def answered(self, verb: str, namespace: str) -> None:
+        if self.blocked(verb, namespace):
+            self.waiting += 1
+            await asyncio.Event().wait()
 
 
 async def test_it_is_made_for_the_first_pod_and_follows_the_flags() -> None:
@@ -155,7 +210,8 @@ async def test_what_was_deleted_is_made_again() -> None:
     world.config_maps.clear()
     world.time += flag_files.LOOK
     await world.look()
-    assert world.defaults == {"banner": "on"}
+    # Of the same flags, the pods are told once more.
+    assert (world.defaults, world.versions) == ({"banner": "on"}, ["1", "2"])
 
 
 async def test_a_bad_flag_stays_as_it_is_in_the_file() -> None:
@@ -181,6 +237,46 @@ async def test_the_flags_stay_where_the_flag_set_goes() -> None:
     world.objects.forget(ObjectKey("FeatureFlagConfiguration", "shop", "checkout"))
     await world.look()
     assert (world.defaults, world.writes) == ({"banner": "on"}, 1)
+
+
+@pytest.mark.parametrize("flag_set", ["bad", "too large", "shards that lack", "deleted"])
+async def test_newer_pods_keep_the_last_flags_where_there_are_none_to_write(flag_set: str) -> None:
+    world = World()
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a", REPLICAS))
+    await world.look()
+    match flag_set:
+        case "bad":
+            world.flags(2, flagSpec="none at all")
+        case "too large":
+            variants = {"on": "x" * (flag_files.MOST_BYTES + 1)}
+            large = {"state": "ENABLED", "variants": variants, "defaultVariant": "on"}
+            world.flags(2, flagSpec={"flags": {"banner": large}})
+        case "shards that lack":
+            world.flags(2, shards=[{"name": "checkout-1", "digest": "sha256:" + "0" * 64}])
+        case _:
+            world.objects.forget(ObjectKey("FeatureFlagConfiguration", "shop", "checkout"))
+    await world.look()
+    world.pods.learn("Pod", pod("b", {**REPLICAS, "name": "app-2", "uid": "rs-2"}))
+    await world.look()
+    assert (world.defaults, world.owners, world.writes) == ({"banner": "on"}, ["rs-1", "rs-2"], 2)
+    # Kubernetes takes off what is gone, and the next look leaves it so.
+    del world.config_maps[FILE]["metadata"]["ownerReferences"][0]
+    world.pods.forget("Pod", "shop", "a")
+    world.time += flag_files.LOOK
+    await world.look()
+    assert (world.owners, world.writes, world.told.count("FlagFileWritten")) == (["rs-2"], 2, 1)
+
+
+async def test_without_flag_set_there_is_nothing_to_keep_and_strangers_are_not_told() -> None:
+    world = World()
+    world.pods.learn("Pod", pod("a"))
+    await world.look()
+    world.config_maps[FILE] = {"metadata": {"name": "checkout", "namespace": "shop"}, "data": {"x": "y"}}
+    world.pods.learn("Pod", pod("b"))
+    await world.look()
+    world.time += flag_files.LOOK
+    assert (world.writes, world.told, world.due()) == (0, [], False)
 
 
 async def test_each_owner_of_pods_keeps_it_and_bare_pods_do() -> None:
@@ -251,6 +347,72 @@ async def test_more_than_a_config_map_holds_is_told(monkeypatch: pytest.MonkeyPa
     file = await world.queue.take()
     await world.files.keep(file)
     assert "are more than a ConfigMap holds; use the provider kubernetes" in world.events[0].message
+
+
+async def until(found: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not found():  # noqa: ASYNC110 - what is waited for is state of the code under test
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("verb", ["apply", "touch"])
+async def test_one_namespaces_many_files_do_not_delay_anothers(verb: str) -> None:
+    world = World(blocked=lambda asked, namespace: (asked, namespace) == (verb, "large"))
+    for number in range(3 * AT_ONCE):
+        world.flags(name=f"f{number}", namespace="large", flagSpec=document(banner="on"))
+        world.pods.learn("Pod", pod(f"p{number}", files=f"f{number}", namespace="large"))
+    async with world.running():
+        # As many as one namespace has alone.
+        await until(lambda: world.waiting == AT_ONCE // 4)
+        world.flags(flagSpec=document(banner="on"))
+        world.pods.learn("Pod", pod("a"))
+        await until(lambda: world.touched == ["a"])
+
+
+async def test_a_file_is_written_again_while_its_pods_are_told_of_the_last_change() -> None:
+    world = World(blocked=lambda verb, _namespace: verb == "touch")
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    async with world.running():
+        await until(lambda: world.writes == 1)
+        world.flags(2, flagSpec=document(banner="off"))
+        await until(lambda: world.writes == 2)
+    assert world.defaults == {"banner": "off"}
+
+
+async def test_kubelets_have_time_to_hear_of_each_change_before_they_are_told() -> None:
+    world = World(heard=1.0)
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    told = []
+    for moment in (0.0, 0.75, 1.0, 1.5, 1.75):
+        world.time = moment
+        if moment == 0.75:
+            world.flags(2, flagSpec=document(banner="off"))
+        await world.look()
+        told.append(len(world.touched))
+    assert told == [0, 0, 1, 1, 2]
+
+
+async def test_all_files_pods_are_annotated_no_faster_than_the_api_server_can_take() -> None:
+    world = World()
+    for name in ("f1", "f2"):
+        world.flags(name=name, flagSpec=document(banner="on"))
+        for number in range(50):
+            world.pods.learn("Pod", pod(f"{name}-{number}", files=name))
+    async with world.running():
+        await until(lambda: len(world.touched) == 100)
+    assert world.slept == pytest.approx(2.0)
+
+
+async def test_pods_that_may_not_be_annotated_are_told_of() -> None:
+    world = World(untouchable=Failed("AccessDenied", "no; kubectl create rolebinding …"))
+    world.flags(flagSpec=document(banner="on"))
+    world.pods.learn("Pod", pod("a"))
+    world.pods.learn("Pod", pod("b"))
+    async with world.running():
+        await until(lambda: "FlagFileFailed" in world.told)
+    assert world.told == ["FlagFileWritten", "FlagFileFailed"]
 
 
 def test_a_pod_names_few_files() -> None:

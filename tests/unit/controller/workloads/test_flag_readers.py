@@ -6,13 +6,15 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from controller.runtime.queue import KeyedQueue
 from controller.runtime.setbacks import Failed
 from controller.workloads.flag_readers import LOOK, NAME, FlagReaders
 from controller.workloads.reader_pods import ReaderPods
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 def pod(name: str, account: str, namespace: str = "shop") -> dict[str, Any]:
@@ -28,6 +30,8 @@ class World:
     """Of the namespace shop, by kind."""
     writes: list[str] = field(default_factory=list)
     failing: bool = False
+    deleted: Callable[[str], None] = lambda _kind: None
+    """What happens at that moment."""
 
     def __post_init__(self) -> None:
         self.time = 0.0
@@ -68,6 +72,7 @@ class World:
         assert (namespace, name, uid) == ("shop", NAME, "u")
         self.writes.append(f"delete {kind}")
         del self.objects[kind]
+        self.deleted(kind)
 
     async def places(self, api_version: str, plural: str, namespaces: Sequence[str], name: str) -> set[str]:
         assert (api_version, plural, name) == ("rbac.authorization.k8s.io/v1", "rolebindings", NAME)
@@ -96,6 +101,22 @@ async def test_accounts_of_pods_read_their_namespace_for_as_long_as_there_are_po
     world.pods.forget("Pod", "shop", "b")
     assert sorted(await world.look(LOOK)) == ["delete Role", "delete RoleBinding"]
     assert (await world.look(LOOK), world.objects) == ([], {})
+
+
+@pytest.mark.parametrize("kind", ["Role", "RoleBinding"])
+async def test_a_pod_that_comes_while_the_right_is_being_removed_gets_it(kind: str) -> None:
+    world = World()
+    world.pods.learn("Pod", pod("till-0", "till"))
+    await world.look()
+    world.pods.forget("Pod", "shop", "till-0")
+
+    def deleted(what: str) -> None:
+        if what == kind:
+            world.pods.learn("Pod", pod("till-0", "till"))
+
+    world.deleted = deleted
+    await world.look(LOOK)
+    assert (sorted(world.objects), world.accounts) == (["Role", "RoleBinding"], ["till"])
 
 
 async def test_what_was_taken_away_or_changed_is_restored_and_what_is_right_is_not_written() -> None:

@@ -1,0 +1,101 @@
+"""Kubelets that are told of changed ConfigMaps: where an annotation of a pod changes, its kubelet looks at
+once, and not within its next minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Protocol
+
+from controller.injection.names import FLAGS_CHANGED
+from controller.runtime.queue import KeyedQueue
+from controller.runtime.setbacks import Setback
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from controller.injection.files import FlagFile
+    from controller.workloads.file_pods import FilePod, FilePods
+
+log = logging.getLogger(__name__)
+
+AT_ONCE: Final = 16
+"""Workers of a queue of files: as many as the keys that it gives out at a time."""
+_PER_SECOND: Final = 50
+"""Pods that are annotated at most, of all files together."""
+_HEARD: Final = 1.0
+"""Seconds in which a kubelet's own watch learns of the ConfigMap, before it is told to look."""
+
+
+def queue_of_files(clock: Callable[[], float], random: Callable[[], float]) -> KeyedQueue[FlagFile]:
+    """One whose places no namespace has alone: half of them is the most, and each finds one."""
+    places = AT_ONCE // 2
+    return KeyedQueue(clock, random, places=places, firsts=places, group=attrgetter("namespace"))
+
+
+class TouchedPods(Protocol):
+    """Pods of the cluster."""
+
+    async def touch(self, pod: FilePod, annotations: Mapping[str, str]) -> None:
+        """Set annotations of a pod, if that can be done. Raises a Setback where it lacks the right."""
+
+
+@dataclass(slots=True)
+class FileTouches:
+    """Annotates the pods of changed files: several files at a time, one pod of each after the other, and no
+    more than the API server can take.
+    """
+
+    cluster: TouchedPods
+    pods: FilePods
+    clock: Callable[[], float]
+    """Seconds, as the queue has them."""
+    queue: KeyedQueue[FlagFile]
+    heard: float = _HEARD
+    """Seconds from a ConfigMap's change to that of the pods."""
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Whoever annotates next; in the order in which they ask."""
+    _changes: dict[FlagFile, tuple[str, float]] = field(default_factory=dict)
+    """What the pods are to be told, and from when on."""
+
+    def put(self, file: FlagFile, version: str) -> None:
+        """Tell the pods of `file` that it is at `version`, once their kubelets have heard of it."""
+        self._changes[file] = (version, self.clock() + self.heard)
+        self.queue.put(file, self.heard)
+
+    async def run(self, failed: Callable[[FlagFile, Setback], None]) -> None:
+        """Annotate pods until cancelled; `failed` is told of each file where that is refused."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(self._work(failed))
+
+    async def _work(self, failed: Callable[[FlagFile, Setback], None]) -> None:
+        while True:
+            file = await self.queue.take()
+            try:
+                await self.touch(file)
+            except Setback as setback:
+                failed(file, setback)
+            except Exception:
+                log.exception("an unexpected error; pods of %s/%s", file.namespace, file.name)
+            finally:
+                self.queue.done(file)
+
+    async def touch(self, file: FlagFile) -> None:
+        """Annotate the pods of one file. Raises a Setback where that is refused."""
+        version, since = self._changes[file]
+        rest = since - self.clock()
+        if rest > 0:
+            # It changed again while it waited, of which the kubelets may not have heard.
+            self.queue.put(file, rest)
+        else:
+            del self._changes[file]
+        # Also those that came meanwhile: they may have been started without the ConfigMap.
+        for pod in self.pods.readers(file):
+            async with self._turn:
+                await self.sleep(1 / _PER_SECOND)
+            await self.cluster.touch(pod, {FLAGS_CHANGED: version})
