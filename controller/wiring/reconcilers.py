@@ -93,7 +93,7 @@ def reconcilers_of(
         configuration.FLAG_KIND: ConfigurationReconciler(objects, shared.claims),
         receiver.KIND: FlagReceiverReconciler(accounts.secret, shared.endpoints),
         provider.KIND: notifying.providers,
-        alert.KIND: FlagAlertReconciler(objects, notifying.outbox.complaint),
+        alert.KIND: FlagAlertReconciler(objects, notifying.outbox),
         flagd.KIND: flagd_reconciler(settings, objects, accounts.cluster, _applied(objects)),
         upgrade.KIND: upgrade_reconciler(settings, objects, accounts.cluster),
     }
