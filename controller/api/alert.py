@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from controller.api.fields import Duration, LocalReference, Model, Name
+from controller.api.provider import Failure
 
 KIND: Final = "FlagAlert"
 PLURAL: Final = "flagalerts"
@@ -82,4 +83,7 @@ class FlagAlertStatus(Model):
 
     observed_generation: int = -1
     last_handled_reconcile_at: str | None = None
+    waiting: int = 0
+    last_delivery: str | None = None
+    last_failure: Failure | None = None
     conditions: tuple[dict[str, Any], ...] = ()

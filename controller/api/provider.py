@@ -47,6 +47,8 @@ ProviderType = Literal[
     "githubpullrequestcomment",
     "gitlabmergerequestcomment",
     "giteapullrequestcomment",
+    "bitbucketpullrequestcomment",
+    "azuredevopspullrequestcomment",
 ]
 
 

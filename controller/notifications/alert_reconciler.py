@@ -1,4 +1,6 @@
-"""FlagAlert: says whether it can be used; what it chooses is decided at each Event."""
+"""FlagAlert: says whether it can be used, and what became of its messages; what it chooses is decided at each
+Event.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +12,34 @@ from controller.api.fields import InvalidSpecError
 from controller.api.meta import ObjectKey
 from controller.notifications.reporting.matching import usable
 from controller.runtime.result import Done, Result
-from controller.runtime.setbacks import Stalled, Waiting
+from controller.runtime.setbacks import Setback, Stalled, Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from datetime import datetime
 
     from controller.api.meta import Resource
+    from controller.notifications.outbox import Outbox
     from controller.runtime.cache import Cache
 
 
 @dataclass(frozen=True, slots=True)
 class FlagAlertReconciler:
-    """Keeps nothing but conditions."""
+    """Keeps nothing."""
 
     objects: Cache
-    complaint: Callable[[Resource], str]
-    """Why a condition of an alert could not be evaluated last, if so."""
+    outbox: Outbox
 
     async def reconcile(self, resource: Resource, now: datetime) -> Result:
-        """Read the spec, and look for the providers."""
+        """Read the spec, look for the providers, and see what became of messages."""
         del now
+        status = self.outbox.of_alert(resource)
+        try:
+            return Result(Done(self._use(resource)), status=status)
+        except Setback as setback:
+            return Result.of(setback, status=status)
+
+    def _use(self, resource: Resource) -> str:
+        """Where alerts go. Raises Setback."""
         try:
             spec = usable(resource)
         except InvalidSpecError as error:
@@ -43,15 +52,14 @@ class FlagAlertReconciler:
             raise Waiting("ProviderNotFound", f"FlagProvider {lacking} not found; {others} {sent}")
         asleep = ", ".join(name for name, each in found.items() if each is not None and each.suspended)
         if asleep:
-            return Result(Done(f"FlagProvider {asleep} is suspended; no alert is sent"))
-        complaint = self.complaint(resource)
+            return f"FlagProvider {asleep} is suspended; no alert is sent"
+        complaint = self.outbox.complaint(resource)
         told = f"alerts go to FlagProvider {', '.join(found)}"
-        return Result(
-            Done(f"{told}; not every condition could be evaluated: {complaint}" if complaint else told)
-        )
+        return f"{told}; not every condition could be evaluated: {complaint}" if complaint else told
 
     def _provider(self, resource: Resource, name: str) -> Resource | None:
         return self.objects.get(ObjectKey(provider.KIND, resource.namespace, name))
 
     def forget(self, key: ObjectKey) -> None:
-        """Nothing is kept."""
+        """Let go of what came of its messages."""
+        self.outbox.forget_alert(key)

@@ -82,6 +82,29 @@ def shortened(digest: str) -> str:
 
 
 @dataclass(slots=True)
+class Outcomes:
+    """What came of messages: of all of a provider, or of those of one alert among them."""
+
+    last_delivery: str | None = None
+    last_failure: Failure | None = None
+    """Stays after the next success."""
+    _failing: bool = False
+    """Whether the last try failed."""
+
+    def delivered(self, moment: str) -> None:
+        """A message arrived."""
+        self.last_delivery, self._failing = moment, False
+
+    def failed(self, reason: str, message: str, now: datetime) -> None:
+        """A try did not succeed. The same again changes nothing: its first moment is kept."""
+        line = one_line(message, _LINE)
+        before = self.last_failure
+        if before is None or (before.reason, before.message) != (reason, line) or not self._failing:
+            self.last_failure = Failure(time=moment(now), reason=reason, message=line)
+        self._failing = True
+
+
+@dataclass(slots=True)
 class Box:
     """The messages of one provider, oldest first."""
 
@@ -96,9 +119,9 @@ class Box:
     dead: int = 0
     """Messages that nobody will send any more."""
     last_dead: str | None = None
-    last_delivery: str | None = None
-    last_failure: Failure | None = None
-    """Stays after the next success."""
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    of_alerts: dict[str, Outcomes] = field(default_factory=dict)
+    """By the alert's name, since this replica leads: the alerts' own status keeps what came before."""
     tested: str | None = None
     """The last test that was asked for."""
     due: dict[str, Due] = field(default_factory=dict)
@@ -108,8 +131,6 @@ class Box:
     kept: frozenset[str] = frozenset()
     """Keys of messages that the API server has, and which may be sent therefore."""
     _characters: int = 0
-    _failing: bool = False
-    """Whether the last try failed."""
 
     @classmethod
     def of(cls, status: Mapping[str, Any]) -> Self:
@@ -123,9 +144,9 @@ class Box:
             box._add(message)
         box.reported.update({str(name): str(text) for name, text in (status.get("reported") or {}).items()})
         box.recent.extend(map(str, status.get("recent") or ()))
-        box.last_dead, box.last_delivery = status.get("lastDead"), status.get("lastDelivery")
+        box.last_dead, box.outcomes.last_delivery = status.get("lastDead"), status.get("lastDelivery")
         with contextlib.suppress(ValidationError):
-            box.last_failure = Failure.model_validate(status.get("lastFailure"))
+            box.outcomes.last_failure = Failure.model_validate(status.get("lastFailure"))
         box.tested = status.get("lastHandledTest")
         box.kept = frozenset(box.pending)
         return box
@@ -133,6 +154,7 @@ class Box:
     def status(self) -> dict[str, Any]:
         """The fields of a status that keep it; None for those that are empty."""
         pending = [each.model_dump(by_alias=True, exclude_defaults=True) for each in self.pending.values()]
+        failure = self.outcomes.last_failure
         return {
             "pending": pending or None,
             "reported": dict(self.reported) or None,
@@ -140,8 +162,8 @@ class Box:
             "waiting": len(pending),
             "dead": self.dead,
             "lastDead": self.last_dead,
-            "lastDelivery": self.last_delivery,
-            "lastFailure": None if self.last_failure is None else self.last_failure.model_dump(by_alias=True),
+            "lastDelivery": self.outcomes.last_delivery,
+            "lastFailure": None if failure is None else failure.model_dump(by_alias=True),
             "lastHandledTest": self.tested,
             "failing": {name: moment(each.at) for name, each in self.due.items() if each.first} or None,
         }
@@ -207,15 +229,13 @@ class Box:
         """The message arrived."""
         if (message := self._take(key)) is not None:
             self.recent.extend((key[:KEY], *message.others))
-        self.last_delivery, self._failing = moment, False
+            self._of_alert(message.alert).delivered(moment)
+        self.outcomes.delivered(moment)
 
-    def failed(self, reason: str, message: str, now: datetime) -> None:
-        """A try did not succeed. The same again changes nothing: its first moment is kept."""
-        line = one_line(message, _LINE)
-        before = self.last_failure
-        if before is None or (before.reason, before.message) != (reason, line) or not self._failing:
-            self.last_failure = Failure(time=moment(now), reason=reason, message=line)
-        self._failing = True
+    def failed(self, alert: str, reason: str, message: str, now: datetime) -> None:
+        """A try of a message of this alert did not succeed."""
+        for each in (self.outcomes, self._of_alert(alert)):
+            each.failed(reason, message, now)
 
     def drop(self, key: str, why: str) -> None:
         """The message will not be sent any more."""
@@ -228,6 +248,9 @@ class Box:
         """So many Events never became messages."""
         self.dead += count
         self.last_dead = f"{count} Events: {why}"
+
+    def _of_alert(self, name: str) -> Outcomes:
+        return self.of_alerts.setdefault(name, Outcomes())
 
     def _add(self, message: Message) -> None:
         self.pending[message.key] = message

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import logging
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import provider
+from controller.api import alert, provider
 from controller.api.conditions import FALSE, TRUE, Condition
 from controller.api.meta import COMPARED_WITH, ObjectKey, about
 from controller.api.provenance import CHANGES
@@ -22,7 +22,7 @@ from controller.notifications.sending.upserting import upsert
 from controller.runtime.setbacks import Setback
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from datetime import datetime
 
     from controller.api.provider import Message
@@ -147,14 +147,17 @@ class Deliverer:
             self._stop(route)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GRACE):
-                await asyncio.gather(*(self._write(*each) for each in self.outbox.boxes().items()))
+                boxes = self.outbox.boxes().items()
+                await asyncio.gather(*(self._write(key, box.status()) for key, box in boxes))
+                alerts = self.objects.of_kind(alert.KIND)
+                await asyncio.gather(*(self._write(each.key, self.outbox.of_alert(each)) for each in alerts))
 
-    async def _write(self, key: ObjectKey, box: Box) -> None:
+    async def _write(self, key: ObjectKey, fields: Mapping[str, Any]) -> None:
         """Write what the loop has no time to write any more."""
         resource = self.objects.get(key)
         if resource is None:
             return
-        status = {**resource.status, **box.status()}
+        status = {**resource.status, **fields}
         status = {name: value for name, value in status.items() if value is not None}
         if status == resource.status:
             return
@@ -197,13 +200,13 @@ class Deliverer:
             route.failures += 1
             self.count(type_, "failed")
             log.warning("an alert is sent again: %s", answer.text, extra=about(key))
-            box.failed("DeliveryFailed", answer.text, now)
+            box.failed(message.alert, "DeliveryFailed", answer.text, now)
             self._note(key, route, Condition(DELIVERED, FALSE, "DeliveryFailed", answer.text))
             return result.delay
         if isinstance(result, Dead):
             self.count(type_, "dead")
             log.warning("an alert is not sent any more: %s", result.why, extra=about(key))
-            box.failed("MessageRefused", result.why, now)
+            box.failed(message.alert, "MessageRefused", result.why, now)
             box.drop(message.key, result.why)
             route.last = Condition(DELIVERED, FALSE, "MessageRefused", result.why)
         else:

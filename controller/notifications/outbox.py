@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from controller.api import flagset, grant, provider
+from controller.api import alert, flagset, grant, provider
 from controller.api.conditions import failure
 from controller.api.kinds import NAMESPACE
-from controller.api.meta import Resource, about
+from controller.api.meta import ObjectKey, Resource, about
 from controller.notifications.box import Box
 from controller.notifications.forms import comments, otlp
 from controller.notifications.reach import concerns, things_of, told_of, withdrawn
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from controller.api.meta import ObjectKey
     from controller.runtime.cache import Cache, Change
     from controller.runtime.events import Event
 
@@ -34,6 +33,10 @@ log = logging.getLogger(__name__)
 
 MOST_EARLY: Final = 1_000
 """Events that wait until their provider's box was read."""
+WRITE_ALERT_LATER: Final = 5.0
+"""Seconds from a write of a provider's status until those of the alerts follow: all messages of that time are
+one write.
+"""
 
 
 @dataclass(slots=True)
@@ -168,6 +171,35 @@ class Outbox:
         """Why a condition of the alert could not be evaluated last; empty where none was."""
         return self._teller.complaint(alert)
 
+    def of_alert(self, resource: Resource) -> dict[str, Any]:
+        """The fields of the alert's status that say what became of its messages; None for those that are
+        empty.
+        """
+        before = resource.status
+        deliveries, failures = [before.get("lastDelivery")], [before.get("lastFailure")]
+        waiting = 0
+        for each in self._objects.of_kind(provider.KIND, resource.namespace):
+            waiting += _alerts_of_pending(each.status).count(resource.name)
+            box = self.box(each.key)
+            found = None if box is None else box.of_alerts.get(resource.name)
+            if found is None:
+                continue
+            deliveries.append(found.last_delivery)
+            if found.last_failure is not None:
+                told = found.last_failure.model_dump(by_alias=True)
+                failures.append(told | {"message": f"FlagProvider {each.name}: {told['message']}"})
+        return {
+            "waiting": waiting,
+            "lastDelivery": max(filter(None, deliveries), default=None),
+            "lastFailure": max(filter(None, failures), key=lambda each: str(each["time"]), default=None),
+        }
+
+    def forget_alert(self, key: ObjectKey) -> None:
+        """The alert is gone: another one of its name begins anew."""
+        for each, box in self.boxes().items():
+            if each.namespace == key.namespace:
+                box.of_alerts.pop(key.name, None)
+
     def changed(self, change: Change) -> tuple[()]:
         """Take note of a change of any object. Wakes nobody by itself."""
         if self._slots is None:
@@ -200,6 +232,11 @@ class Outbox:
                         self.wake(key, 0.0)
 
     def _written(self, change: Change) -> None:
+        namespace = change.latest.key.namespace
+        for name in {
+            name for each in (change.before, change.after) if each for name in _alerts_of_pending(each.status)
+        }:
+            self.wake(ObjectKey(alert.KIND, namespace, name), WRITE_ALERT_LATER)
         box = self.box(change.latest.key)
         if box is None or change.after is None:
             return
@@ -240,3 +277,12 @@ class Outbox:
         for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
             if concerns(self._objects, each, spec, event.object, labels):
                 self._teller.tell(box, each, spec, event)
+
+
+def _alerts_of_pending(status: Mapping[str, Any]) -> list[str]:
+    """The alert of each message that a provider's status has waiting; those of tests have none."""
+    return [
+        str(each["alert"])
+        for each in status.get("pending") or ()
+        if isinstance(each, dict) and each.get("alert")
+    ]

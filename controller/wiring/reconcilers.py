@@ -104,7 +104,7 @@ def reconcilers_of(
         configuration.FLAG_KIND: ConfigurationReconciler(objects, shared.claims),
         receiver.KIND: FlagReceiverReconciler(accounts.secret, shared.endpoints),
         provider.KIND: notifying.providers,
-        alert.KIND: FlagAlertReconciler(objects, notifying.outbox.complaint),
+        alert.KIND: FlagAlertReconciler(objects, notifying.outbox),
         flagd.KIND: flagd_reconciler(settings, objects, accounts.cluster, _applied(objects)),
         featureflagsource.KIND: settings_reconciler(settings, objects),
         inprocess.KIND: settings_reconciler(settings, objects),

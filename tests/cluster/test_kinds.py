@@ -242,7 +242,7 @@ def test_kinds_have_short_names_and_a_category(applying: Applying, cluster: Plan
         ("fset", "NAME READY REVISION SINCE FLAGS SERVED SUSPENDED AGE STATUS"),
         ("frcv", "NAME READY STATUS AGE"),
         ("fprov", "NAME READY DELIVERED WAITING DEAD AGE"),
-        ("falert", "NAME READY PROVIDER STATUS AGE"),
+        ("falert", "NAME READY PROVIDER WAITING STATUS AGE"),
         ("ffc", "NAME READY REVISION FLAGS SERVED AGE"),
         ("flagd", "NAME READY REPLICAS SOURCE AGE STATUS"),
         ("eup", "NAME READY PODS CURRENT OUTDATED SUSPENDED AGE STATUS"),

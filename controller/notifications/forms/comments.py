@@ -4,6 +4,8 @@ change. Pure.
 GitHub: https://docs.github.com/rest/issues/comments
 GitLab: https://docs.gitlab.com/api/notes/#merge-requests
 Gitea: https://docs.gitea.com/api/ (issueGetComments, issueCreateComment, issueEditComment)
+Bitbucket: https://developer.atlassian.com/cloud/bitbucket/rest/api-group-pullrequests/
+Azure DevOps: https://learn.microsoft.com/rest/api/azure/devops/git/pull-request-threads
 """
 
 from __future__ import annotations
@@ -20,7 +22,19 @@ from controller.api.meta import COMPARED_WITH, ObjectKey
 from controller.notifications import messages
 from controller.notifications.forms import commits
 from controller.notifications.forms.posts import Post, bearer, changes, posted, title
-from controller.notifications.forms.repositories import GITHUB, github_api, gitlab_project, origin, quoted
+from controller.notifications.forms.repositories import (
+    AZURE_VERSION,
+    GITHUB,
+    azure_login,
+    azure_repository,
+    bitbucket_login,
+    bitbucket_repository,
+    gitea_login,
+    gitea_repository,
+    github_api,
+    gitlab_project,
+    quoted,
+)
 from controller.runtime.events import content
 from evaluator.flags.model import REVISION_KEY
 
@@ -33,7 +47,17 @@ if TYPE_CHECKING:
     from controller.notifications.forms.posts import Target
     from controller.runtime.cache import Cache
 
-TYPES: Final = frozenset({"giteapullrequestcomment", "githubpullrequestcomment", "gitlabmergerequestcomment"})
+_AZURE: Final = "azuredevopspullrequestcomment"
+_BITBUCKET: Final = "bitbucketpullrequestcomment"
+TYPES: Final = frozenset(
+    {
+        _AZURE,
+        _BITBUCKET,
+        "giteapullrequestcomment",
+        "githubpullrequestcomment",
+        "gitlabmergerequestcomment",
+    }
+)
 STANDING: Final = commits.TYPES | TYPES
 """Types that follow the status of flag sets and not Events."""
 CHANGE_REQUEST: Final = "event.toolkit.fluxcd.io/change_request"
@@ -44,6 +68,8 @@ MOST_PAGES: Final = 50
 _REQUEST: Final = re.compile(r"^refs/(?:pull|merge-requests)/([0-9]{1,12})/(?:head|merge)@")
 _NUMBER: Final = re.compile(r"^[0-9]{1,12}$")
 _LONG: Final = 2_000
+_LISTS: Final = {_AZURE: "value", _BITBUCKET: "values"}
+"""The field of an answer that has the comments, where that is not the list itself."""
 _NONE: Final = "0"
 """The pull request of a test: there is none of this number."""
 
@@ -56,21 +82,24 @@ class Thread:
     """The URL of the repository in the API."""
     comments: str
     edits: str
-    """What a comment's number is added to for its own URL."""
+    """What a comment's id is added to for its own URL."""
     headers: dict[str, str]
-    paged: bool = True
+    size: str = "per_page"
+    """The parameter for how many comments a page has; empty where there are no pages."""
     edit: str = "PATCH"
     query: str = ""
     """Has the oldest come first, where they do not by themselves."""
+    version: str = ""
+    """The query of all URLs."""
 
     def listed(self, page: int) -> Post:
         """Asks for a page of the comments, the oldest first."""
-        url = f"{self.comments}?per_page={PAGE}&page={page}{self.query}" if self.paged else self.comments
-        return self._asked(url)
+        query = f"?{self.size}={PAGE}&page={page}{self.query}" if self.size else self.version
+        return self._asked(self.comments + query)
 
     def exists(self) -> Post:
         """Asks whether the repository is there."""
-        return self._asked(self.repository)
+        return self._asked(self.repository + self.version)
 
     def _asked(self, url: str) -> Post:
         return Post(url, b"", {"Accept-Encoding": "identity", **self.headers}, "GET", whole=True)
@@ -129,46 +158,84 @@ def thread_of(message: Message, target: Target) -> Thread:
         base, headers = gitlab_project(target), {"PRIVATE-TOKEN": target.token}
         notes = f"{base}/merge_requests/{number}/notes"
         return Thread(base, notes, notes, headers, edit="PUT", query="&sort=asc&order_by=created_at")
+    if target.spec.type == _BITBUCKET:
+        base = bitbucket_repository(target)
+        notes = f"{base}/pullrequests/{number}/comments"
+        return Thread(base, notes, notes, bitbucket_login(target), "pagelen", edit="PUT")
+    if target.spec.type == _AZURE:
+        base = azure_repository(target)
+        threads = f"{base}/pullRequests/{number}/threads"
+        return Thread(base, threads, threads, azure_login(target), "", version=AZURE_VERSION)
     if target.spec.type == "giteapullrequestcomment":
-        base = f"{origin(target)}/api/v1/repos/{quoted(target)}"
-        headers, paged = {"Authorization": f"token {target.token}"}, False
+        base, headers, size = gitea_repository(target), gitea_login(target), ""
     else:
-        base, headers, paged = f"{github_api(target)}/repos/{quoted(target)}", bearer(target) | GITHUB, True
+        base, size = f"{github_api(target)}/repos/{quoted(target)}", "per_page"
+        headers = bearer(target) | GITHUB
     issues = f"{base}/issues"
-    return Thread(base, f"{issues}/{number}/comments", f"{issues}/comments", headers, paged)
+    return Thread(base, f"{issues}/{number}/comments", f"{issues}/comments", headers, size)
 
 
 def created(message: Message, target: Target) -> Post:
     """Adds the comment."""
     thread = thread_of(message, target)
-    return posted(thread.comments, message, {"body": _body(message, target)}, **thread.headers)
+    content = _content(message, target)
+    if target.spec.type == _AZURE:
+        # Closed: one that is active may keep the pull request from being completed.
+        content = {"comments": [content | {"parentCommentId": 0, "commentType": 1}], "status": 4}
+    return posted(thread.comments + thread.version, message, content, **thread.headers)
 
 
-def edited(message: Message, target: Target, comment: int) -> Post:
-    """Writes the comment with this number anew."""
+def edited(message: Message, target: Target, comment: str) -> Post:
+    """Writes the comment with this id anew."""
     thread = thread_of(message, target)
-    post = posted(f"{thread.edits}/{comment}", message, {"body": _body(message, target)}, **thread.headers)
+    url = f"{thread.edits}/{comment}{thread.version}"
+    post = posted(url, message, _content(message, target), **thread.headers)
     return Post(post.url, post.body, post.headers, thread.edit)
 
 
-def read(answer: bytes) -> list[tuple[int, str]]:
-    """Number and text of the comments in an answer. Raises ValueError."""
+def read(answer: bytes, type_: str) -> list[tuple[str, str]]:
+    """Id, as `edited` takes it, and text of the comments in an answer to a provider of this type. Raises
+    ValueError.
+    """
     found: Any = json.loads(answer)
+    if type_ in _LISTS and isinstance(found, dict):
+        found = found.get(_LISTS[type_])
     if not isinstance(found, list):
         raise ValueError("not a list")  # noqa: TRY004 - as json has it
     whole = [each for each in found if isinstance(each, dict) and isinstance(each.get("id"), int)]
-    return [(each["id"], str(each.get("body"))) for each in whole]
+    return [_read_one(each, type_) for each in whole]
 
 
-def marker(message: Message) -> str:
+def _read_one(found: dict[str, Any], type_: str) -> tuple[str, str]:
+    """One that was deleted cannot be edited, and has no text therefore."""
+    number, text = str(found["id"]), found.get("body")
+    gone: object = False
+    match found:
+        case {"comments": [{"id": int() as first, "content": text, **more}, *_]} if type_ == _AZURE:
+            number, gone = f"{number}/comments/{first}", more.get("isDeleted") or found.get("isDeleted")
+        case {"content": {"raw": text}} if type_ == _BITBUCKET:
+            gone = found.get("deleted")
+    return number, "" if gone else str(text)
+
+
+def marker(message: Message, target: Target) -> str:
     """How the comment begins: nobody who only reads the repository can guess it before it is there."""
-    return f"<!-- flagstaff:{hashlib.sha256(message.uid.encode()).hexdigest()[:32]} -->"
+    words = f"flagstaff:{hashlib.sha256(message.uid.encode()).hexdigest()[:32]}"
+    # Bitbucket shows comments of HTML, and no definition of a link that nothing refers to.
+    return f"[//]: # ({words})" if target.spec.type == _BITBUCKET else f"<!-- {words} -->"
+
+
+def _content(message: Message, target: Target) -> dict[str, Any]:
+    body = _body(message, target)
+    if target.spec.type == _BITBUCKET:
+        return {"content": {"raw": body}}
+    return {"content" if target.spec.type == _AZURE else "body": body}
 
 
 def _body(message: Message, target: Target) -> str:
     revision = message.metadata.get(REVISION_KEY, "")
     parts = [
-        marker(message),
+        marker(message, target),
         f"**{title(message, target)}**: {message.reason}",
         _block("text", f"{revision}\n{message.message}".strip()),
     ]

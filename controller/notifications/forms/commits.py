@@ -12,21 +12,23 @@ from __future__ import annotations
 
 import hashlib
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote
 
 from controller.api import flagset
 from controller.api.conditions import PROPAGATED, READY, TRUE, UNKNOWN, failure, find
 from controller.notifications import messages
 from controller.notifications.forms.links import commit_in, commit_page
-from controller.notifications.forms.posts import basic, bearer, posted, title
+from controller.notifications.forms.posts import bearer, posted, title
 from controller.notifications.forms.repositories import (
-    API_HOSTS,
+    AZURE_VERSION,
     GITHUB,
+    azure_login,
+    azure_repository,
+    bitbucket_login,
+    bitbucket_repository,
+    gitea_login,
+    gitea_repository,
     github_api,
     gitlab_project,
-    host,
-    origin,
-    parts_of,
     quoted,
 )
 from controller.runtime.events import content
@@ -102,9 +104,9 @@ def githubdispatch(message: Message, target: Target) -> Post:
 
 def gitea(message: Message, target: Target) -> Post:
     """Of Gitea and Forgejo."""
-    url = f"{origin(target)}/api/v1/repos/{quoted(target)}/statuses/{_commit(message)}"
+    url = f"{gitea_repository(target)}/statuses/{_commit(message)}"
     states = {"pending": "pending", "success": "success", "failure": "failure"}
-    return posted(url, message, _flat(message, target, states), Authorization=f"token {target.token}")
+    return posted(url, message, _flat(message, target, states), **gitea_login(target))
 
 
 def gitlab(message: Message, target: Target) -> Post:
@@ -116,9 +118,7 @@ def gitlab(message: Message, target: Target) -> Post:
 
 def bitbucket(message: Message, target: Target) -> Post:
     """Of Bitbucket Cloud: by an access token, or by `user:password` of an app."""
-    api = API_HOSTS.get(host(target))
-    base = f"https://{api}" if api else origin(target)
-    url = f"{base}/2.0/repositories/{quoted(target)}/commit/{_commit(message)}/statuses/build"
+    url = f"{bitbucket_repository(target)}/commit/{_commit(message)}/statuses/build"
     states = {"pending": "INPROGRESS", "success": "SUCCESSFUL", "failure": "FAILED"}
     content = {
         "key": hashlib.sha256(_context(message).encode()).hexdigest()[:40],
@@ -127,14 +127,11 @@ def bitbucket(message: Message, target: Target) -> Post:
         "description": _description(message),
         "url": _page(message, target),
     }
-    headers = {"Authorization": basic(target.token)} if ":" in target.token else bearer(target)
-    return posted(url, message, content, **headers)
+    return posted(url, message, content, **bitbucket_login(target))
 
 
 def azuredevops(message: Message, target: Target) -> Post:
     """By a personal access token."""
-    organisation, project, _, repository = (quote(each, safe="") for each in parts_of(target.address))
-    base = f"{origin(target)}/{organisation}/{project}/_apis/git/repositories/{repository}"
     states = {"pending": "pending", "success": "succeeded", "failure": "failed"}
     content = {
         "state": states[_state(message)],
@@ -142,8 +139,8 @@ def azuredevops(message: Message, target: Target) -> Post:
         "context": {"genre": "flagstaff", "name": _context(message)},
         "targetUrl": _page(message, target),
     }
-    url = f"{base}/commits/{_commit(message)}/statuses?api-version=7.1"
-    return posted(url, message, content, Authorization=basic(f":{target.token}"))
+    url = f"{azure_repository(target)}/commits/{_commit(message)}/statuses{AZURE_VERSION}"
+    return posted(url, message, content, **azure_login(target))
 
 
 def _flat(message: Message, target: Target, states: dict[str, str]) -> dict[str, Any]:

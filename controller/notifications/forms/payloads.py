@@ -122,5 +122,7 @@ FORMS: Final[dict[str, Form]] = {
     "githubpullrequestcomment": Form(comments.created, ("address", "token")),
     "gitlabmergerequestcomment": Form(comments.created, ("address", "token")),
     "giteapullrequestcomment": Form(comments.created, ("address", "token")),
+    "bitbucketpullrequestcomment": Form(comments.created, ("address", "token")),
+    "azuredevopspullrequestcomment": Form(comments.created, ("address", "token")),
 }
 """By type."""

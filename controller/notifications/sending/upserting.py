@@ -20,20 +20,21 @@ _REFUSED = 422
 async def upsert(sender: Sender, message: Message, target: Target) -> Answer:
     """What came of it: of the last request that was needed."""
     thread, timeout = comments.thread_of(message, target), target.spec.timeout
+    if comments.CHANGE_REQUEST not in message.metadata:
+        # A test is of no pull request: whether the address is right, and the token is taken.
+        return await sender.send(thread.exists(), timeout, target.way)
     for page in range(1, comments.MOST_PAGES + 1):
         answer = await sender.send(thread.listed(page), timeout, target.way)
-        if answer.status == 404:
-            return await _missing(sender, message, target, answer)
         if not 200 <= answer.status < 300:
-            return answer
+            return await _missing(sender, message, target, answer) if answer.status == 404 else answer
         try:
-            found = comments.read(answer.content)
+            found = comments.read(answer.content, target.spec.type)
         except (ValueError, RecursionError):
             return Answer(0, "the list of comments cannot be read")
         for number, text in found:
-            if text.startswith(comments.marker(message)):
+            if text.startswith(comments.marker(message, target)):
                 return await sender.send(comments.edited(message, target, number), timeout, target.way)
-        if not thread.paged or len(found) < comments.PAGE:
+        if not thread.size or len(found) < comments.PAGE:
             return await sender.send(comments.created(message, target), timeout, target.way)
     most = comments.PAGE * comments.MOST_PAGES
     return Answer(_REFUSED, f"the pull request has more than {most} comments")
@@ -44,8 +45,5 @@ async def _missing(sender: Sender, message: Message, target: Target, answer: Ans
     asked = await sender.send(comments.thread_of(message, target).exists(), target.spec.timeout, target.way)
     if not 200 <= asked.status < 300:
         return answer
-    if comments.CHANGE_REQUEST not in message.metadata:
-        # A test is of no pull request: the address is right, and the token is taken.
-        return asked
     number = message.metadata[comments.CHANGE_REQUEST]
     return replace(answer, status=_REFUSED, text=f"the repository has no pull request {number}")

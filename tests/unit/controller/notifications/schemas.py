@@ -154,6 +154,16 @@ SCHEMAS.update(
         ("githubpullrequestcomment", "gitlabmergerequestcomment", "giteapullrequestcomment"), COMMENT
     )
 )
+_RAW: Final = record("content", content=record("raw", raw=text(32_768)))
+SCHEMAS["bitbucketpullrequestcomment"] = _RAW
+_FIRST: Final = record(
+    "parentCommentId content commentType", parentCommentId={"const": 0}, content=text(150_000), commentType={"enum": [1, "text"]}
+)  # fmt: skip
+SCHEMAS["azuredevopspullrequestcomment"] = record(
+    "comments status", comments={"type": "array", "minItems": 1, "maxItems": 1, "items": _FIRST}, status={"enum": [1, 2, 3, 4, 5, 6]}
+)  # fmt: skip
+EDITS: Final[dict[str, Any]] = {"azuredevopspullrequestcomment": record("content", content=text(150_000))}
+"""Where an edit is not what adds a comment."""
 SCHEMAS["cloudevents-binary"] = SCHEMAS["generic"]
 SCHEMAS["cloudevents"] = record(
     "id source specversion type",

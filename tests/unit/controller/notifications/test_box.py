@@ -76,13 +76,13 @@ def test_what_was_delivered_lately_is_not_taken_again() -> None:
 
 def test_the_last_failure_stays_after_the_next_success_and_the_same_again_keeps_its_moment() -> None:
     box = Box()
-    box.failed("DeliveryFailed", "503 of\nthe server", NOW)
-    box.failed("DeliveryFailed", "503 of\nthe server", NOW + timedelta(minutes=5))
+    box.failed("all", "DeliveryFailed", "503 of\nthe server", NOW)
+    box.failed("all", "DeliveryFailed", "503 of\nthe server", NOW + timedelta(minutes=5))
     first = {"time": "2026-01-02T03:04:05Z", "reason": "DeliveryFailed", "message": "503 of the server"}
     assert box.status()["lastFailure"] == first
     box.push(message("one"))
     box.delivered("one", "2026-01-02T04:04:05Z")
     assert box.status()["lastFailure"] == first
     assert Box.of(box.status()).status()["lastFailure"] == first
-    box.failed("DeliveryFailed", "503 of the server", NOW + timedelta(hours=2))
+    box.failed("all", "DeliveryFailed", "503 of the server", NOW + timedelta(hours=2))
     assert box.status()["lastFailure"] == first | {"time": "2026-01-02T05:04:05Z"}

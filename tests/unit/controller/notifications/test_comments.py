@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from base64 import b64encode
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +20,7 @@ from controller.notifications.forms.posts import Target
 from controller.notifications.sending.posting import Poster
 from controller.notifications.sending.retries import Again, Dead, verdict
 from controller.notifications.sending.upserting import upsert
-from tests.unit.controller.notifications.schemas import SCHEMAS
+from tests.unit.controller.notifications.schemas import EDITS, SCHEMAS
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, message, status, thing
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from controller.notifications.sending.posting import Answer
 
 TOKEN: Final = "a-token"  # noqa: S105
+AZURE: Final = "azuredevopspullrequestcomment"
+BITBUCKET: Final = "bitbucketpullrequestcomment"
 SERVERS: Final[dict[str, tuple[str, str, str, str, str, str]]] = {
     "githubpullrequestcomment": (
         "shop/flags", "/api/v3/repos/shop/flags", "/issues/7/comments", "/issues/comments/", "PATCH", "Authorization: Bearer a-token",
@@ -39,6 +42,14 @@ SERVERS: Final[dict[str, tuple[str, str, str, str, str, str]]] = {
     "gitlabmergerequestcomment": (
         "shop/teams/flags", "/api/v4/projects/shop%2Fteams%2Fflags", "/merge_requests/7/notes", "/merge_requests/7/notes/", "PUT",
         "PRIVATE-TOKEN: a-token",
+    ),
+    BITBUCKET: (
+        "shop/flags", "/2.0/repositories/shop/flags", "/pullrequests/7/comments", "/pullrequests/7/comments/", "PUT",
+        "Authorization: Bearer a-token",
+    ),
+    AZURE: (
+        "org/the%20project/_git/flags", "/org/the%20project/_apis/git/repositories/flags", "/pullRequests/7/threads",
+        "/pullRequests/7/threads/", "PATCH", f"Authorization: Basic {b64encode(b':a-token').decode()}",
     ),
 }  # fmt: skip
 """By type: a repository's path, and what the service documents: the repository's API, the comments of a pull
@@ -53,12 +64,15 @@ class Service:
         self.type = type_
         self.path, self.repository, self.list, self.one, self.edit, self.header = SERVERS[type_]
         self.comments: dict[int, str] = {}
+        self.deleted: set[int] = set()
         self.methods: list[str] = []
         self.address = ""
 
     async def answer(self, request: web.Request) -> web.Response:
         name, _, value = self.header.partition(": ")
         path = request.raw_path.partition("?")[0]
+        if self.type == AZURE and request.query.get("api-version") != "7.1":
+            path = "/of another version"
         if request.headers.get(name) != value:
             return web.json_response({"message": "Bad credentials"}, status=401)
         self.methods.append(request.method)
@@ -68,19 +82,40 @@ class Service:
         if asked == ("GET", self.list):
             return web.json_response(self._page(request.query))
         number = path.removeprefix(self.repository + self.one)
+        if self.type == AZURE and number.endswith("/comments/1"):
+            number = number.removesuffix("/comments/1")
+        elif self.type == AZURE:
+            number = "none"
         if asked != ("POST", self.list) and (
-            request.method != self.edit or number not in map(str, self.comments)
+            request.method != self.edit or number not in map(str, self.comments.keys() - self.deleted)
         ):
             return web.json_response({"message": "Not Found"}, status=404)
         body = await request.json()
-        if not jsonschema_rs.is_valid(SCHEMAS[self.type], body):
+        edits = request.method == self.edit
+        schema = EDITS.get(self.type, SCHEMAS[self.type]) if edits else SCHEMAS[self.type]
+        if not jsonschema_rs.is_valid(schema, body):
             return web.json_response({"message": "Validation Failed"}, status=422)
-        found = int(number) if request.method == self.edit else 100 + len(self.comments)
-        self.comments[found] = body["body"]
-        return web.json_response({"id": found}, status=200 if request.method == self.edit else 201)
+        found = int(number) if edits else 100 + len(self.comments)
+        given = body["comments"][0] if "comments" in body else body
+        text = given.get("body") or given["content"]
+        self.comments[found] = text["raw"] if self.type == BITBUCKET else text
+        return web.json_response({"id": found}, status=200 if edits or self.type == AZURE else 201)
 
-    def _page(self, query: Mapping[str, str]) -> list[dict[str, Any]]:
-        found = [{"id": number, "body": text, "user": {}} for number, text in self.comments.items()]
+    def _one(self, number: int, text: str) -> dict[str, Any]:
+        if self.type == AZURE:
+            first = {"id": 1, "content": text, "commentType": "text", "isDeleted": number in self.deleted}
+            return {"id": number, "comments": [first, {"id": 2, "content": "an answer"}], "isDeleted": False}
+        if self.type == BITBUCKET:
+            return {"id": number, "content": {"raw": text, "html": ""}, "deleted": number in self.deleted}
+        return {"id": number, "body": text, "user": {}}
+
+    def _page(self, query: Mapping[str, str]) -> Any:
+        found = [self._one(number, text) for number, text in self.comments.items()]
+        if self.type == AZURE:
+            return {"value": found, "count": len(found)}
+        if self.type == BITBUCKET:
+            size, page = int(query.get("pagelen", 10)), int(query.get("page", 1))
+            return {"values": found[size * (page - 1) : size * page], "pagelen": size, "page": page}
         if self.type == "giteapullrequestcomment":
             return found
         if self.type == "gitlabmergerequestcomment" and query.get("sort") != "asc":
@@ -125,14 +160,16 @@ def said(words: str = "so it is", number: str = "7", **more: Any) -> Message:
 async def test_a_comment_is_added_once_and_edited_from_then_on(type_: str) -> None:
     async with service(type_) as found:
         # Somebody quotes ours, and there are more comments than one page has.
-        found.comments = {number: f"> {marker(said())}" for number in range(1, 41)}
-        assert (await send(found, said("first"))).status == 201
+        begins = marker(said(), target(found))
+        found.comments = dict.fromkeys(range(1, 41), f"> {begins}")
+        added = 200 if type_ == AZURE else 201
+        assert (await send(found, said("first"))).status == added
         assert (await send(found, said("second"))).status == 200
-        assert (await send(found, said("of another", uid="u2"))).status == 201
+        assert (await send(found, said("of another", uid="u2"))).status == added
         assert (await send(found, said(), "another")).status == 401
     ours = [text for text in found.comments.values() if not text.startswith(">")]
     assert len(ours) == 2
-    assert ours[0].startswith(marker(said()))
+    assert ours[0].startswith(begins)
     assert "second" in ours[0]
     assert "first" not in ours[0]
 
@@ -149,6 +186,15 @@ async def test_what_is_no_pull_request_is_given_up_and_what_may_not_be_seen_is_n
     assert test.status == 200
     assert isinstance(verdict(said(), hidden, 1, 0.0, NOW), Again)
     assert found.comments == {}
+
+
+@pytest.mark.parametrize("type_", [AZURE, BITBUCKET])
+async def test_a_comment_that_somebody_deleted_is_added_again(type_: str) -> None:
+    async with service(type_) as found:
+        await send(found, said("first"))
+        found.deleted = set(found.comments)
+        assert 200 <= (await send(found, said("second"))).status < 300
+    assert len(found.comments) == 2
 
 
 async def test_a_list_that_cannot_be_read_adds_nothing() -> None:

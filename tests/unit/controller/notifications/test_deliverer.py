@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from controller.api.provider import FlagProviderSpec
 from controller.notifications.deliverer import Deliverer
 from controller.notifications.forms.posts import DIRECT, Target
+from controller.notifications.outbox import WRITE_ALERT_LATER
 from controller.notifications.sending.nats import publish
 from controller.notifications.sending.posting import Answer
 from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, event, failed, message
@@ -19,7 +20,7 @@ from tests.unit.controller.notifications.things import CHAT, NOW, Desk, alert, e
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from controller.api.meta import Resource
+    from controller.api.meta import ObjectKey, Resource
     from controller.notifications.forms.posts import Post, Way
 
 TARGET = Target(FlagProviderSpec(type="generic", address="https://x.example.com/"), "https://x.example.com/")
@@ -34,7 +35,7 @@ class Server:
     hold: asyncio.Event | None = None
 
     async def send(self, post: Post, timeout: float, way: Way = DIRECT) -> Answer:  # noqa: ASYNC109
-        assert (timeout, way) == (15.0, DIRECT)
+        assert (timeout, replace(way, namespace="")) == (15.0, DIRECT)
         self.posts.append(post)
         if self.hold is not None:
             await self.hold.wait()
@@ -50,14 +51,25 @@ class Office:
     def __init__(self, desk: Desk, server: Server) -> None:
         self.desk, self.server, self.written = desk, server, 0
         self.results: list[tuple[str, str]] = []
+        self.later: dict[ObjectKey, float] = {}
+        """Alerts whose status is to be written, in so many seconds."""
         self.deliverer = Deliverer(
             desk.outbox, server, desk.objects, self, lambda: NOW, asyncio.get_running_loop().time, lambda: 1.0,
             lambda kind, result: self.results.append((kind, result)), partial(publish, allow_local=True),
         )  # fmt: skip
-        desk.outbox.wake = lambda _key, _delay: self.store()
+        desk.outbox.wake = self.wake
+
+    def wake(self, key: ObjectKey, delay: float) -> None:
+        if key == CHAT:
+            self.store()
+        else:
+            self.later[key] = delay
 
     async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource | None:
-        self.store(status)
+        if resource.key == CHAT:
+            self.store(status)
+        else:
+            self.desk.objects.learn(replace(resource, status=status, resource_version="2"))
         return resource
 
     def store(self, status: Mapping[str, Any] | None = None) -> None:
@@ -105,6 +117,35 @@ async def test_a_server_that_refuses_is_asked_again_with_the_same_key_and_nothin
         await found.until(3)
     first, again, second = server.keys()
     assert first == again != second
+
+
+async def test_an_alert_knows_what_became_of_its_own_messages() -> None:
+    async with office(Server([Answer(503, "status 503", 3_600.0)])) as found:
+        other = alert("other", kind="FlagSource")
+        found.desk.objects.learn(other)
+        found.desk.accept(event("Applied"), event("NewArtifact"))
+        await found.until(1)
+        assert found.later == {alert().key: WRITE_ALERT_LATER}
+        failure = {
+            "time": "2026-01-02T03:04:05Z",
+            "reason": "DeliveryFailed",
+            "message": "FlagProvider chat: status 503",
+        }
+        waits = {"waiting": 2, "lastDelivery": None, "lastFailure": failure}
+        assert found.desk.outbox.of_alert(alert()) == waits
+        assert found.desk.outbox.of_alert(other) == {"waiting": 0, "lastDelivery": None, "lastFailure": None}
+        found.deliverer.use(CHAT, replace(TARGET, address="https://y.example.com/"))
+        await found.until(3)
+        arrived = waits | {"waiting": 0, "lastDelivery": "2026-01-02T03:04:05Z"}
+        assert found.desk.outbox.of_alert(alert()) == arrived
+        # The next leader has it of the alert's own status, as long as nothing new happens.
+        again = replace(alert(), status={"lastDelivery": "2026-01-02T03:04:04Z", "lastFailure": failure})
+        assert found.desk.restart().outbox.of_alert(again) == waits | {
+            "waiting": 0,
+            "lastDelivery": "2026-01-02T03:04:04Z",
+        }
+        found.desk.outbox.forget_alert(alert().key)
+        assert not any(found.desk.outbox.of_alert(alert()).values())
 
 
 async def test_a_message_that_is_refused_makes_way_and_is_counted() -> None:
@@ -169,6 +210,9 @@ async def test_at_the_end_what_is_under_way_ends_well_and_is_written() -> None:
     assert resource is not None
     assert [each["reason"] for each in resource.status["pending"]] == ["NewArtifact"]
     assert len(server.posts) == 1
+    told = found.desk.objects.get(alert().key)
+    assert told is not None
+    assert told.status["lastDelivery"] == "2026-01-02T03:04:05Z"
     assert found.desk.outbox.boxes() == {}
 
 

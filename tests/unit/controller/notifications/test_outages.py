@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-import pytest
-
 from controller.api.meta import ObjectKey, Resource
 from controller.notifications.alert_reconciler import FlagAlertReconciler
 from controller.notifications.sending.posting import Answer
@@ -64,8 +62,9 @@ async def test_a_provider_of_another_namespace_is_not_found_and_sent_nothing() -
     pager = Resource(PAGER, "pager", 1, "1", spec={"type": "generic"})
     given = alert(providerRef={"name": "pager"})
     desk = Desk(given, pager)
-    with pytest.raises(Waiting, match="FlagProvider pager not found"):
-        await FlagAlertReconciler(desk.objects, lambda _: "").reconcile(given, NOW)
+    result = await FlagAlertReconciler(desk.objects, desk.outbox).reconcile(given, NOW)
+    assert isinstance(result.outcome, Waiting)
+    assert "FlagProvider pager not found" in result.outcome.message
     box = desk.outbox.open(PAGER, {})
     assert desk.accept(failed()) == []
     assert box.pending == {}

@@ -47,6 +47,7 @@ SAID: Final = (
 
 ADDRESSES: Final = {
     "azuredevops": "https://dev.azure.com/shop/the flags/_git/flags",
+    "azuredevopspullrequestcomment": "https://dev.azure.com/shop/the flags/_git/flags",
     "sentry": "https://0123456789abcdef@sentry.example.com/self/hosted/42",
     "email": "smtps://mail.example.com",
     "apprise": "tgram://123456789:abcdefg_hijklmnop/-1001234",

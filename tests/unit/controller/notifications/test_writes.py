@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from controller.notifications.alert_reconciler import FlagAlertReconciler
 from controller.notifications.deliverer import Deliverer
+from controller.notifications.outbox import WRITE_ALERT_LATER
 from controller.notifications.provider_reconciler import FlagProviderReconciler
 from controller.notifications.sending.nats import publish
 from controller.notifications.sending.posting import Answer
@@ -30,6 +32,10 @@ class Bench:
     server: Server
     desk: Desk
     loop: Loop = field(init=False)
+    alerts: Loop = field(init=False)
+    """Of FlagAlerts: `woken` is what it is to look at, and when."""
+    woken: dict[ObjectKey, float] = field(default_factory=dict)
+    alert_writes: int = 0
     deliverer: Deliverer = field(init=False)
     writes: int = 0
     looks: int = 0
@@ -45,9 +51,18 @@ class Bench:
         )
         queue: KeyedQueue[ObjectKey] = KeyedQueue(clock, lambda: 0.0, places=4, group=lambda _: "")
         self.loop = Loop(reconciler, self.desk.objects, Outputs(self, self), now=lambda: NOW, queue=queue)
-        self.desk.outbox.wake = self.loop.wake
+        queue = KeyedQueue(clock, lambda: 0.0, places=4, group=lambda _: "")
+        alerts = FlagAlertReconciler(self.desk.objects, self.desk.outbox)
+        self.alerts = Loop(alerts, self.desk.objects, Outputs(self, self), now=lambda: NOW, queue=queue)
+        self.desk.outbox.wake = self.wake
         spec = {"type": "generic", "address": "https://x.example.com/"}
         self.desk.objects.learn(replace(self.desk.provider, spec=spec, resource_version="2"))
+
+    def wake(self, key: ObjectKey, delay: float) -> None:
+        if key == CHAT:
+            self.loop.wake(key, delay)
+        else:
+            self.woken[key] = delay
 
     async def _secret(self, _namespace: str, _name: str) -> None:
         """There is none."""
@@ -56,12 +71,22 @@ class Bench:
         return {}
 
     async def write_status(self, resource: Resource, status: Mapping[str, Any]) -> Resource:
-        self.writes += 1
+        self.writes += resource.key == CHAT
+        self.alert_writes += resource.key != CHAT
         return replace(resource, status=status, resource_version=str(int(resource.resource_version) + 1))
 
     def reconciled(self, _key: ObjectKey, result: str, _seconds: float) -> None:
         assert result == "success"
         self.looks += 1
+
+    async def alert(self) -> tuple[int, Mapping[str, Any]]:
+        """Writes of the alert's status so far, and the status, once it was looked at again and again."""
+        for _ in range(3):
+            looks = self.looks
+            self.alerts.wake(alert().key)
+            await self.until(lambda looks=looks: self.looks > looks)  # type: ignore[misc]
+        found = self.desk.objects.get(alert().key)
+        return self.alert_writes, {} if found is None else found.status
 
     async def until(self, true: Callable[[], bool]) -> None:
         async with asyncio.timeout(60):
@@ -87,7 +112,7 @@ class Bench:
 @contextlib.asynccontextmanager
 async def bench(*answers: Answer) -> AsyncIterator[Bench]:
     found = Bench(Server(list(answers)), Desk(alert(), thing("FlagSet", "flags", status=status())))
-    tasks = [asyncio.create_task(each()) for each in (found.loop.run, found.deliverer.run)]
+    tasks = [asyncio.create_task(each()) for each in (found.loop.run, found.alerts.run, found.deliverer.run)]
     try:
         yield found
     finally:
@@ -112,6 +137,18 @@ async def test_a_burst_costs_less_than_two_writes_a_message() -> None:
             found.desk.outbox.accept(event("Applied", f"change {number}"))
         # One as they come, one as the first arrived, one as the last did; a slow machine has time for others.
         assert await found.sent(5) < 1 + 2 * 5
+
+
+async def test_a_burst_costs_one_write_of_its_alert_some_seconds_later() -> None:
+    async with bench() as found:
+        await found.idle()
+        assert (await found.alert())[0] == 1
+        for number in range(5):
+            found.desk.outbox.accept(event("Applied", f"change {number}"))
+        await found.sent(5)
+        assert found.woken == {alert().key: WRITE_ALERT_LATER}
+        writes, status = await found.alert()
+        assert (writes, status["waiting"], status["lastDelivery"]) == (2, 0, "2026-01-02T03:04:05Z")
 
 
 async def test_a_provider_that_goes_on_failing_costs_one_write_more_for_a_message() -> None:
