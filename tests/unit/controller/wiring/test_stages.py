@@ -196,10 +196,10 @@ ROWS: Final[dict[str, tuple[Resource | None, Resource | None, set[str]]]] = {
     "a receipt that tells the same": (*changed(RECEIPT), set()),
     "a receipt that is gone": (RECEIPT, None, {"FeatureFlagConfiguration/one"}),
     "a Flagd": (None, FLAGD, {"Flagd/flags"}),
-    "a FeatureFlagSource": (None, SETTINGS, {"Flagd/flags"}),
+    "a FeatureFlagSource": (None, SETTINGS, {"FeatureFlagSource/settings", "Flagd/flags"}),
     "a FeatureFlagSource that changed": (*changed(SETTINGS, spec={"sources": [7]}), {"Flagd/flags"}),
     "a FeatureFlagSource's label": (*changed(SETTINGS, labels={"a": "b"}), set()),
-    "a FeatureFlagSource that nobody names": (None, thing("FeatureFlagSource", "other"), set()),
+    "a FeatureFlagSource that nobody names": (None, thing("FeatureFlagSource", "other"), {"FeatureFlagSource/other"}),
     "a grant to the pods of a Flagd": (
         None, thing("FlagGrant", "g", {"from": [{"kind": "Pod", "namespace": "shop"}, 7]}, namespace="x"), {"Flagd/flags", "Flagd/odd"},
     ),
