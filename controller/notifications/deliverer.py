@@ -12,12 +12,13 @@ from controller.api import alert, provider
 from controller.api.conditions import FALSE, TRUE, Condition
 from controller.api.meta import COMPARED_WITH, ObjectKey, about
 from controller.api.provenance import CHANGES
-from controller.notifications.forms import comments
+from controller.notifications.forms import comments, commits
 from controller.notifications.forms.payloads import is_known, is_refusal, post_of
 from controller.notifications.reporting.differences import difference
 from controller.notifications.sending.granting import granted
 from controller.notifications.sending.posting import Answer
 from controller.notifications.sending.retries import Again, Dead, Pace, verdict
+from controller.notifications.sending.trials import try_status
 from controller.notifications.sending.upserting import upsert
 from controller.runtime.setbacks import Setback
 
@@ -235,6 +236,8 @@ class Deliverer:
     async def _send(self, message: Message, target: Target) -> Answer:
         if target.spec.type == "nats":
             return await self.publish(post_of(message, target), target)
+        if target.spec.type in commits.ASKED and not message.alert:
+            return await try_status(self.sender, message, target)
         if target.spec.type not in comments.TYPES:
             return await self.sender.send(post_of(message, target), target.spec.timeout, target.way)
         thing = self.objects.get(ObjectKey(message.kind, target.namespace, message.name))

@@ -70,6 +70,8 @@ def test_the_examples_provider_is_told_of_the_next_commit(spine: Spine, listener
     found = spine.wait("flagprovider", lambda each: not each["status"].get("pending"), "local")
     assert condition(found, "Delivered")["status"] == "True"
     assert found["status"]["waiting"] == 0
+    found = spine.wait("flagalert", lambda each: "lastDelivery" in each["status"], "everything")
+    assert "lastFailure" not in found["status"]
 
 
 def test_a_commit_is_told_where_its_flags_stand(spine: Spine, listener: Listener) -> None:

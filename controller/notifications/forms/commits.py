@@ -17,7 +17,7 @@ from controller.api import flagset
 from controller.api.conditions import PROPAGATED, READY, TRUE, UNKNOWN, failure, find
 from controller.notifications import messages
 from controller.notifications.forms.links import commit_in, commit_page
-from controller.notifications.forms.posts import bearer, posted, title
+from controller.notifications.forms.posts import Post, bearer, posted, title
 from controller.notifications.forms.repositories import (
     AZURE_VERSION,
     GITHUB,
@@ -40,9 +40,11 @@ if TYPE_CHECKING:
     from controller.api.alert import FlagAlertSpec
     from controller.api.meta import Resource
     from controller.api.provider import Message
-    from controller.notifications.forms.posts import Post, Target
+    from controller.notifications.forms.posts import Target
 
 TYPES: Final = frozenset({"azuredevops", "bitbucket", "gitea", "github", "gitlab"})
+ASKED: Final = frozenset({"azuredevops", "bitbucket", "gitea"})
+"""Types whose test looks at the repository, too: the answer to a status does not say what is missing."""
 _NOWHERE: Final = "0" * 40
 """What a test is posted of: a server that says that there is no such commit took address and token."""
 _LONG: Final = 2_000
@@ -141,6 +143,16 @@ def azuredevops(message: Message, target: Target) -> Post:
     }
     url = f"{azure_repository(target)}/commits/{_commit(message)}/statuses{AZURE_VERSION}"
     return posted(url, message, content, **azure_login(target))
+
+
+def repository(target: Target) -> Post:
+    """Asks whether the repository is there, on one of the servers in `ASKED`."""
+    url, login, query = {
+        "azuredevops": (azure_repository, azure_login, AZURE_VERSION),
+        "bitbucket": (bitbucket_repository, bitbucket_login, ""),
+        "gitea": (gitea_repository, gitea_login, ""),
+    }[target.spec.type]
+    return Post(url(target) + query, b"", {"Accept-Encoding": "identity", **login(target)}, "GET")
 
 
 def _flat(message: Message, target: Target, states: dict[str, str]) -> dict[str, Any]:

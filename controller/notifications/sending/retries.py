@@ -44,7 +44,8 @@ def verdict(
     """What is to happen after `failures` tries in a row, this one included; None: it is delivered. `random`:
     from 0 to 1. `type_`: of the provider.
     """
-    if 200 <= answer.status < 300:
+    # Azure DevOps answers a token that it does not take with a page to sign in, and this status.
+    if 200 <= answer.status < 300 and not (answer.status == 203 and type_.startswith("azuredevops")):
         return None
     if answer.status in _UNWANTED or (answer.status == _NOT_FOUND and type_ in commits.TYPES):
         return Dead(answer.text)

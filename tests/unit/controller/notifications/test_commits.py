@@ -17,6 +17,7 @@ from controller.notifications.forms.payloads import is_known, post_of
 from controller.notifications.forms.posts import Target
 from controller.notifications.forms.repositories import problem_of_address
 from controller.notifications.sending.posting import Poster
+from controller.notifications.sending.trials import try_status
 from tests.unit.controller.notifications.schemas import SCHEMAS
 from tests.unit.controller.notifications.things import (
     CHAT,
@@ -173,6 +174,58 @@ def test_a_server_that_misses_only_the_commit_of_a_test_took_address_and_token(
     assert is_known(target, message(alert="", reason="TestAlert"), answer)
     assert not is_known(target, said("Applied"), answer)
     assert not is_known(target, message(alert="", reason="TestAlert"), b'{"message":"404 Not Found"}')
+
+
+MISSED: Final[dict[str, tuple[int, str]]] = {
+    "gitea": (500, ""),
+    "bitbucket": (404, "Commit not found"),
+    "azuredevops": (
+        404,
+        "TF401175: The version descriptor could not be resolved to a version in the repository",
+    ),
+}
+"""What a server answers to the status of a commit that it does not have."""
+
+
+@pytest.mark.parametrize("type_", sorted(MISSED))
+async def test_a_test_is_delivered_where_the_repository_is_there_and_the_token_taken(type_: str) -> None:
+    path, status, header, value = SERVERS[type_]
+    there = status.replace(SHA, "").partition("/commit")[0].partition("/statuses")[0]
+    asked: list[str] = []
+
+    async def take(request: web.Request) -> web.Response:
+        if request.headers.get(header) != value:
+            return web.json_response({"message": "Bad credentials"}, status=401)
+        found = request.raw_path.startswith(there)
+        asked.append(request.method)
+        if request.method == "POST" and found:
+            code, words = MISSED[type_]
+            return web.json_response({"message": words}, status=code)
+        wanted = there + ("?api-version=7.1" if type_ == "azuredevops" else "")
+        good = request.method == "GET" and request.raw_path == wanted
+        return web.json_response({"message": "" if good else "Not Found"}, status=200 if good else 404)
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", take)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    origin = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    poster = Poster(lambda: NOW, allow_local=True)
+    spec = FlagProviderSpec(type=type_)  # type: ignore[arg-type]
+
+    async def test(address: str, token: str = TOKEN) -> int:
+        said = message(alert="", reason="TestAlert")
+        return (await try_status(poster, said, Target(spec, address, token, "shop", "controller-0"))).status
+
+    try:
+        assert await test(f"{origin}/{path}") == 200
+        assert asked == ["POST", "GET"]
+        assert await test(f"{origin}/{path.replace('flags', 'elsewhere')}") == 404
+        assert await test(f"{origin}/{path}", "another") == 401
+    finally:
+        await poster.close()
+        await runner.cleanup()
 
 
 class Repository(Desk):

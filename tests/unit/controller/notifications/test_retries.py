@@ -32,6 +32,13 @@ def test_the_status_of_a_commit_that_the_server_does_not_know_is_dead(type_: str
     assert found == (Again(1.0) if again else Dead("status 404"))
 
 
+def test_a_page_to_sign_in_is_no_good_answer() -> None:
+    asked = message(alert="", reason="TestAlert")
+    assert verdict(asked, Answer(203, "status 203"), 1, 0.0, NOW, "azuredevops") == Dead("status 203")
+    assert verdict(message(), Answer(203, "status 203"), 1, 0.0, NOW, "azuredevops") == Again(1.0)
+    assert verdict(message(), Answer(203, "status 203"), 1, 0.0, NOW, "generic") is None
+
+
 def test_a_test_is_over_with_its_first_answer_and_waits_for_one() -> None:
     asked = message(alert="", reason="TestAlert")
     assert verdict(asked, Answer(503, "status 503"), 1, 0.0, NOW) == Dead("status 503")
