@@ -170,7 +170,7 @@ def test_flag_receivers(space: Namespace) -> None:
         "only-previous": {"previousToken": "a-shared-token"},
     }
     space.apply(
-        secret("hook", token="a-shared-token"),
+        secret("hook", token="a-token-that-both-share"),
         receiver("healthy", "hook"),
         receiver("no-secret", "hok"),
         receiver("suspended", "hook", suspend=True),
