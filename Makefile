@@ -68,7 +68,7 @@ oracles: .oracles/v2/.ready .oracles/v3/.ready ## the published Python cores, ea
 engine: dev ## the evaluator of flagd's own core, a Go module, for the tests, built once (a minute)
 	@$(BIN)/python -m tests.contract.flagd_core >/dev/null
 
-registry: dev ## a container registry for the tests, a Go module, built once (minutes)
+registry: dev ## container registries for the tests, two Go modules, built once (minutes), and Debian's package
 	@$(BIN)/python -m tests.registry.program >/dev/null
 
 stores: dev ## stand-ins for the stores of Google and Azure, a Go module and an npm package, built once (minutes)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from tests.registry.artifacts import Pusher
 from tests.registry.front import Front, before
-from tests.registry.program import running
+from tests.registry.program import containers, debian, program, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+REGISTRIES: Final = ("distribution", "debian", "containers")
+"""What `registry` can be; the last one lists referrers."""
 _numbers = itertools.count()
 
 
@@ -32,9 +34,16 @@ class Shelf:
 
 
 @pytest.fixture(scope="session")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """The port of a registry that anybody may read and write."""
-    with running(tmp_path_factory.mktemp("registry")) as port:
+def registry(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port of a registry that anybody may read and write: the distribution project's, unless a test asks
+    for others.
+    """
+    folder, kind = tmp_path_factory.mktemp("registry"), getattr(request, "param", REGISTRIES[0])
+    if kind == "containers":
+        started = containers(folder)
+    else:
+        started = running(folder, debian if kind == "debian" else program)
+    with started as port:
         yield port
 
 

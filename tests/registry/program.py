@@ -1,4 +1,6 @@
-"""The registry of the distribution project, built once into a cache outside the repository."""
+"""The registries of the distribution project, as it is now and as Debian packages it, and of
+go-containerregistry, built or unpacked once into a cache outside the repository.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,18 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.go import Module, build, find
+from tests.go import CACHE, Module, build, find
 from tests.programs import listening
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 REGISTRY: Final = Module(
     "registry",
@@ -28,28 +32,80 @@ REGISTRY: Final = Module(
     (),
     "the test registry: about 2 minutes",
 )
+CONTAINERS: Final = Module(
+    "containers",
+    Path(__file__).parent / "containers",
+    ("go.mod", "go.sum", "main.go"),
+    ".",
+    ("containers",),
+    (),
+    "the registry of go-containerregistry: less than a minute",
+)
 _LISTENING: Final = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
 
 
-def program() -> Path:
+def program(module: Module = REGISTRY) -> Path:
     """Built if need be; without one the test is skipped."""
     try:
-        return (find(REGISTRY) or build(REGISTRY)) / "registry"
+        return _own(module)
     except (subprocess.SubprocessError, OSError) as error:
-        pytest.skip(f"NO REGISTRY IS READ: it cannot be built: {error}")
+        pytest.skip(f"NO REGISTRY IS READ: {module.name} cannot be built: {error}")
+
+
+def _own(module: Module) -> Path:
+    return (find(module) or build(module)) / module.name
+
+
+def debian() -> Path:
+    """Debian's program, downloaded if need be; where there is no apt the test is skipped."""
+    try:
+        return _debian()
+    except (subprocess.SubprocessError, OSError) as error:
+        pytest.skip(f"DEBIAN'S REGISTRY IS NOT READ: its package cannot be had: {error}")
+
+
+def _debian() -> Path:
+    """Of the newest package that apt knows, whose signature it checks; nothing is installed. Raises
+    subprocess.SubprocessError or OSError where it cannot be had.
+    """
+    found = CACHE / "debian-registry" / "docker-registry"
+    if not found.is_file():
+        found.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=found.parent) as folder:
+            download = ["apt-get", "-qq", "download", "docker-registry"]
+            subprocess.run(download, cwd=folder, check=True, stdout=sys.stderr, timeout=300)
+            for package in Path(folder).glob("*.deb"):
+                subprocess.run(["dpkg-deb", "-x", package, folder], check=True)
+            (Path(folder) / "usr/bin/docker-registry").replace(found)
+    return found
 
 
 def main() -> int:
-    """Build the program if need be; say so where it cannot be built."""
-    try:
-        print(find(REGISTRY) or build(REGISTRY))
-    except (subprocess.SubprocessError, OSError) as error:
-        print(f"==> TESTS OF REGISTRIES WILL BE SKIPPED: none can be built here: {error}", file=sys.stderr)
+    """Build the programs if need be; say so where one cannot be built."""
+    for name, get in (
+        ("registry", partial(_own, REGISTRY)),
+        ("containers", partial(_own, CONTAINERS)),
+        ("Debian's", _debian),
+    ):
+        try:
+            print(get())
+        except (subprocess.SubprocessError, OSError) as error:
+            print(
+                f"==> TESTS OF A REGISTRY WILL BE SKIPPED: {name} cannot be had here: {error}",
+                file=sys.stderr,
+            )
     return 0
 
 
 @contextlib.contextmanager
-def running(folder: Path, **configuration: Any) -> Iterator[int]:
+def containers(folder: Path) -> Iterator[int]:
+    """The port of a registry that lists referrers, and keeps everything in memory."""
+    with listening([program(CONTAINERS)], folder / "registry.log", _LISTENING) as port:
+        yield port
+
+
+@contextlib.contextmanager
+def running(folder: Path, registry: Callable[[], Path] = program, **configuration: Any) -> Iterator[int]:
     """A registry that keeps everything in memory, and its port on loopback; `configuration` is that of its
     parts: `auth`, `http`.
     """
@@ -58,7 +114,7 @@ def running(folder: Path, **configuration: Any) -> Iterator[int]:
     parts = {"version": "0.1", "storage": {"inmemory": {}, "delete": {"enabled": True}}, "http": http}
     # JSON is YAML.
     file.write_text(json.dumps({**parts, **configuration}), encoding="utf-8")
-    command: list[str | Path] = [program(), "serve", file]
+    command: list[str | Path] = [registry(), "serve", file]
     environment = os.environ | {"OTEL_TRACES_EXPORTER": "none"}
     with listening(command, folder / "registry.log", _LISTENING, **environment) as port:
         yield port

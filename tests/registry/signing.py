@@ -68,7 +68,7 @@ def simple(digest: str, *keys: Key, content: bytes | None = None) -> Artifact:
     return _artifact("application/vnd.oci.image.config.v1+json", b"{}", layers, stored)
 
 
-def bundle(digest: str, key: Key, predicate: str = SIGN) -> Artifact:
+def bundle(digest: str, key: Key, predicate: str = SIGN, subject: Artifact | None = None) -> Artifact:
     """What cosign 3 pushes, as a referrer."""
     statement = json.dumps({
         "_type": "https://in-toto.io/Statement/v1",
@@ -83,22 +83,25 @@ def bundle(digest: str, key: Key, predicate: str = SIGN) -> Artifact:
             "payload": base64.b64encode(statement).decode(),
             "payloadType": kind.decode(),
             "signatures": [{"sig": key.sign(signed)}],
-        }
+        },
+        subject,
     )
 
 
-def bundled(envelope: dict[str, Any]) -> Artifact:
+def bundled(envelope: dict[str, Any], subject: Artifact | None = None) -> Artifact:
     """A bundle with this DSSE envelope."""
     material = {"publicKey": {"hint": "x"}}
-    return attached(
-        json.dumps({"mediaType": BUNDLE, "verificationMaterial": material, "dsseEnvelope": envelope}).encode()
-    )
+    whole = {"mediaType": BUNDLE, "verificationMaterial": material, "dsseEnvelope": envelope}
+    return attached(json.dumps(whole).encode(), subject)
 
 
-def attached(content: bytes) -> Artifact:
-    """What cosign 3 pushes with this bundle."""
+def attached(content: bytes, subject: Artifact | None = None) -> Artifact:
+    """What cosign 3 pushes with this bundle; a registry may list what refers to `subject`."""
     layer = {"mediaType": BUNDLE, "size": len(content), "digest": sha256(content)}
-    return _artifact("application/vnd.oci.empty.v1+json", b"{}", [layer], content, artifactType=BUNDLE)
+    more: dict[str, Any] = {"artifactType": BUNDLE}
+    if subject is not None:
+        more["subject"] = {"mediaType": MANIFEST, "digest": subject.digest, "size": len(subject.manifest)}
+    return _artifact("application/vnd.oci.empty.v1+json", b"{}", [layer], content, **more)
 
 
 def referrers(*artifacts: Artifact) -> bytes:
@@ -110,7 +113,7 @@ def referrers(*artifacts: Artifact) -> bytes:
     return json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": listed}).encode()
 
 
-def _artifact(kind: str, config: bytes, layers: list[dict[str, Any]], *blobs: bytes, **more: str) -> Artifact:
+def _artifact(kind: str, config: bytes, layers: list[dict[str, Any]], *blobs: bytes, **more: Any) -> Artifact:
     described = {"mediaType": kind, "size": len(config), "digest": sha256(config)}
     manifest = {"schemaVersion": 2, "mediaType": MANIFEST, **more, "config": described, "layers": layers}
     return Artifact(json.dumps(manifest).encode(), (config, *blobs))

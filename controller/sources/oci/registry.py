@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 _INDEX: Final = "application/vnd.oci.image.index.v1+json"
+_EMPTY: Final = "application/vnd.oci.empty.v1+json"
 _DOCKER_MANIFEST: Final = "application/vnd.docker.distribution.manifest.v2+json"
 _DOCKER_INDEX: Final = "application/vnd.docker.distribution.manifest.list.v2+json"
 _ACCEPTED: Final = f"{MANIFEST}, {_INDEX}, {_DOCKER_MANIFEST}, {_DOCKER_INDEX}"
@@ -112,8 +113,8 @@ class Registry:
         return found
 
     async def referrers(self, digest: str, artifact_type: str) -> list[str]:
-        """Digests of manifests of a type that refer to one, as the registry lists them, or where it keeps no
-        such list, as their pushers do at a tag.
+        """Digests of manifests that refer to one, as the registry lists them, or where it keeps no such list,
+        as their pushers do at a tag: those of a type, then those whose type it does not tell.
         """
         url = self._url("referrers", digest).with_query(artifactType=artifact_type)
         try:
@@ -128,8 +129,10 @@ class Registry:
         listed = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
         return [
             each["digest"]
+            # Some registries, go-containerregistry's among them, tell the config's type, which is empty.
+            for told in (artifact_type, _EMPTY)
             for each in listed
-            if each.get("artifactType") == artifact_type and DIGEST.fullmatch(str(each.get("digest")))
+            if each.get("artifactType") == told and DIGEST.fullmatch(str(each.get("digest")))
         ]
 
     async def _index(self, tag: str) -> bytes:

@@ -10,6 +10,7 @@ from controller.api.provenance import VERIFIED_BY
 from controller.runtime.setbacks import Setback, Stalled
 from controller.sources.provider import Unverified
 from tests.registry.artifacts import INDEX, flux, index
+from tests.registry.fixtures import REGISTRIES
 from tests.registry.front import Answer
 from tests.registry.signing import Key, bundle, bundled, referrers, signature_tag, simple
 from tests.unit.controller.sources.oci.opening import opener
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from controller.sources.provider import Fetched
     from tests.registry.fixtures import Shelf
+
+pytestmark = pytest.mark.parametrize("registry", REGISTRIES, indirect=True)
 
 
 async def pulled(shelf: Shelf, into: Path, **keys: bytes) -> Fetched:
@@ -78,6 +81,19 @@ async def test_what_cosign_3_signed_is_fetched_by_the_api_or_by_its_fallback_tag
         into = tmp_path / str(len(place))
         into.mkdir()
         assert VERIFIED_BY in (await pulled(shelf, into, ci=key.public)).metadata
+
+
+async def test_what_cosign_3_attached_is_found_in_the_list_that_the_registry_keeps_or_in_its_pusher_s(
+    shelf: Shelf, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    artifact, key = flux({"flags.json": "{}"}), Key()
+    digest = shelf.pusher.push(shelf.repository, "latest", artifact)
+    assert "is not signed" in (await refused(shelf, tmp_path, ci=key.public)).message
+    signed = bundle(digest, key, subject=artifact)
+    shelf.pusher.push(shelf.repository, signed.digest, signed)
+    if "containers" not in request.node.callspec.id:
+        shelf.pusher.push_index(shelf.repository, digest.replace(":", "-"), referrers(signed))
+    assert VERIFIED_BY in (await pulled(shelf, tmp_path, ci=key.public)).metadata
 
 
 async def test_what_is_not_signed_or_by_another_key_is_refused_before_its_files_are_fetched(

@@ -1,0 +1,52 @@
+"""A signature that cosign itself made with a key, as published in sigstore-rs' tests of `verify_signature`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from controller.sources.oci.judges import KeyJudge
+from controller.sources.verification.cosign import payload_of, read_cosign_keys
+from controller.sources.verification.signer import NotBelievedError
+from tests.registry.signing import Key
+
+KEY: Final = b"""-----BEGIN PUBLIC KEY-----
+MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAENptdY/l3nB0yqkXLBWkZWQwo6+cu
+OSWS1X9vPavpiQOoTTGC0xX57OojUadxF1cdQmrsiReWg2Wn4FneJfa8xw==
+-----END PUBLIC KEY-----
+"""
+DIGEST: Final = "sha256:f3cfc9d0dbf931d3db4685ec659b7ac68e2a578219da4aae65427886e649b06b"
+PAYLOAD: Final = (
+    b'{"critical":{"identity":{"docker-reference":"registry-testing.svc.lan/busybox"},"image":'
+    b'{"docker-manifest-digest":"%s"},"type":"cosign container image signature"},"optional":null}'
+    % DIGEST.encode()
+)
+SIGNATURE: Final = (
+    "MEUCIQD6q/COgzOyW0YH1Dk+CCYSt4uAhm3FDHUwvPI55zwnlwIgE0ZK58ZOWpZw8YVmBapJhBqCfdPekIknimuO0xH8Jh8="
+)
+
+
+def judge(key: bytes) -> KeyJudge:
+    return KeyJudge(read_cosign_keys("shop/signers", {"ci.pub": key}), "add the key")
+
+
+async def test_a_published_signature_is_believed() -> None:
+    signer = await judge(KEY).of_payload(PAYLOAD, SIGNATURE, DIGEST)
+    assert signer.name == "ci"
+
+
+async def test_a_published_signature_of_something_else_or_by_another_key_is_not() -> None:
+    other = f"sha256:{'0' * 64}"
+    changed = PAYLOAD.replace(DIGEST.encode(), other.encode())
+    for key, payload, digest in (
+        (KEY, PAYLOAD, other),
+        (KEY, changed, other),
+        (Key().public, PAYLOAD, DIGEST),
+    ):
+        with pytest.raises(NotBelievedError):
+            await judge(key).of_payload(payload, SIGNATURE, digest)
+
+
+def test_what_is_signed_has_the_published_bytes() -> None:
+    assert payload_of(DIGEST, "registry-testing.svc.lan/busybox") == PAYLOAD
