@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import itertools
 import json
 import re
+import signal
 import ssl
 import urllib.request
 from functools import partial
@@ -22,7 +25,7 @@ from tests.cluster.objects import Namespace, configuration, flags
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.proxies import proxy
-from tests.cluster.relay import Relay, relay
+from tests.cluster.relay import Relay
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,10 +41,27 @@ SAFE = {
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
+class Service(Relay):
+    """Leads each connection to the next of its replicas, whether that one works or not."""
+
+    def __init__(self, target: int) -> None:
+        self.behind: Iterator[int] = itertools.repeat(target)
+        super().__init__(target)
+
+    def choose(self) -> int:
+        return next(self.behind)
+
+    def lead_to(self, *replicas: ControllerProcess) -> None:
+        """From now on; the API server connects anew."""
+        self.behind = itertools.cycle([each.admission for each in replicas])
+        self.cut()
+        self.mend()
+
+
 class Admitting:
     """Two replicas, and the address at which the API server finds one of them."""
 
-    def __init__(self, plane: Plane, replicas: tuple[ControllerProcess, ...], address: Relay) -> None:
+    def __init__(self, plane: Plane, replicas: tuple[ControllerProcess, ...], address: Service) -> None:
         self.plane = plane
         self.replicas = replicas
         self.address = address
@@ -63,7 +83,7 @@ def admitting(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         with (
             controller(spare, folder / "a", *words, name="a") as one,
             controller(spare, folder / "b", *words, name="b") as other,
-            relay(one.admission) as address,
+            contextlib.closing(Service(one.admission)) as address,
         ):
             install_admission(spare, ROOT / "deploy" / "admission.yaml", address.port)
             for each in (one, other):
@@ -305,16 +325,48 @@ def test_a_deployments_pods_are_injected(shop: Namespace) -> None:
 
 def test_each_replica_answers(shop: Namespace, admitting: Admitting) -> None:
     for number, replica in enumerate(admitting.replicas):
-        admitting.address.target = replica.admission
-        # So that the API server connects anew.
-        admitting.address.cut()
-        admitting.address.mend()
+        admitting.address.lead_to(replica)
         within(partial(admitted, shop))
         before = admitting.asked()
         found = create(shop, pod(f"checkout-{number}", ASKS))
         assert sidecar_of(found)
         asked = [after > earlier for after, earlier in zip(admitting.asked(), before, strict=True)]
         assert asked == [each is replica for each in admitting.replicas]
+
+
+def test_a_replica_that_is_killed_while_pods_are_created_loses_none(
+    shop: Namespace, admitting: Admitting
+) -> None:
+    staying, dying = sorted(admitting.replicas, key=lambda each: not each.leads)
+    admitting.address.lead_to(dying, staying)
+    within(partial(admitted, shop))
+    before = admitting.asked()[admitting.replicas.index(dying)]
+    try:
+        for number in range(20):
+            if number == 5:
+                wanted = deployment(ASKS)
+                shop.apply({**wanted, "spec": {**wanted["spec"], "replicas": 40}})
+            if number == 10:
+                assert admitting.asked()[admitting.replicas.index(dying)] > before
+                dying.end(signal.SIGKILL)
+            # Every other connection still leads to the one that is gone, for as long as there are any.
+            within(partial(created, shop, f"single-{number}"))
+        within(lambda: len(shop.all("pod")) == 60, lambda: json.dumps(shop.all("event"))[-3000:])
+        assert [sidecar_of(each)["name"] for each in shop.all("pod")] == ["flagstaff-evaluator"] * 60
+    finally:
+        dying.start()
+        within(partial(serving, dying), dying.said)
+        admitting.address.lead_to(staying)
+
+
+def created(space: Namespace, name: str) -> bool:
+    """Whether there is such a pod now; a client asks again where the webhook could not be asked."""
+    try:
+        return bool(create(space, pod(name, ASKS)))
+    except Refused as refusal:
+        if "failed calling webhook" in str(refusal):
+            return False
+        raise
 
 
 def test_the_certificate_is_of_the_authority_in_the_secret_and_a_lost_one_is_made_anew(
