@@ -9,6 +9,7 @@ import json
 import re
 import signal
 import ssl
+import time
 import urllib.request
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.proxies import proxy
 from tests.cluster.relay import Relay
+from tests.cluster.test_flagd import make_ready
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -321,6 +323,85 @@ def test_a_deployments_pods_are_injected(shop: Namespace) -> None:
     shop.apply(deployment(ASKS))
     within(lambda: shop.all("pod"), lambda: json.dumps(shop.all("event"))[-3000:])
     assert all(sidecar_of(each) for each in shop.all("pod"))
+
+
+def test_a_jobs_evaluator_does_not_keep_it_from_finishing(shop: Namespace) -> None:
+    template = pod("", ASKS)
+    template["spec"]["restartPolicy"] = "Never"
+    job = {
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "migrate"},
+        "spec": {"template": {"metadata": {"annotations": ASKS}, "spec": template["spec"]}},
+    }  # fmt: skip
+    shop.kubectl("create", "-f", "-", given=json.dumps(job))
+    (found,) = within(lambda: shop.all("pod"), lambda: json.dumps(shop.all("event"))[-3000:])
+    # A kubelet ends those once the pod's containers are through, which an evaluator beside them never is.
+    assert sidecar_of(found)["restartPolicy"] == "Always"
+    assert [each["name"] for each in found["spec"]["containers"]] == ["app"]
+    through = {"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}, "image": "x", "imageID": "",
+               "ready": False, "restartCount": 0}  # fmt: skip
+    status = {
+        "phase": "Succeeded",
+        "initContainerStatuses": [{**through, "name": "flagstaff-evaluator"}],
+        "containerStatuses": [{**through, "name": "app"}],
+    }
+    path = path_of("pod", shop.name, found["metadata"]["name"]) + "/status"
+    shop.api.ask("PATCH", path, {"status": status}, MERGE)
+    shop.kubectl("wait", "--for=condition=Complete", "job/migrate", "--timeout=60s")
+
+
+def test_what_another_manager_applies_again_and_again_has_no_drift_and_costs_no_write_of_ours(
+    shop: Namespace, admitting: Admitting
+) -> None:
+    objects = [
+        {"kind": "FeatureFlagSource", "spec": {"sources": [{"source": "checkout-production"}]}},
+        {"kind": "InProcessConfiguration", "spec": {"selector": "checkout-production"}},
+        {"kind": "Flagd", "spec": {"featureFlagSource": "flags", "replicas": 1}},
+    ]
+    core = {"apiVersion": "core.openfeature.dev/v1beta1", "metadata": {"name": "flags"}}
+    everything = [deployment(ASKS), *({**core, **each} for each in objects)]
+    text = "---\n".join(json.dumps(each) + "\n" for each in everything)
+    words = ("apply", "--server-side", "--field-manager=argocd-controller", "-f", "-")
+    shop.kubectl(*words, given=text)
+    kinds = ("featureflagsource", "inprocessconfiguration", "flagd", "featureflagconfiguration", "deployment",
+             "service", "replicaset", "pod", "event")  # fmt: skip
+
+    def versions() -> dict[str, str]:
+        return {
+            each["metadata"]["uid"]: each["metadata"]["resourceVersion"]
+            for kind in kinds
+            for each in shop.all(kind)
+        }
+
+    def state() -> tuple[dict[str, str], list[list[str]]]:
+        # Of kinds that no other test here has: namespaces of those that are through are still taken down.
+        series = re.compile(
+            r'^flagstaff_api_writes_total\{kind="(?:Flagd|Deployment|Service)".*$', re.MULTILINE
+        )
+        return versions(), [sorted(series.findall(each.metrics())) for each in admitting.replicas]
+
+    def at_rest() -> bool:
+        """Whether each Deployment has its pod, and nothing is written for two seconds."""
+        before = state()
+        time.sleep(2)
+        return len(shop.all("pod")) == 2 and state() == before
+
+    make_ready(shop)
+    shop.wait_ready("featureflagsource")
+    shop.wait_ready("inprocessconfiguration")
+    within(at_rest)
+    before = state()
+    for _ in range(5):
+        shop.kubectl(*words, given=text)
+        # What is asked is of a loop that comes every second.
+        time.sleep(1)
+    assert state() == before
+    shown = shop.kubectl(*words, "--dry-run=server", "-o", "json", given=text)
+    for each in json.loads(shown)["items"]:
+        live = shop.get(each["kind"], each["metadata"]["name"])
+        assert (live["spec"], live["metadata"].get("labels")) == (
+            each["spec"],
+            each["metadata"].get("labels"),
+        )
 
 
 def test_each_replica_answers(shop: Namespace, admitting: Admitting) -> None:
