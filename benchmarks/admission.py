@@ -1,5 +1,5 @@
 """(l) On Kubernetes: creating pods that ask for an evaluator, 100 a second, beside pods of webhooks that do
-little, on the same API server, and beside pods of none.
+little, on the same API server, and beside pods of none; and what our webhook costs by itself.
 
     python -m benchmarks.admission
 
@@ -14,6 +14,7 @@ import base64
 import contextlib
 import http.client
 import json
+import os
 import ssl
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import trustme
 
-from benchmarks.cluster import plane
+from benchmarks.cluster import memory, plane
 from benchmarks.results import keep, median, percentile
 from controller.injection.options import Options
 from controller.injection.pod import inject
@@ -36,7 +37,7 @@ from evaluator.http.routes import Routes
 from evaluator.http.server.limits import Limits
 from evaluator.http.server.listener import Listener
 from evaluator.http.server.tls import TlsFiles
-from tests.cluster.admission import install_admission
+from tests.cluster.admission import authorities, install_admission
 from tests.cluster.objects import Namespace, configuration, flags
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from evaluator.http.messages import Request
+    from tests.cluster.controllers import ControllerProcess
     from tests.cluster.plane import Plane
 
 RATE = 100
@@ -61,14 +63,20 @@ WAYS = {
 }
 LABELS = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]
 ONE_BY_ONE = 200
+DIRECT = 4000
+CONNECTIONS = 4
 
 
 def main() -> None:
     """Each way in turn, several rounds, so that what else the machine does hits all of them."""
     with plane() as (cluster, process, folder):
+        # Before the webhook is installed, it has neither certificates nor been asked.
+        unused = memory(process)
         space = Namespace(cluster, "shop")
         space.apply(configuration("checkout", flagSpec=json.loads(flags(banner="on"))))
         install_admission(cluster, ROOT / "deploy" / "admission.yaml", process.admission)
+        within(partial(admitted, cluster, ASKS))
+        keep(f"{DIRECT} reviews, sent to our admission port", [asked_directly(cluster, process, unused)])
         with empty_webhook(cluster, folder):
             taken: dict[str, list[float]] = {name: [] for name in WAYS}
             for name, annotations in WAYS.items():
@@ -154,6 +162,46 @@ def created(cluster: Plane, annotations: dict[str, str]) -> list[float]:
         taken = [*pool.map(one, range(RATE * SECONDS))]
     # The first second opens connections.
     return taken[RATE:]
+
+
+def asked_directly(cluster: Plane, process: ControllerProcess, unused: float) -> dict[str, Any]:
+    """What the replica spends on reviews, the API server having no part in it: seconds of its processor, so
+    that neither the client nor what else the machine does counts; and memory, which was `unused` MB before
+    the webhook was installed.
+    """
+    trust = ssl.create_default_context(cadata=authorities(cluster).decode())
+    # With all that the API server fills in before it asks.
+    found = Namespace(cluster, "shop").api.ask("POST", "/api/v1/namespaces/shop/pods?dryRun=All", pod({}))
+    found |= {"metadata": {**found["metadata"], "annotations": ASKS}}
+    asked = {"uid": "u", "namespace": "shop", "operation": "CREATE", "object": found}
+    body = json.dumps(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
+    ).encode()
+    spent, began = processor_seconds(process), time.perf_counter()
+
+    def some(count: int) -> None:
+        connection = http.client.HTTPSConnection("127.0.0.1", process.admission, context=trust, timeout=30)
+        with contextlib.closing(connection):
+            for _ in range(count):
+                connection.request("POST", "/inject", body, {"Content-Type": "application/json"})
+                assert b'"patch":' in connection.getresponse().read()
+
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        list(pool.map(some, [DIRECT // CONNECTIONS] * CONNECTIONS))
+    spent = processor_seconds(process) - spent
+    return {
+        "pods": DIRECT,
+        "pods a second": DIRECT / (time.perf_counter() - began),
+        "pods a second of one core": DIRECT / spent,
+        "memory MB": memory(process),
+        "memory MB of the webhook": memory(process) - unused,
+    }
+
+
+def processor_seconds(process: ControllerProcess) -> float:
+    """So far, in user and system mode, of all its threads."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager

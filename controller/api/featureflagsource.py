@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from controller.api.fields import Duration, Model
+from controller.api.fields import Duration, LocalReference, Model
 
 KIND: Final = "FeatureFlagSource"
 PLURAL: Final = "featureflagsources"
@@ -19,6 +19,7 @@ class SourceSpec(Model):
     source: Annotated[str, Field(min_length=1, max_length=1024)]
     provider: str | None = None
     http_sync_bearer_token: str | None = None
+    secret_ref: LocalReference | None = None
     tls: bool | None = None
     cert_path: str | None = None
     provider_id: Annotated[str | None, Field(alias="providerID")] = None

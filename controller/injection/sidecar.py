@@ -6,7 +6,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.injection import files, names, source
+from controller.injection import files, names, source, tokens
 from controller.injection.wanted import FOREVER, START, WAIT
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ def volumes(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
         {"name": names.STATE, **_state(wanted)},
         *sockets(wanted),
         *files.volumes(wanted.files, optional=True),
+        *tokens.volumes(wanted.settings),
     ]
     if options.proxy_ca:
         found.append(authority(options))
@@ -204,6 +205,7 @@ def _mounts(wanted: Wanted, options: Options) -> list[dict[str, Any]]:
         {"name": names.STATE, "mountPath": names.STATE_PATH},
         *socket_mounts(wanted),
         *files.mounts(wanted.files),
+        *tokens.mounts(wanted.settings),
     ]
     if options.proxy_ca:
         mounts.append({"name": names.CA, "mountPath": names.CA_PATH, "readOnly": True})

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
-from controller.injection import files
+from controller.injection import files, tokens
 from controller.injection.options import SERVED, Refused
 
 if TYPE_CHECKING:
@@ -93,12 +93,13 @@ def followed(
     for number, source in enumerate(spec.sources):
         provider = _provider(source, spec)
         where = f"FeatureFlagSource: sources[{number}]"
+        tokens.check(source, provider, where, compat=compat)
         if provider == files.PROVIDER:
             yield _file(source, namespace, where).source
         elif provider in PROXIED:
             yield {"selector": _selector(source.source, namespace, permitted, where)}
         elif provider in FIELDS:
-            yield _passed_on(source, provider, where, compat=compat)
+            yield _passed_on(source, provider, number, where, compat=compat)
         else:
             known = ", ".join((*sorted(PROXIED), files.PROVIDER, *FIELDS))
             raise Refused(f"{where}: provider {provider[:63]!r} is not supported; use one of {known}")
@@ -159,16 +160,18 @@ def _file(source: SourceSpec, namespace: str, where: str) -> files.FlagFile:
     return found
 
 
-def _passed_on(source: SourceSpec, provider: str, where: str, *, compat: bool) -> dict[str, Any]:
+def _passed_on(source: SourceSpec, provider: str, number: int, where: str, *, compat: bool) -> dict[str, Any]:
     token = source.http_sync_bearer_token
-    if token and not compat:
-        raise Refused(
-            f"{where}: httpSyncBearerToken would stand in the pod's arguments; "
-            "bring these flags into the cluster by a FlagSource, and name their flag set"
-        )
+    header = {"bearerTokenFile": tokens.file(number)} if source.secret_ref else {}
+    if token and not header:
+        if not compat:
+            raise Refused(
+                f"{where}: httpSyncBearerToken would stand in the pod's arguments; keep it in a Secret, as "
+                f"the key {tokens.KEY}, and name that in secretRef"
+            )
+        # flagd dropped bearerToken, which OpenFeature Operator still writes.
+        header = {"authHeader": f"Bearer {token}"} if provider == "http" else {}
     given = source.model_dump(by_alias=True, exclude_none=True)
-    # flagd dropped bearerToken, which OpenFeature Operator still writes.
-    header = {"authHeader": f"Bearer {token}"} if token and provider == "http" else {}
     return {"uri": source.source, "provider": provider, **header} | {
         name: given[name] for name in FIELDS[provider] if given.get(name)
     }
@@ -206,8 +209,15 @@ def _pairs(option: str, given: Mapping[str, str] | None) -> Iterator[str]:
 
 def warnings(spec: FeatureFlagSourceSpec, kept: Collection[str] = ()) -> tuple[str, ...]:
     """What is asked for and not done; something comes of the fields `kept`."""
-    return tuple(
+    fields = (
         f"FeatureFlagSource: {FeatureFlagSourceSpec.model_fields[name].alias} is ignored: {why}"
         for name, why in IGNORED.items()
         if getattr(spec, name) and name not in kept
     )
+    replaced = (
+        f"FeatureFlagSource: sources[{number}]: httpSyncBearerToken is ignored: secretRef has the token; "
+        "whoever may read FeatureFlagSources reads this one, so remove it"
+        for number, each in enumerate(spec.sources)
+        if each.http_sync_bearer_token and each.secret_ref
+    )
+    return (*fields, *replaced)

@@ -212,6 +212,13 @@ def _followed(
         for each in annotations[names.SOURCES].split(",")
     ]
     specs = [_spec(known, each, namespace) for each in asked]
+    for named, spec in zip(asked, specs, strict=True):
+        if named.namespace != namespace and any(each.secret_ref for each in spec.sources):
+            # Whoever writes it says where the token is sent.
+            raise Refused(
+                f"FeatureFlagSource {named.told(namespace)}: secretRef: one of another namespace may name no "
+                f"Secret of {namespace}; write a FeatureFlagSource of its own"
+            )
     settings = source.merged(specs)
     if compat:
         settings = settings.model_copy(update={"env_vars": source.operators_variables(specs)})

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api.featureflagsource import IGNORED, FeatureFlagSourceSpec
+from controller.injection import tokens
 from controller.injection.files import PROVIDER
 from controller.injection.operators import KEPT
 from controller.injection.options import SERVED, Refused
@@ -57,6 +58,8 @@ def featureflagsource(
 
 
 def _eased(found: Finding) -> Finding:
+    if found.path[-1] == "secretRef":
+        return replace(found, fate=Fate.REFUSED, message="the evaluator reads no token from a file")
     if found.path[-1] != "httpSyncBearerToken":
         return found
     return replace(
@@ -99,19 +102,29 @@ def _source(
                 yield elsewhere(place, own, namespace, known, here, _LEAK)
             else:
                 yield Finding(Fate.KEPT, here)
-        elif name == "httpSyncBearerToken":
-            yield Finding(
-                Fate.REFUSED, here,
-                "would stand in the pod's arguments; bring these flags into the cluster by a FlagSource, and "
-                "name their flag set (with --compat openfeature-operator it is passed on, with a warning)",
-                "becomes bearerToken, which flagd ignores since 0.13: the source is asked without a token",
-            )  # fmt: skip
+        elif name in {"secretRef", "httpSyncBearerToken"}:
+            yield _token(name, each, provider, here)
         elif provider in FIELDS and name in FIELDS[provider]:
             lost = "no volume brings this file into the container" if name == "certPath" else ""
             yield Finding(Fate.KEPT, here, "mount the file by an image of your own" if lost else "", lost)
         else:
             yield Finding(Fate.IGNORED, here, f"provider {provider} has no use for it")
     yield _provider(provider, (*path, "provider") if "provider" in each else path)
+
+
+def _token(name: str, each: Mapping[str, Any], provider: str, here: Path) -> Finding:
+    if name == "secretRef":
+        if provider in tokens.PROVIDERS:
+            return Finding(Fate.KEPT, here)
+        return Finding(Fate.REFUSED, here, f"provider {provider[:63]} sends no token; remove it")
+    if each.get("secretRef"):
+        return Finding(Fate.IGNORED, here, "secretRef has the token; remove this one")
+    return Finding(
+        Fate.REFUSED, here,
+        "would stand in the pod's arguments; keep it in a Secret, and name that in secretRef "
+        "(with --compat openfeature-operator it is passed on, with a warning)",
+        "becomes bearerToken, which flagd ignores since 0.13: the source is asked without a token",
+    )  # fmt: skip
 
 
 def elsewhere(place: str, name: str, namespace: str, known: Known, path: Path, broken: str = "") -> Finding:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import itertools
 import json
 import re
+import signal
 import ssl
+import time
 import urllib.request
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,7 +26,8 @@ from tests.cluster.objects import Namespace, configuration, flags
 from tests.cluster.patience import within
 from tests.cluster.plugin import ROOT
 from tests.cluster.proxies import proxy
-from tests.cluster.relay import Relay, relay
+from tests.cluster.relay import Relay
+from tests.cluster.test_flagd import make_ready
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,10 +43,27 @@ SAFE = {
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
+class Service(Relay):
+    """Leads each connection to the next of its replicas, whether that one works or not."""
+
+    def __init__(self, target: int) -> None:
+        self.behind: Iterator[int] = itertools.repeat(target)
+        super().__init__(target)
+
+    def choose(self) -> int:
+        return next(self.behind)
+
+    def lead_to(self, *replicas: ControllerProcess) -> None:
+        """From now on; the API server connects anew."""
+        self.behind = itertools.cycle([each.admission for each in replicas])
+        self.cut()
+        self.mend()
+
+
 class Admitting:
     """Two replicas, and the address at which the API server finds one of them."""
 
-    def __init__(self, plane: Plane, replicas: tuple[ControllerProcess, ...], address: Relay) -> None:
+    def __init__(self, plane: Plane, replicas: tuple[ControllerProcess, ...], address: Service) -> None:
         self.plane = plane
         self.replicas = replicas
         self.address = address
@@ -63,7 +85,7 @@ def admitting(spare: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         with (
             controller(spare, folder / "a", *words, name="a") as one,
             controller(spare, folder / "b", *words, name="b") as other,
-            relay(one.admission) as address,
+            contextlib.closing(Service(one.admission)) as address,
         ):
             install_admission(spare, ROOT / "deploy" / "admission.yaml", address.port)
             for each in (one, other):
@@ -303,18 +325,129 @@ def test_a_deployments_pods_are_injected(shop: Namespace) -> None:
     assert all(sidecar_of(each) for each in shop.all("pod"))
 
 
+def test_a_jobs_evaluator_does_not_keep_it_from_finishing(shop: Namespace) -> None:
+    template = pod("", ASKS)
+    template["spec"]["restartPolicy"] = "Never"
+    job = {
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "migrate"},
+        "spec": {"template": {"metadata": {"annotations": ASKS}, "spec": template["spec"]}},
+    }  # fmt: skip
+    shop.kubectl("create", "-f", "-", given=json.dumps(job))
+    (found,) = within(lambda: shop.all("pod"), lambda: json.dumps(shop.all("event"))[-3000:])
+    # A kubelet ends those once the pod's containers are through, which an evaluator beside them never is.
+    assert sidecar_of(found)["restartPolicy"] == "Always"
+    assert [each["name"] for each in found["spec"]["containers"]] == ["app"]
+    through = {"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}, "image": "x", "imageID": "",
+               "ready": False, "restartCount": 0}  # fmt: skip
+    status = {
+        "phase": "Succeeded",
+        "initContainerStatuses": [{**through, "name": "flagstaff-evaluator"}],
+        "containerStatuses": [{**through, "name": "app"}],
+    }
+    path = path_of("pod", shop.name, found["metadata"]["name"]) + "/status"
+    shop.api.ask("PATCH", path, {"status": status}, MERGE)
+    shop.kubectl("wait", "--for=condition=Complete", "job/migrate", "--timeout=60s")
+
+
+def test_what_another_manager_applies_again_and_again_has_no_drift_and_costs_no_write_of_ours(
+    shop: Namespace, admitting: Admitting
+) -> None:
+    objects = [
+        {"kind": "FeatureFlagSource", "spec": {"sources": [{"source": "checkout-production"}]}},
+        {"kind": "InProcessConfiguration", "spec": {"selector": "checkout-production"}},
+        {"kind": "Flagd", "spec": {"featureFlagSource": "flags", "replicas": 1}},
+    ]
+    core = {"apiVersion": "core.openfeature.dev/v1beta1", "metadata": {"name": "flags"}}
+    everything = [deployment(ASKS), *({**core, **each} for each in objects)]
+    text = "---\n".join(json.dumps(each) + "\n" for each in everything)
+    words = ("apply", "--server-side", "--field-manager=argocd-controller", "-f", "-")
+    shop.kubectl(*words, given=text)
+    kinds = ("featureflagsource", "inprocessconfiguration", "flagd", "featureflagconfiguration", "deployment",
+             "service", "replicaset", "pod", "event")  # fmt: skip
+
+    def versions() -> dict[str, str]:
+        return {
+            each["metadata"]["uid"]: each["metadata"]["resourceVersion"]
+            for kind in kinds
+            for each in shop.all(kind)
+        }
+
+    def state() -> tuple[dict[str, str], list[list[str]]]:
+        # Of kinds that no other test here has: namespaces of those that are through are still taken down.
+        series = re.compile(
+            r'^flagstaff_api_writes_total\{kind="(?:Flagd|Deployment|Service)".*$', re.MULTILINE
+        )
+        return versions(), [sorted(series.findall(each.metrics())) for each in admitting.replicas]
+
+    def at_rest() -> bool:
+        """Whether each Deployment has its pod, and nothing is written for two seconds."""
+        before = state()
+        time.sleep(2)
+        return len(shop.all("pod")) == 2 and state() == before
+
+    make_ready(shop)
+    shop.wait_ready("featureflagsource")
+    shop.wait_ready("inprocessconfiguration")
+    within(at_rest)
+    before = state()
+    for _ in range(5):
+        shop.kubectl(*words, given=text)
+        # What is asked is of a loop that comes every second.
+        time.sleep(1)
+    assert state() == before
+    shown = shop.kubectl(*words, "--dry-run=server", "-o", "json", given=text)
+    for each in json.loads(shown)["items"]:
+        live = shop.get(each["kind"], each["metadata"]["name"])
+        assert (live["spec"], live["metadata"].get("labels")) == (
+            each["spec"],
+            each["metadata"].get("labels"),
+        )
+
+
 def test_each_replica_answers(shop: Namespace, admitting: Admitting) -> None:
     for number, replica in enumerate(admitting.replicas):
-        admitting.address.target = replica.admission
-        # So that the API server connects anew.
-        admitting.address.cut()
-        admitting.address.mend()
+        admitting.address.lead_to(replica)
         within(partial(admitted, shop))
         before = admitting.asked()
         found = create(shop, pod(f"checkout-{number}", ASKS))
         assert sidecar_of(found)
         asked = [after > earlier for after, earlier in zip(admitting.asked(), before, strict=True)]
         assert asked == [each is replica for each in admitting.replicas]
+
+
+def test_a_replica_that_is_killed_while_pods_are_created_loses_none(
+    shop: Namespace, admitting: Admitting
+) -> None:
+    staying, dying = sorted(admitting.replicas, key=lambda each: not each.leads)
+    admitting.address.lead_to(dying, staying)
+    within(partial(admitted, shop))
+    before = admitting.asked()[admitting.replicas.index(dying)]
+    try:
+        for number in range(20):
+            if number == 5:
+                wanted = deployment(ASKS)
+                shop.apply({**wanted, "spec": {**wanted["spec"], "replicas": 40}})
+            if number == 10:
+                assert admitting.asked()[admitting.replicas.index(dying)] > before
+                dying.end(signal.SIGKILL)
+            # Every other connection still leads to the one that is gone, for as long as there are any.
+            within(partial(created, shop, f"single-{number}"))
+        within(lambda: len(shop.all("pod")) == 60, lambda: json.dumps(shop.all("event"))[-3000:])
+        assert [sidecar_of(each)["name"] for each in shop.all("pod")] == ["flagstaff-evaluator"] * 60
+    finally:
+        dying.start()
+        within(partial(serving, dying), dying.said)
+        admitting.address.lead_to(staying)
+
+
+def created(space: Namespace, name: str) -> bool:
+    """Whether there is such a pod now; a client asks again where the webhook could not be asked."""
+    try:
+        return bool(create(space, pod(name, ASKS)))
+    except Refused as refusal:
+        if "failed calling webhook" in str(refusal):
+            return False
+        raise
 
 
 def test_the_certificate_is_of_the_authority_in_the_secret_and_a_lost_one_is_made_anew(

@@ -110,6 +110,12 @@ def test_a_token_is_written_as_flagd_reads_it_and_warned_of() -> None:
     )
 
 
+def test_a_token_of_a_secret_is_refused_since_stock_flagd_reads_no_file() -> None:
+    given = {"sources": [{"source": "https://x", "provider": "http", "secretRef": {"name": "t"}}]}
+    with pytest.raises(Refused, match="secretRef: the controller runs with --compat"):
+        inject(asking("s"), "shop", COMPAT, Objects(s=given))
+
+
 def test_our_evaluator_takes_the_same_container() -> None:
     container = flagd(made(spec(), spec(port=9013, envVarPrefix="FLAGD")))
     environ = {each["name"]: each["value"] for each in container["env"]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +12,9 @@ from controller.injection.review import answer
 from evaluator.cli import parse
 from evaluator.settings import load
 from tests.unit.controller.injection.pods import OPTIONS, Objects, changed, env, injected, pod, refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 def asking(*named: str, annotations: dict[str, str] | None = None) -> dict[str, Any]:
@@ -72,6 +75,54 @@ def test_other_sources_are_passed_on_with_what_their_provider_uses() -> None:
         {"uri": "flags:8015", "provider": "grpc", "tls": True, "providerID": "p", "selector": "x"},
     ]
     assert load(parse(sidecar(found)["args"]), {}).warnings == ()
+
+
+def test_a_token_comes_from_a_secret_as_a_file_and_never_stands_in_arguments() -> None:
+    web = {"source": "https://flags", "provider": "http", "secretRef": {"name": "flags-token"}}
+    found = made(spec("checkout"), {"sources": [web]})
+    (_, followed) = load(parse(sidecar(found)["args"]), {}).settings.sources
+    volume, mount = "flagstaff-source-1", "/var/run/flagstaff/source-1"
+    assert followed.bearer_token_file == f"{mount}/token"
+    assert {"name": volume, "mountPath": mount, "readOnly": True} in sidecar(found)["volumeMounts"]
+    items = [{"key": "token", "path": "token"}]
+    secret = {"secretName": "flags-token", "items": items, "optional": True}
+    assert {"name": volume, "secret": secret} in found["spec"]["volumes"]
+    assert "volumeMounts" not in found["spec"]["containers"][0]
+
+
+def test_a_token_in_the_open_beside_a_secret_is_left_out_with_a_warning() -> None:
+    old = {
+        "source": "https://flags",
+        "provider": "http",
+        "httpSyncBearerToken": "hush",
+        "secretRef": {"name": "t"},
+    }
+    changes = changed(asking("s"), OPTIONS, Objects(s={"sources": [old]}))
+    assert "hush" not in json.dumps(changes.after)
+    assert changes.warnings == (
+        "FeatureFlagSource: sources[0]: httpSyncBearerToken is ignored: secretRef has the token; "
+        "whoever may read FeatureFlagSources reads this one, so remove it",
+    )
+
+
+def test_one_of_another_namespace_names_no_secret_of_the_pods() -> None:
+    class Granted(Objects):
+        def refer(
+            self, reader: str, kinds: Sequence[str], namespace: str, name: str
+        ) -> tuple[tuple[str, ...], str]:
+            del reader, namespace, name
+            return tuple(kinds), ""
+
+        def source(self, namespace: str, name: str) -> Mapping[str, Any]:
+            del namespace
+            return self._sources[name]
+
+    theirs = {"source": "https://theirs", "provider": "http"}
+    assert injected(asking("other/s"), OPTIONS, Granted(s={"sources": [theirs]}))
+    told = refused(asking("other/s"), Granted(s={"sources": [{**theirs, "secretRef": {"name": "mine"}}]}))
+    assert told.startswith(
+        "FeatureFlagSource other/s: secretRef: one of another namespace may name no Secret"
+    )
 
 
 def test_a_later_one_wins_and_what_it_does_not_say_stays() -> None:
@@ -155,6 +206,7 @@ def test_an_injected_pod_keeps_what_it_has_when_the_source_changes() -> None:
         ({"sources": [{"source": "a" * 250, "provider": "file"}]}, "FeatureFlagSource: sources[0]: 'shop_aaaa"),
         ({"sources": [{"source": "a", "provider": "disk"}]}, "FeatureFlagSource: sources[0]: provider 'disk' is not supported"),
         ({"sources": [{"source": "a", "provider": "http", "httpSyncBearerToken": "x"}]}, "FeatureFlagSource: sources[0]: httpSyncBearerToken"),
+        ({"sources": [{"source": "a", "provider": "s3", "secretRef": {"name": "x"}}]}, "FeatureFlagSource: sources[0]: provider s3 sends no token"),
         ({"sources": []}, "FeatureFlagSource s: spec.sources: "),
         (spec(port="many"), "FeatureFlagSource s: spec.port: "),
         (spec(port=8014), "annotation flagstaff.dev/management-port: port 8014 is that of flagstaff.dev/port too"),

@@ -53,6 +53,9 @@ def of_source(**each: Any) -> dict[str, Any]:
         (of_source(provider="file"), "spec.sources[0].provider", Fate.CHANGED, "never follows the flags"),
         (of_source(provider="file", source="other/flags"), "spec.sources[0].source", Fate.REFUSED, "never starts"),
         (of_source(provider="http", httpSyncBearerToken="t"), "spec.sources[0].httpSyncBearerToken", Fate.REFUSED, "flagd ignores"),
+        (of_source(provider="http", httpSyncBearerToken="t", secretRef={"name": "s"}), "spec.sources[0].httpSyncBearerToken", Fate.IGNORED, ""),
+        (of_source(provider="grpc", secretRef={"name": "s"}), "spec.sources[0].secretRef", Fate.KEPT, ""),
+        (of_source(provider="s3", secretRef={"name": "s"}), "spec.sources[0].secretRef", Fate.REFUSED, ""),
         (of_source(source="other/flags"), "spec.sources[0].source", Fate.REFUSED, "any namespace"),
         (of_source(source="../x"), "spec.sources[0].source", Fate.REFUSED, "any namespace"),
         (of_source(provider="grpc", certPath="/x"), "spec.sources[0].certPath", Fate.KEPT, "no volume"),
@@ -106,6 +109,8 @@ def test_each_field_has_its_fate(given: dict[str, Any], field: str, fate: Fate, 
 def test_under_compat_a_token_is_passed_on() -> None:
     given = of_source(provider="http", httpSyncBearerToken="t")
     assert found(given, compat=True)["spec.sources[0].httpSyncBearerToken"].fate is Fate.CHANGED
+    secret = of_source(provider="http", secretRef={"name": "s"})
+    assert found(secret, compat=True)["spec.sources[0].secretRef"].fate is Fate.REFUSED
     collector = found(source(otelCollectorUri="x"), compat=True)["spec.otelCollectorUri"]
     assert collector.fate is Fate.CHANGED
     assert "with the extra otel" in collector.message
