@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def log() -> Iterator[None]:
     """The process' log is as it was."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    root, reconciles = logging.getLogger(), logging.getLogger("controller.runtime.loop")
+    handlers, level, theirs = root.handlers[:], root.level, reconciles.level
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+    reconciles.setLevel(theirs)
