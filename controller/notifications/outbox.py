@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from controller.api import alert, flagset, grant, provider
@@ -23,7 +24,7 @@ from controller.notifications.reporting.matching import alerts_of, providers_of
 from controller.notifications.reporting.telling import Teller, parted, subject_of, works
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from datetime import datetime
 
     from controller.runtime.cache import Cache, Change
@@ -33,6 +34,10 @@ log = logging.getLogger(__name__)
 
 MOST_EARLY: Final = 1_000
 """Events that wait until their provider's box was read."""
+UNDER_WAY: Final = timedelta(seconds=10)
+"""After an Event of an object: what is known of the object may be older than the Event, which is there before
+the status is written.
+"""
 WRITE_ALERT_LATER: Final = 5.0
 """Seconds from a write of a provider's status until those of the alerts follow: all messages of that time are
 one write.
@@ -64,6 +69,8 @@ class Outbox:
         self.wake = wake
         self._teller = Teller(objects, now, wake)
         self._slots: dict[ObjectKey, _Slot] | None = None
+        self._accepted: dict[ObjectKey, datetime] = {}
+        """When an object's newest Event came, the oldest first; none before UNDER_WAY."""
         self.settled = False
         """Whether the objects are known as the leader before us left them, so that they can be compared."""
         self.sendable: Callable[[ObjectKey], None] = lambda _: None
@@ -88,6 +95,8 @@ class Outbox:
     def _accept(self, event: Event) -> None:
         if self._slots is None:
             return
+        self._accepted.pop(event.object, None)
+        self._accepted[event.object] = self._now()
         for key in providers_of(self._objects, event.object, self._labels(event.object)):
             slot = self._slots.setdefault(key, _Slot())
             if slot.box is None:
@@ -138,6 +147,7 @@ class Outbox:
         if slot.compared == version:
             return
         slot.compared = version
+        under_way = self._under_way()
         for subject in tuple(slot.box.reported):
             name, key = parted(subject, resource.namespace)
             if name not in found or withdrawn(self._objects, *found[name], key):
@@ -146,7 +156,21 @@ class Outbox:
                 self._teller.gone(slot.box, *found[name], Resource(key, "", 0, ""))
         for each, spec in found.values():
             for thing in things_of(self._objects, each, spec):
-                self._teller.compare(slot.box, each, spec, thing)
+                if thing.key in under_way:
+                    slot.compared = None
+                else:
+                    self._teller.compare(slot.box, each, spec, thing)
+        if slot.compared is None:
+            self.wake(resource.key, UNDER_WAY.total_seconds())
+
+    def _under_way(self) -> Collection[ObjectKey]:
+        """Objects whose status may not be what their newest Event says."""
+        since = self._now() - UNDER_WAY
+        for key, at in tuple(self._accepted.items()):
+            if at > since:
+                break
+            del self._accepted[key]
+        return self._accepted
 
     def look(self, resource: Resource) -> None:
         """Tell of failures of which it is time: they lasted as long as they must, or are told of again."""

@@ -6,7 +6,10 @@ import gc
 import json
 import tracemalloc
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
+
+import pytest
 
 from controller.api.meta import ObjectKey
 from controller.notifications.box import MOST_REPORTED
@@ -17,8 +20,6 @@ from tests.unit.controller.notifications.things import CHAT, Desk, alert, event,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pytest
-
     from controller.runtime.events import Event
 
 
@@ -28,6 +29,22 @@ def test_a_failure_with_changing_texts_is_told_once_and_so_is_its_end() -> None:
     assert reported == ["BuildFailed"]
     assert desk.accept(event("Recovered"), event("Recovered")) == ["BuildFailed", "Recovered"]
     assert [each.state for each in desk.box.pending.values()] == ["failing", "recovered"]
+
+
+@pytest.mark.parametrize("told", [event("Applied", after=status(digest="new")), failed()])
+def test_what_an_event_says_is_not_told_again_before_its_status_is_known(told: Event) -> None:
+    desk = Desk(alert(), thing("Namespace", "shop"))
+    desk.learn("flags", status(digest="old"))
+    desk.compare()
+    once = desk.accept(told)
+    assert once == [told.reason]
+    # A new namespace may be one whose objects an alert is about, so all are compared.
+    desk.objects.learn(thing("Namespace", "other"))
+    assert desk.compare() == once
+    assert desk.woken[-1] == (CHAT, 10.0)
+    desk.now += timedelta(seconds=10)
+    desk.learn("flags", status("BuildFailed") if told.reason == "BuildFailed" else status(digest="new"))
+    assert desk.compare() == once
 
 
 def test_each_provider_that_an_alert_names_has_the_message_wait() -> None:
