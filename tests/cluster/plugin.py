@@ -61,6 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _start_controller(plane: Plane) -> None:
     """One for the run: what it is to do in a namespace, it does for every test at once."""
+    plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "flag-files.yaml"))
     arguments = ("--allow-local-providers", "--flag-files", "--quotas", QUOTAS)
     process = ControllerProcess(plane, plane.folder / "controller", *arguments)
     _controllers.append(process)
@@ -104,8 +105,8 @@ def install(plane: Plane) -> None:
     """Our kinds and our service accounts, as users install them."""
     plane.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
     plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(ROOT / "crds"))
-    everywhere = [f"{what}-everywhere.yaml" for what in ("secrets", "flagd", "upgrades")]
-    for name in ("rbac.yaml", *everywhere, "flag-files.yaml", "network-policies.yaml"):
+    everywhere = [f"{what}-everywhere.yaml" for what in ("secrets", "flagd")]
+    for name in ("rbac.yaml", *everywhere, "network-policies.yaml"):
         plane.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / name))
 
 

@@ -18,7 +18,7 @@ from controller.kube.upgrades import ClusterRestarts
 from controller.runtime.setbacks import Failed
 from tests.cluster.admission import install_admission
 from tests.cluster.api import MERGE, Refused, path_of
-from tests.cluster.controllers import ControllerProcess, controller
+from tests.cluster.controllers import SYSTEM, ControllerProcess, controller
 from tests.cluster.kubelets import ANYWHERE
 from tests.cluster.objects import Namespace, condition, configuration, flags, manifest
 from tests.cluster.patience import within
@@ -121,6 +121,10 @@ def shop(spare: Plane, upgrading: ControllerProcess, spare_namespace: str) -> Na
     """Four workloads and a pod of nobody, all of them current."""
     assert upgrading.admission
     space = Namespace(spare, spare_namespace)
+    space.kubectl(
+        "create", "rolebinding", "flagstaff-upgrades", "--clusterrole=flagstaff-upgrades",
+        f"--serviceaccount={SYSTEM}:flagstaff-controller",
+    )  # fmt: skip
     space.apply(configuration("checkout", flagSpec=json.loads(flags(banner="on"))), source(9013))
     space.wait_ready("ffc", "checkout")
     space.apply(manifest("EvaluatorUpgrade", "all", {"pause": "1ms"}))
