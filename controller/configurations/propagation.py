@@ -62,12 +62,12 @@ def propagation(count: Count, what: str, before: Mapping[str, Any], now: datetim
     return Propagation(status, Condition(PROPAGATED, FALSE, LAGGING, message))
 
 
-def news(
-    before: Mapping[str, Any], status: Mapping[str, Any], details: Iterable[Condition], told: str
+def propagation_events(
+    before: Mapping[str, Any], status: Mapping[str, Any], details: Iterable[Condition], reported: str
 ) -> tuple[Occurrence, ...]:
-    """What changed of how far a content has come, from the status `before` to `status` and `details`: that
-    all serve it, once of each digest (`told`: the last of which it was told), and that some lag, until they
-    do not.
+    """Events about the propagation of a content, from the status `before` to `status` and `details`: that all
+    pods serve it, once for each digest (`reported`: the last one that had this Event), and that some lag,
+    until none does.
     """
     known = find(before.get("conditions") or (), PROPAGATED) or {}
     lagged = known.get("reason") == LAGGING
@@ -78,7 +78,7 @@ def news(
         return (Occurrence(NOBODY, message, ends=True),) if lagged else ()
     if now.reason == LAGGING:
         return () if lagged and same else (Occurrence(LAGGING, now.message, warning=True),)
-    if now.reason == SERVED and (lagged or told != status.get("digest", "")):
+    if now.reason == SERVED and (lagged or reported != status.get("digest", "")):
         latency = status.get("latency") or {}
         took = f"; p50 {latency['p50']}, p99 {latency['p99']}" if latency else ""
         return (Occurrence(PROPAGATED, f"{now.message}{took}", ends=lagged),)

@@ -13,7 +13,7 @@ from controller.api import shard
 from controller.api.conditions import NAME_CONFLICT, PROPAGATED, find
 from controller.api.meta import ObjectKey
 from controller.configurations import name_conflicts, serving
-from controller.configurations.propagation import FIELDS, SERVED, news, propagation
+from controller.configurations.propagation import FIELDS, SERVED, propagation, propagation_events
 from controller.configurations.validation import validate
 from controller.delivery.delivered import no_progress
 from controller.delivery.members import count
@@ -70,7 +70,7 @@ class ConfigurationReconciler:
             texts = (text for _, text in conflicts)
             outcome = replace(outcome, message="; ".join((outcome.message, *texts)))
         status = {**kept.validation.status, **dict.fromkeys(FIELDS), **served.status}
-        propagated = news(resource.status, status, served.details, kept.propagated)
+        propagated = propagation_events(resource.status, status, served.details, kept.propagated)
         if any(each.reason == SERVED for each in served.details):
             kept.propagated = str(status.get("digest", ""))
         return Result(

@@ -51,11 +51,7 @@ class LimitedBuild:
             async with self.places.place(resource.namespace):
                 return await self.helpers.run(self.task, build, archive, spec, artifact, resource, *rest)
         except LimitExceededError as error:
-            allowed = (
-                f"{self.task.memory_bytes} bytes"
-                if error.limit == "memory"
-                else f"{self.task.cpu_seconds:g} seconds"
-            )
+            allowed = self._allowed(error.limit)
             message = (
                 f"{what} needs more {error.limit} than it may use ({allowed}); make several FlagSets of it"
             )

@@ -21,7 +21,7 @@ from controller.notifications.box import Box
 from controller.notifications.forms import comments, otlp
 from controller.notifications.reach import concerns, things_of, told_of, withdrawn
 from controller.notifications.reporting.matching import alerts_of, providers_of
-from controller.notifications.reporting.telling import Teller, parted, subject_of, works
+from controller.notifications.reporting.reporter import Reporter, parted, subject_of, works
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -67,7 +67,7 @@ class Outbox:
         self._objects = objects
         self._now = now
         self.wake = wake
-        self._teller = Teller(objects, now, wake)
+        self._reporter = Reporter(objects, now, wake)
         self._slots: dict[ObjectKey, _Slot] | None = None
         self._accepted: dict[ObjectKey, datetime] = {}
         """When an object's newest Event came, the oldest first; none before UNDER_WAY."""
@@ -153,13 +153,13 @@ class Outbox:
             if name not in found or withdrawn(self._objects, *found[name], key):
                 slot.box.remember(subject, None)
             elif self._objects.get(key) is None:
-                self._teller.gone(slot.box, *found[name], Resource(key, "", 0, ""))
+                self._reporter.gone(slot.box, *found[name], Resource(key, "", 0, ""))
         for each, spec in found.values():
             for thing in things_of(self._objects, each, spec):
                 if thing.key in under_way:
                     slot.compared = None
                 else:
-                    self._teller.compare(slot.box, each, spec, thing)
+                    self._reporter.compare(slot.box, each, spec, thing)
         if slot.compared is None:
             self.wake(resource.key, UNDER_WAY.total_seconds())
 
@@ -189,11 +189,11 @@ class Outbox:
             elif withdrawn(self._objects, *found[name], key):
                 slot.box.remember(subject, None)
             else:
-                self._teller.fails(slot.box, *found[name], thing)
+                self._reporter.fails(slot.box, *found[name], thing)
 
     def complaint(self, alert: Resource) -> str:
         """Why a condition of the alert could not be evaluated last; empty where none was."""
-        return self._teller.complaint(alert)
+        return self._reporter.complaint(alert)
 
     def of_alert(self, resource: Resource) -> dict[str, Any]:
         """The fields of the alert's status that say what became of its messages; None for those that are
@@ -229,7 +229,7 @@ class Outbox:
         if self._slots is None:
             return ()
         before, after = change.before, change.after
-        self._teller.moments.note(change, self._now())
+        self._reporter.moments.note(change, self._now())
         if change.latest.key.kind in {grant.KIND, NAMESPACE.kind}:
             for slot in self._slots.values():
                 slot.compared = None
@@ -252,7 +252,7 @@ class Outbox:
                 for told in (thing, *others):
                     if not concerns(self._objects, each, spec, told.key, told.labels):
                         continue
-                    if self._teller.standing(box, each, spec, told):
+                    if self._reporter.standing(box, each, spec, told):
                         self.wake(key, 0.0)
 
     def _written(self, change: Change) -> None:
@@ -283,9 +283,9 @@ class Outbox:
                 if reported is None or withdrawn(self._objects, each, spec, before.key):
                     continue
                 if after is None:
-                    self._teller.gone(box, each, spec, before)
+                    self._reporter.gone(box, each, spec, before)
                 elif reported.failures:
-                    self._teller.recovered(box, each, spec, after)
+                    self._reporter.recovered(box, each, spec, after)
                 box.due.pop(subject_of(each, before.key), None)
                 self.wake(key, 0.0)
 
@@ -300,7 +300,7 @@ class Outbox:
         labels = self._labels(event.object)
         for each, spec in alerts_of(self._objects, key.namespace, key.name).values():
             if concerns(self._objects, each, spec, event.object, labels):
-                self._teller.tell(box, each, spec, event)
+                self._reporter.report(box, each, spec, event)
 
 
 def _alerts_of_pending(status: Mapping[str, Any]) -> list[str]:

@@ -91,7 +91,7 @@ def _under_way(resource: Resource, message: str) -> tuple[Condition, ...]:
         ready = Condition(READY, before["status"], before["reason"], before.get("message", ""))
     else:
         ready = Condition(READY, UNKNOWN, "Progressing", message)
-    # That it failed before must not be lost: what works again is news.
+    # That it failed before must not be lost: its recovery is an Event.
     again = failure(resource.status) and current
     return ready, Condition(RECONCILING, TRUE, "ProgressingWithRetry" if again else "Progressing", message)
 
@@ -150,7 +150,7 @@ def _recovery(resource: Resource, outcome: Done) -> tuple[Occurrence, ...]:
 
 
 def _failure(resource: Resource, setback: Setback) -> tuple[Occurrence, ...]:
-    """A failure is news the first time; one that waits is none."""
+    """An Event for a failure the first time; none for what waits."""
     before = find(resource.status.get("conditions", ()), READY)
     known = before is not None and before.get("status") == FALSE
     said = known and before is not None and (before["reason"], before["message"])

@@ -1,6 +1,4 @@
-"""How current each watch is: what `/readyz` and the metrics tell of a replica that may be working on old
-news.
-"""
+"""How current each watch is: what `/readyz` and the metrics say of a replica that may work on old objects."""
 
 from __future__ import annotations
 

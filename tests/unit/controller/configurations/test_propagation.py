@@ -9,7 +9,7 @@ import pytest
 
 from controller.api.conditions import Condition
 from controller.api.receipt import Laggard
-from controller.configurations.propagation import Propagation, news, propagation
+from controller.configurations.propagation import Propagation, propagation, propagation_events
 from controller.delivery.members import Count
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
@@ -91,7 +91,7 @@ def test_where_nobody_sends_receipts_it_is_unknown() -> None:
 
 
 def said(before: tuple[str, str], after: tuple[str, str], told: str = "") -> list[tuple[str, bool]]:
-    """(reason, whether it ends something) of what is news from one (digest, reason) to the next."""
+    """(reason, whether it ends something) of the Events from one (digest, reason) to the next."""
     texts = {
         "Served": "3 of 3 evaluators serve new",
         "Lagging": "2 of 3 evaluators serve new; shop/c (silent)",
@@ -99,7 +99,7 @@ def said(before: tuple[str, str], after: tuple[str, str], told: str = "") -> lis
     known = {"digest": before[0], "conditions": [{"type": "Propagated", "reason": before[1]}]}
     status = {"digest": after[0], "latency": {"p50": "32ms", "p99": "130ms"}}
     details = [Condition("Propagated", "", after[1], texts.get(after[1], "none"))] if after[1] else []
-    found = news(known, status, details, told)
+    found = propagation_events(known, status, details, told)
     return [(each.reason, each.ends) for each in found]
 
 
@@ -127,9 +127,9 @@ def test_propagation_is_told_once_of_each_digest_and_lagging_until_it_ends(
 
 def test_it_is_told_in_how_long_and_who_lags() -> None:
     served = told(Count(served=412, total=412, latency={40: 400, 56: 12}))
-    (event,) = news({}, {**served.status, "digest": "a"}, [served.condition], "")
+    (event,) = propagation_events({}, {**served.status, "digest": "a"}, [served.condition], "")
     assert event.message == "412 of 412 evaluators serve main@sha1:new; p50 32ms, p99 130ms"
     late = told(Count(served=2, total=3, laggards=(laggard("shop/c"),)), false_for=20.0)
-    (event,) = news({}, {**late.status, "digest": "a"}, [late.condition], "")
+    (event,) = propagation_events({}, {**late.status, "digest": "a"}, [late.condition], "")
     assert (event.reason, event.warning) == ("Lagging", True)
     assert event.message == "2 of 3 evaluators serve main@sha1:new; shop/c (serves main@sha1:old)"

@@ -1,5 +1,5 @@
-"""What one alert tells a provider of one object: once of each incident, again where it asks for that, and of
-its end.
+"""What one alert reports of one object to a provider: each incident once, again where the alert asks for
+that, and its end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Teller:
+class Reporter:
     """Has messages wait in boxes."""
 
     objects: Cache
@@ -48,7 +48,7 @@ class Teller:
     """By an alert's uid: the generation of its spec, and why a condition could not be evaluated."""
 
     def compare(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
-        """Tell of one object what was not reported."""
+        """Report of one object what was not reported yet."""
         if box.type in comments.STANDING:
             self.standing(box, alert, spec, thing)
             return
@@ -68,10 +68,10 @@ class Teller:
                 self._push(box, alert, spec, message)
             box.remember(subject, Reported((), shortened(digest)))
         elif reported is None and digest:
-            # Of what was there before the alert there is no news.
+            # What was there before the alert is not reported.
             box.remember(subject, Reported((), shortened(digest)))
 
-    def tell(self, box: Box, alert: Resource, spec: FlagAlertSpec, event: Event) -> None:
+    def report(self, box: Box, alert: Resource, spec: FlagAlertSpec, event: Event) -> None:
         """Have the Event wait, unless it is another word about an incident that was reported."""
         subject = subject_of(alert, event.object)
         reported = box.of_subject(subject) or Reported()
@@ -128,7 +128,7 @@ class Teller:
         return why if generation == alert.generation else ""
 
     def fails(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
-        """Tell of an object that fails, if it has done so for long enough, and again if it is time."""
+        """Report an object that fails, if it has done so for long enough, and again if it is time."""
         subject, reason, now = subject_of(alert, thing.key), failure(thing.status), self.now()
         reported = box.of_subject(subject) or Reported()
         again = reason in reported.failures
@@ -160,7 +160,7 @@ class Teller:
                 box.due[subject] = due
 
     def recovered(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> None:
-        """Tell that an object works of which a failure was told."""
+        """Report that an object works whose failure was reported."""
         subject = subject_of(alert, thing.key)
         box.due.pop(subject, None)
         reported = box.of_subject(subject) or Reported()
@@ -180,8 +180,8 @@ class Teller:
         box.remember(subject, None)
 
     def standing(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> bool:
-        """Tell a commit, its pull request or a collector where the flag set that was made of it stands;
-        whether that is news.
+        """Report to a commit, its pull request or a collector how far the flag set made of it has come. Returns
+        whether that changed.
         """
         if box.type == otlp.TYPE:
             return self._journey(box, alert, spec, thing)
@@ -201,7 +201,7 @@ class Teller:
         return True
 
     def _journey(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> bool:
-        """Tell a collector which way a revision took, once; whether that is news."""
+        """Report the trace of a revision to a collector, once. Returns whether that was due."""
         now = self.now()
         journey = journeys.journey_of(thing, self.objects, self.moments, now)
         if not journey:
