@@ -180,8 +180,8 @@ class Reporter:
         box.remember(subject, None)
 
     def standing(self, box: Box, alert: Resource, spec: FlagAlertSpec, thing: Resource) -> bool:
-        """Report to a commit, its pull request or a collector how far the flag set made of it has come. Returns
-        whether that changed.
+        """Report to a commit, its pull request or a collector how far the flag set made of it has come.
+        Returns whether that changed.
         """
         if box.type == otlp.TYPE:
             return self._journey(box, alert, spec, thing)
