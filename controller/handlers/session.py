@@ -29,6 +29,13 @@ _LOGIN_PAUSE: Final = 1.0
 """Seconds between two logins with credentials that are refused."""
 _REFUSALS: Final = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 _DISCOVERY: Final = "discovery"
+_GROUPS: Final = "/apis"
+"""What each scan for kinds begins with."""
+_DEFINITIONS: Final = "customresourcedefinitions"
+_DISCOVERY_PAUSE: Final = 5.0
+"""Seconds from the change of a CustomResourceDefinition to the scan for it: discovery follows the definition
+later, and a scan that comes too soon misses the kind until the next change.
+"""
 _NAMESPACES: Final = "/api/v1/namespaces"
 
 
@@ -54,12 +61,15 @@ class Patience:
 
     def __init__(self, health: WatchHealth) -> None:
         self._health = health
+        self._definitions_watched = False
 
     async def __call__(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
         """The first answer that is no refusal."""
         url, pause = request.url, _FIRST_PAUSE
+        if self._definitions_watched and url.path == _GROUPS:
+            await asyncio.sleep(_DISCOVERY_PAUSE)
         while True:
             wait = pause
             try:
@@ -82,6 +92,7 @@ class Patience:
             pause = min(_LONGEST_PAUSE, pause * 2)
 
     def _answered(self, url: URL, status: int) -> None:
+        self._definitions_watched |= _kind(url) == _DEFINITIONS
         if status < HTTPStatus.BAD_REQUEST and self._health.heard(_kind(url), url.path):
             log.info("the API server answers again")
 
